@@ -1,0 +1,19 @@
+/* clock.h: the only clock that decisions may use. CLOCK_BOOTTIME counts suspend and never jumps. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+int64_t clock_boot_ms(void);
+int64_t clock_boot_ns(void);
+/* For people to look at, never for a decision: milliseconds since 1970. */
+int64_t clock_wall_ms(void);
+
+/* A deadline `span_ms` after `from_ms` that cannot overflow. */
+int64_t clock_after(int64_t from_ms, int64_t span_ms);
+#define CLOCK_NEVER INT64_MAX
+
+/* Tests only: makes clock_boot_* read so much later than the kernel says, as a suspend would. */
+void clock_test_shift_ms(int64_t shift_ms);
+
+#endif

@@ -1,0 +1,33 @@
+/* error.h: a failure in words. Functions that can fail return HF_OK or a negative HF_E... and put
+ * one line for a person into the error_text they were given. */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include <holdfast/holdfast.h>
+
+#define ERROR_TEXT_MAX 512
+
+struct error_text {
+    char text[ERROR_TEXT_MAX];
+};
+
+/* Writes the message and returns code, so that callers can `return error_set(...)`. err may be
+ * NULL. A message too long is cut. Control characters that came in from outside are shown as '?'.
+ */
+int error_set(struct error_text *err, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same, followed by ": " and what errno_value means. */
+int error_set_errno(struct error_text *err, int code, int errno_value, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* "HF_EBUSY" */
+const char *error_name(int code);
+
+/* A broken invariant: says where and aborts, in release builds too. Never for bytes from outside.
+ */
+#define INVARIANT(condition) \
+    ((condition) ? (void)0 : error_broken_invariant(__FILE__, __LINE__, #condition))
+_Noreturn void error_broken_invariant(const char *file, int line, const char *condition);
+
+#endif
