@@ -1,0 +1,171 @@
+/* engine.h: what a store must provide.
+ *
+ * An engine is one table of functions. Everything that is the same over all stores lives above it,
+ * in src/client: leases, the watchdog, deadlines, retries, backoff, outcomes, and knowing when a
+ * lock is lost. An engine makes single attempts and tells the truth about them. To add a store:
+ * write src/engines/NAME.c, add a line to the table in engines.c, and run the conformance suite
+ * over it.
+ *
+ * Words. A *claim* is one acquisition by one lease: from its first attempt until it is disposed
+ * of, whether it ever was granted or not. The client owns the struct; `private` is the engine's.
+ *
+ *     acquire ──BUSY/QUEUED──▶ wait ──▶ acquire …        (client: as long as the caller wants)
+ *        │                      │
+ *       HELD                    └──▶ abandon ──▶ dispose
+ *        │
+ *        ├──▶ renew … ──▶ release ──▶ dispose
+ *        └──▶ (host.lost) ──▶ release ──▶ dispose
+ *
+ * Threads. All functions may be called from several threads at once on one store, but never two at
+ * once on the same claim, except `wake`, and `renew` beside `wait`.
+ *
+ * Time. `deadline_ms` and `until_ms` are clock_boot_ms values. An engine answers by its deadline,
+ * with HF_EUNKNOWN when a request may have taken effect, or HF_EUNREACH when it certainly did not.
+ */
+#ifndef ENGINES_ENGINE_H
+#define ENGINES_ENGINE_H
+
+#include "base/error.h"
+#include "base/url.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Raised whenever this file changes in a way that a module must be rebuilt for. */
+#define ENGINE_ABI 1
+
+struct engine_store; /* each engine's own */
+
+/* Answers of acquire besides the negative errors. */
+enum engine_outcome {
+    ENGINE_HELD = 0,
+    ENGINE_BUSY = 1, /* no hold, no place in a queue */
+    ENGINE_QUEUED = 2 /* no hold, a place in the store's queue; ask again after a nudge */
+};
+
+struct engine_claim {
+    /* Set by the client before the first attempt, constant afterwards. */
+    const char *name; /* 1 to HF_NAME_MAX bytes */
+    const char *lease; /* 1 to HF_LEASE_MAX bytes; secret */
+    const char *owner; /* up to HF_OWNER_MAX bytes */
+    int mode; /* of enum hf_mode, or ENGINE_OBSERVE */
+    uint32_t permits; /* with HF_PERMIT */
+    int64_t ttl_ms; /* 0 on a store without TTL */
+    int64_t delay_ms; /* lock-delay, 0: none */
+    bool will_wait; /* the caller will wait: take a place in the queue if there is one */
+
+    uint64_t token; /* set by acquire when HELD (by the client for an adopted claim) */
+    void *private; /* the engine's; NULL at the start; freed by dispose */
+};
+
+/* The mode of a claim that only waits for changes of holder: never passed to acquire. */
+#define ENGINE_OBSERVE 100
+
+/* What an engine may call, from any thread, also from within its own functions (the client only
+ * takes note; nothing comes back into the engine on that stack). */
+struct engine_host {
+    void *context;
+    /* A waiting claim should be tried again now (queue moved, release heard). */
+    void (*nudge)(void *context, struct engine_claim *claim);
+    /* A held claim is over. Why, in words, for the holder: "broken by an operator". */
+    void (*lost)(void *context, struct engine_claim *claim, const char *why);
+    /* Something the operator should hear once ("maxmemory-policy is not noeviction"). */
+    void (*warn)(void *context, const char *text);
+};
+
+/* Where show and list put what they find. The entry and its strings live during the call only. */
+struct engine_sink {
+    void *context;
+    /* Returns HF_OK, or an error that ends the listing and becomes its answer. */
+    int (*add)(void *context, const hf_entry *entry);
+};
+
+struct engine {
+    uint32_t abi; /* ENGINE_ABI; first, so that any two versions can compare it */
+
+    /* What it promises, as data. Strings are static; url is the pattern to show ("file:DIR");
+     * where and missing are NULL here. ttl_ms: the default TTL, 0 without HF_HAS_TTL. */
+    hf_store_info traits;
+
+    /* url: borrowed during the call; mark every parameter it understands by url_get. host: lives
+     * until close. ret_where: HF_URL_MAX + 1 bytes, in words where the locks live, no password. */
+    int (*open)(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
+                char *ret_where, struct error_text *err);
+    /* All claims have been disposed of, no other call is under way. */
+    void (*close)(struct engine_store *store);
+    /* In the child of a fork, before anything else runs there: close the descriptors that keep
+     * holds alive. Only async-signal-safe calls. Then the child calls only dispose and close, which
+     * free memory and touch nothing the parent has (store->forked is the engine's to remember). */
+    void (*after_fork)(struct engine_store *store);
+
+    /* A stable printable id of this store, [0-9A-Za-z.-], at most 64 bytes; for sequencers. May
+     * have to ask the server. */
+    int (*id)(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
+              struct error_text *err);
+
+    /* One attempt. The same claim may be tried again and again; with the same lease it gives the
+     * same token, or finds its place again. HF_EUNKNOWN: the answer was lost. */
+    int (*acquire)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                   struct error_text *err);
+
+    /* NULL where nudge is all there is. Blocks this thread until it is worth trying again,
+     * `until_ms`, or wake. For ENGINE_OBSERVE: the first call returns at once, each later one when
+     * the holders may have changed since the call before it returned. Early returns are fine. May
+     * be called beside renew. */
+    int (*wait)(struct engine_store *store, struct engine_claim *claim, int64_t until_ms,
+                struct error_text *err);
+    /* With wait: makes the present or else the next wait of this claim return. */
+    void (*wake)(struct engine_store *store, struct engine_claim *claim);
+    /* NULL where wait serves observers (or where nothing can push, then the client polls): starts
+     * nudges for every change of holder of an ENGINE_OBSERVE claim, until it is disposed of. */
+    int (*observe)(struct engine_store *store, struct engine_claim *claim, struct error_text *err);
+
+    /* Gives up a place in a queue, and whatever an attempt with an unknown outcome may have taken:
+     * after HF_OK this lease holds nothing and never will. */
+    int (*abandon)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                   struct error_text *err);
+    /* Gives up the hold with claim->token. HF_ELOST: it was over before, and nothing was touched.
+     */
+    int (*release)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                   struct error_text *err);
+    /* NULL without HF_HAS_TTL. Renews claims that hold or wait: ret_left_ms[i] is what the store
+     * says is left, -1 if the lease is gone. An error: none is known to be renewed. */
+    int (*renew)(struct engine_store *store, struct engine_claim *const *claims, int count,
+                 int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
+    /* Frees claim->private. No I/O that can block, no failure. */
+    void (*dispose)(struct engine_store *store, struct engine_claim *claim);
+    /* NULL without HF_HAS_PASS_FD. As hf_lock_pass_fd. */
+    int (*pass_fd)(struct engine_store *store, struct engine_claim *claim, int *ret_fd,
+                   struct error_text *err);
+
+    /* NULL, or a descriptor for the watchdog to watch; it calls `process` when that is readable,
+     * and at the latest after as many ms as the last process returned (-1: no need). First called
+     * right after the first claim was held or began to wait. */
+    int (*poll_fd)(struct engine_store *store);
+    int64_t (*process)(struct engine_store *store);
+
+    int (*show)(struct engine_store *store, const char *name, const struct engine_sink *sink,
+                int64_t deadline_ms, struct error_text *err);
+    /* `match` may be ignored: the client filters and sorts. */
+    int (*list)(struct engine_store *store, const char *match, bool all,
+                const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
+    int (*check)(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+                 int64_t deadline_ms, struct error_text *err);
+    /* NULL without HF_HAS_BREAK. May take grace_ms. */
+    int (*break_name)(struct engine_store *store, const char *name, int64_t grace_ms,
+                      uint32_t *ret_broken, struct error_text *err);
+    /* NULL without HF_HAS_FLOOR. */
+    int (*floor)(struct engine_store *store, uint64_t token, int64_t deadline_ms,
+                 struct error_text *err);
+};
+
+/* The one symbol of a module: const struct engine *holdfast_engine(void). */
+#define ENGINE_MODULE_SYMBOL "holdfast_engine"
+typedef const struct engine *engine_module_fn(void);
+
+/* engines.c: finds the engine of a scheme, loading its module if need be. */
+int engines_find(const char *scheme, const struct engine **ret_engine, struct error_text *err);
+/* Calls fn for each engine this build knows; those that cannot be loaded have `missing` set. */
+void engines_each(hf_engine_fn *fn, void *arg);
+
+#endif

@@ -1,0 +1,140 @@
+/* break.c: taking a lock from a holder that does not let go.
+ *
+ * A new file is put in the place of the old one. The holder's lock is on the old file, which nobody
+ * looks at any more; its watchdog hears of the replacement and tells it that the lock is lost. The
+ * new file comes locked by us, so the name is withheld until the old holder has let go, or until
+ * the grace has passed. If we die, the kernel opens the new file to all. */
+#include "engines/file/store.h"
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "engines/file/forks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define BREAK_LOOK_MS 10 /* a holder that is killed rings no bell */
+
+static bool count_one(void *context, int64_t at)
+{
+    (void)at;
+    ++*(uint32_t *)context;
+    return true;
+}
+
+static uint32_t count_holds(const struct lockfile *file)
+{
+    uint32_t count = 0;
+
+    lockfile_each_lock(file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, LOCKFILE_SLOTS_MAX, count_one,
+                       &count);
+    return count;
+}
+
+/* One at a time in this directory, so that nobody replaces a file he has not looked at. The lock is
+ * freed by closing the descriptor. */
+static int lock_breaking(struct engine_store *store, int *ret_fd, struct error_text *err)
+{
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
+    int fd = forks_open(store->directory.fd, FILE_STATE_NAME, O_RDWR);
+
+    if (fd < 0)
+        return directory_failure(&store->directory, errno, "open the token file", err);
+    while (fcntl(fd, F_OFD_SETLKW, &range) < 0) {
+        if (errno != EINTR) {
+            int failure = errno;
+
+            forks_close(fd);
+            return directory_failure(&store->directory, failure, "lock the token file", err);
+        }
+    }
+    *ret_fd = fd;
+    return HF_OK;
+}
+
+static int replace_file(struct engine_store *store, const char *name, struct lockfile *ret_file,
+                        struct error_text *err)
+{
+    char temp[DIRECTORY_TEMP_MAX];
+    int failure, result = lockfile_create(&store->directory, name, temp, ret_file, err);
+
+    if (result != HF_OK)
+        return result;
+    failure = lockfile_lock(ret_file, F_WRLCK, RANGE_GATE, 2);
+    if (failure == 0 && renameat(store->directory.locks_fd, temp, store->directory.locks_fd,
+                                 ret_file->file_name) < 0)
+        failure = errno;
+    if (failure) {
+        unlinkat(store->directory.locks_fd, temp, 0);
+        lockfile_close(ret_file);
+        return directory_failure(&store->directory, failure, "replace a lock file", err);
+    }
+    return HF_OK;
+}
+
+static void wait_for_holders(const struct lockfile *old, int64_t grace_ms)
+{
+    int64_t end_ms = clock_after(clock_boot_ms(), grace_ms);
+
+    while (lockfile_locked(old, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, NULL)) {
+        int64_t now_ms = clock_boot_ms(), next_ms = now_ms + BREAK_LOOK_MS;
+
+        if (now_ms >= end_ms)
+            return;
+        futex_wait(&old->page->bell, atomic_load(&old->page->bell), FUTEX_MASK_ALL,
+                   next_ms < end_ms ? next_ms : end_ms);
+    }
+}
+
+/* The part under lock_breaking. Leaves *ret_broken 0 and both files closed if nobody holds it. */
+static int replace_if_held(struct engine_store *store, const char *name, struct lockfile *ret_old,
+                           struct lockfile *ret_fresh, uint32_t *ret_broken, struct error_text *err)
+{
+    int result;
+
+    lockfile_encode_name(name, ret_old->file_name);
+    *ret_broken = 0;
+    if (faccessat(store->directory.locks_fd, ret_old->file_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+        errno == ENOENT)
+        return HF_OK;
+    result = lockfile_open(&store->directory, name, ret_old, err);
+    if (result != HF_OK)
+        return result;
+    *ret_broken = count_holds(ret_old);
+    if (*ret_broken > 0)
+        result = replace_file(store, name, ret_fresh, err);
+    if (*ret_broken == 0 || result != HF_OK)
+        lockfile_close(ret_old);
+    return result;
+}
+
+int file_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
+               struct error_text *err)
+{
+    struct lockfile old, fresh;
+    uint32_t broken;
+    int fd = -1, result = file_open_tokens(store, true, err);
+
+    if (result == HF_OK)
+        result = lock_breaking(store, &fd, err);
+    if (result != HF_OK)
+        return result;
+    result = replace_if_held(store, name, &old, &fresh, &broken, err);
+    forks_close(fd);
+    if (result != HF_OK)
+        return result;
+    *ret_broken = broken;
+    if (broken == 0)
+        return HF_OK;
+    waiting_ring_all(&old); /* those who wait move to the new file */
+    wait_for_holders(&old, grace_ms);
+    lockfile_close(&old);
+    lockfile_close(&fresh);
+    if (lockfile_open(&store->directory, name, &fresh, NULL) == HF_OK) {
+        waiting_ring_all(&fresh);
+        lockfile_close(&fresh);
+    }
+    return HF_OK;
+}

@@ -1,0 +1,309 @@
+/* claims.c: taking and giving back. The order of an acquisition:
+ *
+ *   1  the ranges of the mode (modes.c): from here on nobody else has the name
+ *   2  path and descriptor are the same file: `break` has not put another in its place
+ *   3  the token is drawn, while holding (tokens.c): so tokens grow in the order of the holds
+ *   4  the range TOKEN + token: now others can see the hold
+ *   5  the record, for people
+ *
+ * A process that dies after any of these leaves nothing: the kernel takes back 1 and 4. */
+#include "engines/file/store.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "engines/file/forks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct file_claim *file_claim_of(struct engine_claim *claim)
+{
+    /* `wake` may look while `acquire` is making it. */
+    return __atomic_load_n(&claim->private, __ATOMIC_ACQUIRE);
+}
+
+struct file_claim *claims_own(struct engine_claim *claim)
+{
+    static _Atomic uint32_t next_bit;
+    struct file_claim *own = file_claim_of(claim);
+
+    if (own)
+        return own;
+    own = calloc(1, sizeof *own);
+    if (!own)
+        return NULL;
+    list_init(&own->link);
+    own->claim = claim;
+    own->file.fd = -1;
+    own->watch = -1;
+    own->slot = -1;
+    own->own_bit = UINT32_C(1) << (8 + atomic_fetch_add(&next_bit, 1) % 24);
+    __atomic_store_n(&claim->private, own, __ATOMIC_RELEASE);
+    return own;
+}
+
+/* ---- idle files ------------------------------------------------------------------------------ */
+
+static struct lockfile *idle_place(struct engine_store *store, const char *file_name)
+{
+    return &store->idle[hash_bytes(file_name, strlen(file_name)) % IDLE_FILES_MAX];
+}
+
+static int take_file(struct engine_store *store, struct file_claim *own, struct error_text *err)
+{
+    char file_name[sizeof own->file.file_name];
+    struct lockfile *idle;
+    bool found;
+
+    lockfile_encode_name(own->claim->name, file_name);
+    idle = idle_place(store, file_name);
+    pthread_mutex_lock(&store->mutex);
+    found = idle->fd >= 0 && strcmp(idle->file_name, file_name) == 0;
+    if (found) {
+        own->file = *idle;
+        idle->fd = -1;
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return found ? HF_OK : lockfile_open(&store->directory, own->claim->name, &own->file, err);
+}
+
+static void put_file_back(struct engine_store *store, struct file_claim *own)
+{
+    struct lockfile *idle = idle_place(store, own->file.file_name);
+    struct lockfile old;
+
+    pthread_mutex_lock(&store->mutex);
+    old = *idle;
+    *idle = own->file;
+    pthread_mutex_unlock(&store->mutex);
+    own->file.fd = -1;
+    if (old.fd >= 0)
+        lockfile_close(&old);
+}
+
+/* Closing gives up every range at once. */
+static void drop_file(struct engine_store *store, struct file_claim *own)
+{
+    waiting_unregister(store, own);
+    if (own->file.fd >= 0)
+        lockfile_close(&own->file);
+    own->has_gate = false;
+    own->slot = -1;
+}
+
+static void unlock_all(struct file_claim *own)
+{
+    lockfile_lock(&own->file, F_UNLCK, 0, 0);
+    own->has_gate = false;
+    own->slot = -1;
+}
+
+/* ---- acquiring ------------------------------------------------------------------------------- */
+
+/* Steps 1 and 2. */
+static int take_ranges(struct engine_store *store, struct file_claim *own, struct error_text *err)
+{
+    for (;;) {
+        int outcome, result;
+
+        if (own->file.fd < 0) {
+            result = take_file(store, own, err);
+            if (result != HF_OK)
+                return result;
+        }
+        own->seen = atomic_load(&own->file.page->bell);
+        outcome = modes_try(own, err);
+        if (outcome < 0)
+            return outcome;
+        if (!lockfile_is_current(&store->directory, &own->file)) {
+            drop_file(store, own);
+            continue;
+        }
+        if (outcome == ENGINE_HELD)
+            return ENGINE_HELD;
+        if (!own->claim->will_wait)
+            return ENGINE_BUSY;
+        if (own->registered) {
+            waiting_watch_holder(store, own);
+            return ENGINE_BUSY;
+        }
+        /* A release before we are seen to wait rings no bell, so look once more afterwards. */
+        result = waiting_register(store, own, err);
+        if (result != HF_OK)
+            return result;
+    }
+}
+
+static void fill_record(const struct engine_store *store, const struct engine_claim *claim,
+                        struct lock_record *ret_record)
+{
+    uint64_t digest = hash_bytes(claim->lease, strlen(claim->lease));
+
+    memset(ret_record, 0, sizeof *ret_record);
+    ret_record->token = claim->token;
+    ret_record->granted_boot_ms = clock_boot_ms();
+    ret_record->pid = store->pid;
+    ret_record->mode = (uint32_t)claim->mode;
+    ret_record->permits = claim->permits;
+    text_hex(&digest, sizeof digest, ret_record->lease_digest);
+    memcpy(ret_record->owner, claim->owner, strnlen(claim->owner, HF_OWNER_MAX));
+}
+
+/* Steps 3 to 5. */
+static int make_known(struct engine_store *store, struct file_claim *own, struct error_text *err)
+{
+    struct engine_claim *claim = own->claim;
+    struct lock_record record;
+    uint64_t token;
+    int failure, result = file_open_tokens(store, true, err);
+
+    if (result == HF_OK)
+        result = tokens_draw(&store->tokens, &token, err);
+    if (result != HF_OK)
+        return result;
+    failure = lockfile_lock(&own->file, F_WRLCK, RANGE_TOKEN + (int64_t)token, 1);
+    if (failure)
+        return directory_failure(&store->directory, failure, "lock a token", err);
+    claim->token = token;
+    fill_record(store, claim, &record);
+    failure = lockfile_write_record(&own->file, (uint32_t)(own->slot + 1), &record);
+    if (failure)
+        return directory_failure(&store->directory, failure, "write a record", err);
+    return HF_OK;
+}
+
+int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                 struct error_text *err)
+{
+    struct file_claim *own = claims_own(claim);
+    bool was_head;
+    int outcome;
+
+    (void)deadline_ms; /* nothing here waits */
+    if (!own)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    if (own->held)
+        return ENGINE_HELD; /* the same lease, the same token */
+    outcome = take_ranges(store, own, err);
+    if (outcome == ENGINE_HELD)
+        outcome = make_known(store, own, err);
+    if (outcome < 0) {
+        bool was_registered = own->registered;
+
+        waiting_unregister(store, own);
+        if (own->file.fd >= 0) {
+            unlock_all(own);
+            if (was_registered)
+                waiting_ring_released(&own->file); /* a wake-up may have been meant for us */
+        }
+        return outcome;
+    }
+    if (outcome != ENGINE_HELD)
+        return outcome;
+    was_head = own->is_head;
+    if (own->registered)
+        waiting_unregister(store, own);
+    own->held = true;
+    pthread_mutex_lock(&store->mutex);
+    list_append(&store->held, &own->link);
+    pthread_mutex_unlock(&store->mutex);
+    waiting_ring_granted(&own->file, claim->mode, was_head);
+    return ENGINE_HELD;
+}
+
+/* ---- giving back ----------------------------------------------------------------------------- */
+
+static void leave_list(struct engine_store *store, struct file_claim *own)
+{
+    pthread_mutex_lock(&store->mutex);
+    list_remove(&own->link);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+int file_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                 struct error_text *err)
+{
+    struct file_claim *own = file_claim_of(claim);
+    bool current;
+
+    (void)deadline_ms;
+    if (!own || !own->held)
+        return error_set(err, HF_ELOST, "'%s' is not held", claim->name);
+    current = lockfile_is_linked(&own->file);
+    leave_list(store, own);
+    own->held = false;
+    if (own->passed) {
+        /* As long as a child has the descriptor, the hold is the child's. The page outlives it. */
+        forks_close(own->file.fd);
+        own->file.fd = -1;
+        waiting_ring_all(&own->file);
+        lockfile_close(&own->file);
+    } else {
+        unlock_all(own);
+        waiting_ring_released(&own->file);
+    }
+    if (!current)
+        return error_set(err, HF_ELOST, "'%s' had been broken by an operator", claim->name);
+    return HF_OK;
+}
+
+int file_abandon(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                 struct error_text *err)
+{
+    struct file_claim *own = file_claim_of(claim);
+
+    if (!own || own->file.fd < 0)
+        return HF_OK;
+    if (own->held) {
+        int result = file_release(store, claim, deadline_ms, err);
+
+        return result == HF_ELOST ? HF_OK : result;
+    }
+    waiting_unregister(store, own);
+    unlock_all(own);
+    waiting_ring_released(&own->file); /* the wake-up that we leave without using */
+    return HF_OK;
+}
+
+void file_dispose(struct engine_store *store, struct engine_claim *claim)
+{
+    struct file_claim *own = file_claim_of(claim);
+
+    if (!own)
+        return;
+    if (store->forked) {
+        own->file.fd = -1; /* closed at the fork */
+        lockfile_close(&own->file);
+    } else {
+        waiting_unregister(store, own);
+        if (own->held)
+            leave_list(store, own);
+        if (own->file.fd >= 0 && (own->held || claim->mode == ENGINE_OBSERVE))
+            lockfile_close(&own->file);
+        else if (own->file.fd >= 0)
+            put_file_back(store, own);
+    }
+    free(own);
+    __atomic_store_n(&claim->private, NULL, __ATOMIC_RELEASE);
+}
+
+int file_pass_fd(struct engine_store *store, struct engine_claim *claim, int *ret_fd,
+                 struct error_text *err)
+{
+    struct file_claim *own = file_claim_of(claim);
+    int fd;
+
+    if (!own || !own->held)
+        return error_set(err, HF_ELOST, "'%s' is not held", claim->name);
+    fd = fcntl(own->file.fd, F_DUPFD, 3);
+    if (fd < 0)
+        return directory_failure(&store->directory, errno, "copy a descriptor", err);
+    own->passed = true;
+    *ret_fd = fd;
+    return HF_OK;
+}

@@ -1,0 +1,324 @@
+#include "engines/file/directory.h"
+#include "base/random.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum filesystem_kind { FS_IN_MEMORY, FS_ON_NETWORK };
+
+/* Filesystems that forget at a reboot, or whose locks another machine may not see. FUSE is among
+ * them because nothing tells sshfs from a local one. */
+static const struct {
+    uint32_t magic;
+    enum filesystem_kind kind;
+    const char *name;
+} unsafe_filesystems[] = {
+    {0x01021994, FS_IN_MEMORY, "tmpfs"},   {0x858458f6, FS_IN_MEMORY, "ramfs"},
+    {0x00006969, FS_ON_NETWORK, "NFS"},    {0xff534d42, FS_ON_NETWORK, "CIFS"},
+    {0xfe534d42, FS_ON_NETWORK, "SMB"},    {0x0000517b, FS_ON_NETWORK, "SMB"},
+    {0x01021997, FS_ON_NETWORK, "9p"},     {0x00c36400, FS_ON_NETWORK, "Ceph"},
+    {0x5346414f, FS_ON_NETWORK, "AFS"},    {0x73757245, FS_ON_NETWORK, "Coda"},
+    {0x01161970, FS_ON_NETWORK, "GFS2"},   {0x7461636f, FS_ON_NETWORK, "OCFS2"},
+    {0x0bd00bd0, FS_ON_NETWORK, "Lustre"}, {0x65735546, FS_ON_NETWORK, "FUSE"},
+    {0x786f4256, FS_ON_NETWORK, "vboxsf"}, {0x47504653, FS_ON_NETWORK, "GPFS"},
+};
+
+struct allowances {
+    bool tmpfs, network, writable;
+};
+
+static int parse_allow(struct url *url, struct allowances *ret_allow, struct error_text *err)
+{
+    const char *at = url_get(url, "allow");
+
+    *ret_allow = (struct allowances){false, false, false};
+    while (at && *at) {
+        size_t length = strcspn(at, ",");
+
+        if (length == 5 && strncmp(at, "tmpfs", length) == 0)
+            ret_allow->tmpfs = true;
+        else if (length == 7 && strncmp(at, "network", length) == 0)
+            ret_allow->network = true;
+        else if (length == 8 && strncmp(at, "writable", length) == 0)
+            ret_allow->writable = true;
+        else
+            return error_set(err, HF_EINVAL,
+                             "store URL: allow= takes tmpfs, network and writable, not '%.*s'",
+                             (int)length, at);
+        at += length;
+        at += *at == ',';
+    }
+    return HF_OK;
+}
+
+/* /var/lib/holdfast for root, else the XDG state directory. */
+static int default_path(char *ret_path, size_t size, struct error_text *err)
+{
+    const char *state = secure_getenv("XDG_STATE_HOME");
+    const char *home = secure_getenv("HOME");
+    int length;
+
+    if (geteuid() == 0)
+        length = snprintf(ret_path, size, "/var/lib/holdfast");
+    else if (state && state[0] == '/')
+        length = snprintf(ret_path, size, "%s/holdfast", state);
+    else if (home && home[0] == '/')
+        length = snprintf(ret_path, size, "%s/.local/state/holdfast", home);
+    else
+        return error_set(err, HF_EINVAL,
+                         "no directory for the file store: HOME is not set; name one with "
+                         "--on file:DIR");
+    if (length < 0 || (size_t)length >= size)
+        return error_set(err, HF_EINVAL, "the file store's directory has too long a path");
+    return HF_OK;
+}
+
+static int find_path(const struct url *url, char *ret_path, size_t size, struct error_text *err)
+{
+    const char *rest = url->rest;
+    char decoded[HF_URL_MAX + 1];
+
+    if (!*rest)
+        return default_path(ret_path, size, err);
+    if (strncmp(rest, "//", 2) == 0) {
+        if (rest[2] != '/')
+            return error_set(err, HF_EINVAL,
+                             "store URL: a file store is on this machine: write file:/DIR or "
+                             "file:DIR");
+        rest += 2;
+    }
+    if (!text_percent_decode(rest, strlen(rest), decoded, sizeof decoded))
+        return error_set(err, HF_EINVAL, "store URL: the directory is badly percent-encoded");
+    if (decoded[0] == '/') {
+        memcpy(ret_path, decoded, strlen(decoded) + 1);
+    } else {
+        size_t used;
+
+        if (!getcwd(ret_path, size))
+            return error_set_errno(err, HF_EREFUSED, errno, "cannot tell the current directory");
+        used = strlen(ret_path);
+        if (used + 1 + strlen(decoded) >= size)
+            return error_set(err, HF_EINVAL, "the file store's directory has too long a path");
+        ret_path[used] = '/';
+        memcpy(ret_path + used + 1, decoded, strlen(decoded) + 1);
+    }
+    return HF_OK;
+}
+
+static void sync_directory(int parent_fd, const char *path)
+{
+    int fd = openat(parent_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+/* mkdir -p, private to us. A directory that somebody made before us is as good. */
+static int make_path(const char *path, struct error_text *err)
+{
+    char part[HF_URL_MAX + 1];
+    size_t length = strlen(path);
+
+    for (size_t i = 1; i <= length; i++) {
+        char *slash;
+
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0700) < 0) {
+            if (errno == EEXIST || errno == EISDIR)
+                continue;
+            if (errno == EROFS || errno == EACCES) /* fine if it exists: open will tell */
+                continue;
+            return error_set_errno(err, errno == ENOSPC ? HF_EIO : HF_EREFUSED, errno,
+                                   "cannot make the file store's directory %s", part);
+        }
+        slash = strrchr(part, '/');
+        *slash = '\0';
+        sync_directory(AT_FDCWD, *part ? part : "/");
+    }
+    return HF_OK;
+}
+
+static int check_filesystem(const struct directory *directory, const struct allowances *allow,
+                            struct error_text *err)
+{
+    struct statfs fs;
+
+    if (fstatfs(directory->fd, &fs) < 0)
+        return error_set_errno(err, HF_EIO, errno, "cannot tell the filesystem of %s",
+                               directory->path);
+    for (size_t i = 0; i < sizeof unsafe_filesystems / sizeof *unsafe_filesystems; i++) {
+        const char *name = unsafe_filesystems[i].name;
+
+        if ((uint32_t)fs.f_type != unsafe_filesystems[i].magic)
+            continue;
+        if (unsafe_filesystems[i].kind == FS_IN_MEMORY && !allow->tmpfs)
+            return error_set(err, HF_EREFUSED,
+                             "%s is on %s, which forgets the fencing tokens at a reboot; use a "
+                             "directory on disk, or add ?allow=tmpfs to accept that",
+                             directory->path, name);
+        if (unsafe_filesystems[i].kind == FS_ON_NETWORK && !allow->network)
+            return error_set(err, HF_EREFUSED,
+                             "%s is on %s, where other machines may not see our locks; use a local "
+                             "directory, or add ?allow=network if only this machine uses it",
+                             directory->path, name);
+    }
+    return HF_OK;
+}
+
+static int check_permissions(struct directory *directory, const struct allowances *allow,
+                             struct error_text *err)
+{
+    uid_t self = geteuid();
+    struct stat st;
+
+    if (fstat(directory->fd, &st) < 0)
+        return error_set_errno(err, HF_EIO, errno, "cannot look at %s", directory->path);
+    if (!allow->writable && (st.st_mode & (S_IWGRP | S_IWOTH)))
+        return error_set(err, HF_EREFUSED,
+                         "others can write to %s (mode %04o), and so could take or forge locks; "
+                         "chmod go-w it, or add ?allow=writable to share it on purpose",
+                         directory->path, (unsigned)(st.st_mode & 07777));
+    if (!allow->writable && self != 0 && st.st_uid != self && st.st_uid != 0)
+        return error_set(err, HF_EREFUSED,
+                         "%s belongs to another user; use a directory of your own, or add "
+                         "?allow=writable to share it on purpose",
+                         directory->path);
+    directory->file_mode = (st.st_mode & 0666) | 0600;
+    directory->owner = st.st_uid;
+    directory->group = st.st_gid;
+    return HF_OK;
+}
+
+static int open_locks(struct directory *directory, struct error_text *err)
+{
+    bool made = mkdirat(directory->fd, "locks", 0700) == 0;
+
+    snprintf(directory->locks_path, sizeof directory->locks_path, "%s/locks", directory->path);
+    directory->locks_fd =
+        openat(directory->fd, "locks", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (directory->locks_fd < 0)
+        return directory_failure(directory, errno, "open the directory of locks", err);
+    if (made) {
+        mode_t search = (directory->file_mode & 0444) >> 2;
+
+        if (fchmod(directory->locks_fd, directory->file_mode | search) < 0 ||
+            (geteuid() == 0 && fchown(directory->locks_fd, directory->owner, directory->group) < 0))
+            return directory_failure(directory, errno, "set the permissions of the locks", err);
+    }
+    return HF_OK;
+}
+
+int directory_open(struct url *url, struct directory *ret_directory, struct error_text *err)
+{
+    struct directory *directory = ret_directory;
+    struct allowances allow;
+    int result;
+
+    directory->fd = directory->locks_fd = -1;
+    result = parse_allow(url, &allow, err);
+    if (result == HF_OK)
+        result = find_path(url, directory->path, sizeof directory->path, err);
+    if (result == HF_OK)
+        result = make_path(directory->path, err);
+    if (result != HF_OK)
+        return result;
+    directory->fd = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory->fd < 0)
+        return directory_failure(directory, errno, "open the store", err);
+    result = check_filesystem(directory, &allow, err);
+    if (result == HF_OK)
+        result = check_permissions(directory, &allow, err);
+    if (result == HF_OK)
+        result = open_locks(directory, err);
+    if (result != HF_OK)
+        directory_close(directory);
+    return result;
+}
+
+void directory_close(struct directory *directory)
+{
+    if (directory->locks_fd >= 0)
+        close(directory->locks_fd);
+    if (directory->fd >= 0)
+        close(directory->fd);
+    directory->fd = directory->locks_fd = -1;
+}
+
+/* On a copy-on-write filesystem each overwrite needs new space, and a store into a mapped page of a
+ * full disk would be a SIGBUS. Asked for in place, it is not. Elsewhere the request fails,
+ * harmlessly. */
+static void ask_for_overwrite_in_place(int fd)
+{
+    int flags;
+
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_NOCOW_FL)) {
+        flags |= FS_NOCOW_FL;
+        (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+    }
+}
+
+int directory_temp_file(const struct directory *directory, int dirfd, char *ret_name, int *ret_fd,
+                        struct error_text *err)
+{
+    unsigned char bytes[16];
+    char hex[2 * sizeof bytes + 1];
+    int fd, failure;
+
+    random_fill(bytes, sizeof bytes);
+    text_hex(bytes, sizeof bytes, hex);
+    snprintf(ret_name, DIRECTORY_TEMP_MAX, ".new-%s", hex);
+    fd = openat(dirfd, ret_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return directory_failure(directory, errno, "create a file", err);
+    if (fchmod(fd, directory->file_mode) < 0 ||
+        (geteuid() == 0 && fchown(fd, directory->owner, directory->group) < 0)) {
+        failure = errno;
+        unlinkat(dirfd, ret_name, 0);
+        close(fd);
+        return directory_failure(directory, failure, "set a file's permissions", err);
+    }
+    ask_for_overwrite_in_place(fd);
+    *ret_fd = fd;
+    return HF_OK;
+}
+
+int directory_failure(const struct directory *directory, int errno_value, const char *doing,
+                      struct error_text *err)
+{
+    const char *path = directory->path;
+
+    switch (errno_value) {
+    case ENOSPC:
+    case EDQUOT:
+        return error_set(err, HF_EIO, "cannot %s: the disk of %s is full", doing, path);
+    case EROFS:
+        return error_set(err, HF_EREFUSED, "cannot %s: the disk of %s is read-only", doing, path);
+    case EACCES:
+    case EPERM:
+        return error_set(err, HF_EREFUSED, "cannot %s: you may not write to %s", doing, path);
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+        return error_set_errno(err, HF_EREFUSED, errno_value, "cannot %s in %s", doing, path);
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOLCK:
+        return error_set_errno(err, HF_ENOMEM, errno_value, "cannot %s in %s", doing, path);
+    default:
+        return error_set_errno(err, HF_EIO, errno_value, "cannot %s in %s", doing, path);
+    }
+}

@@ -1,0 +1,35 @@
+/* directory.h: the directory that is the store: finding it, making it, and refusing unsafe ones. */
+#ifndef ENGINES_FILE_DIRECTORY_H
+#define ENGINES_FILE_DIRECTORY_H
+
+#include "base/error.h"
+#include "base/url.h"
+
+#include <sys/stat.h>
+
+struct directory {
+    int fd; /* DIR */
+    int locks_fd; /* DIR/locks */
+    mode_t file_mode; /* what new files get: DIR's own permissions, less execute */
+    uid_t owner; /* and, when we are root, DIR's owner and group */
+    gid_t group;
+    char path[HF_URL_MAX + 1]; /* absolute */
+    char locks_path[HF_URL_MAX + 1 + 16]; /* path, "/locks" */
+};
+
+/* Finds DIR in the URL (or the default), makes it if it is not there, and refuses one that cannot
+ * keep the promises: tmpfs, network filesystems, others able to write. */
+int directory_open(struct url *url, struct directory *ret_directory, struct error_text *err);
+void directory_close(struct directory *directory);
+
+/* A new file under a name of its own in dirfd, with the right mode and owner. ret_name: at least
+ * DIRECTORY_TEMP_MAX bytes. */
+#define DIRECTORY_TEMP_MAX 48
+int directory_temp_file(const struct directory *directory, int dirfd, char *ret_name, int *ret_fd,
+                        struct error_text *err);
+
+/* Turns an errno of an operation on this store's files into the right result and sentence. */
+int directory_failure(const struct directory *directory, int errno_value, const char *doing,
+                      struct error_text *err);
+
+#endif

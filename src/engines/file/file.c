@@ -1,0 +1,303 @@
+/* file.c: the file store's table, and opening it. */
+#include "engines/file/file.h"
+#include "engines/file/forks.h"
+#include "engines/file/store.h"
+
+#include "base/random.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- the real disk of tokens.c --------------------------------------------------------------- */
+
+static int disk_read(void *context, void *bytes, size_t size, off_t offset)
+{
+    struct engine_store *store = context;
+    ssize_t got = pread(store->tokens_fd, bytes, size, offset);
+
+    if (got == (ssize_t)size)
+        return 0;
+    return got < 0 ? errno : EIO;
+}
+
+static int disk_write(void *context, const void *bytes, size_t size, off_t offset)
+{
+    struct engine_store *store = context;
+    ssize_t written = pwrite(store->tokens_fd, bytes, size, offset);
+
+    if (written == (ssize_t)size)
+        return 0;
+    return written < 0 ? errno : ENOSPC;
+}
+
+static int disk_sync(void *context)
+{
+    struct engine_store *store = context;
+
+    return fdatasync(store->tokens_fd) < 0 ? errno : 0;
+}
+
+/* The directory, and the one that it is in: whoever made it may have been killed before syncing. */
+static int disk_sync_directory(void *context)
+{
+    struct engine_store *store = context;
+    int parent, failure = 0;
+
+    if (fsync(store->directory.fd) < 0)
+        return errno;
+    parent = openat(store->directory.fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return 0; /* we may not look at it, so it is not we who made the directory */
+    if (fsync(parent) < 0)
+        failure = errno;
+    close(parent);
+    return failure;
+}
+
+/* The kernel's lock excludes other processes and other stores, the mutex our own threads. */
+static int disk_lock(void *context)
+{
+    struct engine_store *store = context;
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+
+    pthread_mutex_lock(&store->tokens_mutex);
+    while (fcntl(store->tokens_fd, F_OFD_SETLKW, &range) < 0) {
+        if (errno != EINTR) {
+            int failure = errno;
+
+            pthread_mutex_unlock(&store->tokens_mutex);
+            return failure;
+        }
+    }
+    return 0;
+}
+
+static void disk_unlock(void *context)
+{
+    struct engine_store *store = context;
+    struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+
+    fcntl(store->tokens_fd, F_OFD_SETLK, &range);
+    pthread_mutex_unlock(&store->tokens_mutex);
+}
+
+/* ---- the token file -------------------------------------------------------------------------- */
+
+static int create_token_file(struct engine_store *store, struct error_text *err)
+{
+    unsigned char bytes[TOKENS_FILE_SIZE], id[12];
+    char temp[DIRECTORY_TEMP_MAX], id_text[2 * sizeof id + 1];
+    int fd, failure = 0, result;
+    ssize_t written;
+
+    random_fill(id, sizeof id);
+    text_hex(id, sizeof id, id_text);
+    tokens_format(id_text, bytes);
+    result = directory_temp_file(&store->directory, store->directory.fd, temp, &fd, err);
+    if (result != HF_OK)
+        return result;
+    written = pwrite(fd, bytes, sizeof bytes, 0);
+    if (written != (ssize_t)sizeof bytes)
+        failure = written < 0 ? errno : ENOSPC;
+    else if (fsync(fd) < 0)
+        failure = errno;
+    /* Synced before it has its name, and never replaced: whoever comes second uses the first one's.
+     */
+    else if (linkat(store->directory.fd, temp, store->directory.fd, FILE_STATE_NAME, 0) < 0 &&
+             errno != EEXIST)
+        failure = errno;
+    unlinkat(store->directory.fd, temp, 0);
+    close(fd);
+    return failure ? directory_failure(&store->directory, failure, "create the token file", err)
+                   : HF_OK;
+}
+
+static int open_token_file(struct engine_store *store, int flags)
+{
+    return forks_open(store->directory.fd, FILE_STATE_NAME, flags);
+}
+
+static int map_token_file(struct engine_store *store, int fd, void **ret_page,
+                          struct error_text *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return directory_failure(&store->directory, errno, "look at the token file", err);
+    if (!S_ISREG(st.st_mode) || st.st_size < TOKENS_FILE_SIZE)
+        return error_set(err, HF_EIO,
+                         "%s/%s is damaged, and tokens must not start again at 1: see 'a damaged "
+                         "token file' in docs/file-store.md",
+                         store->directory.path, FILE_STATE_NAME);
+    *ret_page = mmap(NULL, TOKENS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (*ret_page == MAP_FAILED)
+        return directory_failure(&store->directory, errno, "map the token file", err);
+    return HF_OK;
+}
+
+static int read_boot_id(char *ret_id, size_t size, struct error_text *err)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, ret_id, size - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    if (got < 8)
+        return error_set(err, HF_EREFUSED, "cannot tell which boot this is: is /proc mounted?");
+    ret_id[got] = '\0';
+    ret_id[strcspn(ret_id, "\n")] = '\0';
+    return HF_OK;
+}
+
+static int open_tokens_locked(struct engine_store *store, bool to_draw, struct error_text *err)
+{
+    struct tokens_disk disk = {.context = store,
+                               .read = disk_read,
+                               .write = disk_write,
+                               .sync = disk_sync,
+                               .sync_directory = disk_sync_directory,
+                               .lock = disk_lock,
+                               .unlock = disk_unlock};
+    char boot_id[TOKENS_BOOT_ID_SIZE];
+    void *page = NULL;
+    int fd, failure, result = read_boot_id(boot_id, sizeof boot_id, err);
+
+    if (result != HF_OK)
+        return result;
+    fd = open_token_file(store, O_RDWR);
+    if (fd < 0 && errno == ENOENT) {
+        result = create_token_file(store, err);
+        if (result != HF_OK)
+            return result;
+        fd = open_token_file(store, O_RDWR);
+    }
+    failure = errno;
+    if (fd < 0 && !to_draw)
+        fd = open_token_file(store, O_RDONLY);
+    else if (fd >= 0)
+        result = map_token_file(store, fd, &page, err);
+    if (fd < 0)
+        return directory_failure(&store->directory, failure, "open the token file", err);
+    if (result != HF_OK) {
+        forks_close(fd);
+        return result;
+    }
+    if (store->tokens_fd >= 0)
+        forks_close(store->tokens_fd); /* it was open for reading only */
+    tokens_init(&store->tokens, &disk, page, boot_id);
+    store->tokens_fd = fd;
+    return HF_OK;
+}
+
+int file_open_tokens(struct engine_store *store, bool to_draw, struct error_text *err)
+{
+    int result = HF_OK;
+
+    if (atomic_load_explicit(&store->tokens_ready, memory_order_acquire))
+        return HF_OK;
+    pthread_mutex_lock(&store->tokens_mutex);
+    if (store->tokens_fd < 0 || (to_draw && !store->tokens.page))
+        result = open_tokens_locked(store, to_draw, err);
+    if (result == HF_OK && store->tokens.page)
+        atomic_store_explicit(&store->tokens_ready, true, memory_order_release);
+    pthread_mutex_unlock(&store->tokens_mutex);
+    return result;
+}
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static int file_open(struct url *url, const struct engine_host *host,
+                     struct engine_store **ret_store, char *ret_where, struct error_text *err)
+{
+    struct engine_store *store = calloc(1, sizeof *store);
+    int result;
+
+    if (!store)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    result = directory_open(url, &store->directory, err);
+    if (result != HF_OK) {
+        free(store);
+        return result;
+    }
+    store->host = *host;
+    store->pid = getpid();
+    store->tokens_fd = -1;
+    store->inotify_fd = -1;
+    store->directory_watch = -1;
+    list_init(&store->held);
+    list_init(&store->waiting);
+    for (int i = 0; i < IDLE_FILES_MAX; i++)
+        store->idle[i].fd = -1;
+    pthread_mutex_init(&store->mutex, NULL);
+    pthread_mutex_init(&store->tokens_mutex, NULL);
+    snprintf(ret_where, HF_URL_MAX + 1, "%s", store->directory.path);
+    *ret_store = store;
+    return HF_OK;
+}
+
+static void file_close(struct engine_store *store)
+{
+    for (int i = 0; i < IDLE_FILES_MAX; i++) {
+        if (store->forked)
+            store->idle[i].fd = -1; /* closed at the fork */
+        lockfile_close(&store->idle[i]);
+    }
+    if (store->tokens.page)
+        munmap(store->tokens.page, TOKENS_PAGE);
+    if (store->tokens_fd >= 0)
+        forks_close(store->tokens_fd);
+    if (store->inotify_fd >= 0)
+        close(store->inotify_fd);
+    directory_close(&store->directory);
+    if (!store->forked) {
+        pthread_mutex_destroy(&store->mutex);
+        pthread_mutex_destroy(&store->tokens_mutex);
+    }
+    free(store);
+}
+
+static void file_after_fork(struct engine_store *store)
+{
+    store->forked = true; /* forks.c has closed what was opened there, or will */
+    store->tokens_fd = -1;
+}
+
+const struct engine file_engine = {
+    .abi = ENGINE_ABI,
+    .traits =
+        {
+            .size = sizeof(hf_store_info),
+            .scheme = "file",
+            .url = "file:DIR",
+            .features =
+                HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_PASS_FD | HF_HAS_BREAK | HF_HAS_FLOOR,
+            .exclusion = HF_STRICT,
+            .tokens = HF_STRICT,
+            .survives = "death of the holder, at once; a reboot",
+            .wakes = "woken by the one who lets go; not FIFO",
+        },
+    .open = file_open,
+    .close = file_close,
+    .after_fork = file_after_fork,
+    .id = file_id,
+    .acquire = file_acquire,
+    .wait = file_wait,
+    .wake = file_wake,
+    .abandon = file_abandon,
+    .release = file_release,
+    .dispose = file_dispose,
+    .pass_fd = file_pass_fd,
+    .poll_fd = file_poll_fd,
+    .process = file_process,
+    .show = file_show,
+    .list = file_list,
+    .check = file_check,
+    .break_name = file_break,
+    .floor = file_floor,
+};

@@ -1,0 +1,66 @@
+#include "engines/file/forks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#define DESCRIPTORS_MAX 65536 /* higher ones are refused */
+
+/* Keeps a fork from falling between opening a file and noting it. */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint64_t descriptors[DESCRIPTORS_MAX / 64];
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&opening);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&opening);
+}
+
+static void after_fork_in_child(void)
+{
+    for (int word = 0; word < DESCRIPTORS_MAX / 64; word++) {
+        uint64_t bits = atomic_exchange(&descriptors[word], 0);
+
+        for (int bit = 0; bits; bit++, bits >>= 1)
+            if (bits & 1)
+                close(word * 64 + bit);
+    }
+    pthread_mutex_unlock(&opening);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+int forks_open(int dirfd, const char *file_name, int flags)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int fd;
+
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&opening);
+    fd = openat(dirfd, file_name, flags | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= DESCRIPTORS_MAX) {
+        close(fd);
+        fd = -1;
+        errno = EMFILE;
+    } else if (fd >= 0) {
+        atomic_fetch_or(&descriptors[fd / 64], UINT64_C(1) << (fd % 64));
+    }
+    pthread_mutex_unlock(&opening);
+    return fd;
+}
+
+void forks_close(int fd)
+{
+    atomic_fetch_and(&descriptors[fd / 64], ~(UINT64_C(1) << (fd % 64)));
+    close(fd);
+}

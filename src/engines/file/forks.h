@@ -1,0 +1,13 @@
+/* forks.h: descriptors that must not live on in the child of a fork.
+ *
+ * A lock lives as long as its open file description, and a child would keep that alive. So every
+ * descriptor that locks is opened here and noted in a bitmap, which a child can walk without taking
+ * a lock, and closed there before fork() returns. */
+#ifndef ENGINES_FILE_FORKS_H
+#define ENGINES_FILE_FORKS_H
+
+/* As openat, with O_NOFOLLOW and O_CLOEXEC. */
+int forks_open(int dirfd, const char *file_name, int flags);
+void forks_close(int fd);
+
+#endif

@@ -1,0 +1,118 @@
+/* lockfile.h: one name's file, its format, and the byte ranges that the kernel locks for us.
+ *
+ * The content only decorates. Who holds a name, with which token, and who waits, is said by the
+ * kernel's open-file-description locks on ranges of the file (most of them far beyond its end):
+ *
+ *   GATE    a writer who waits for readers to leave keeps new ones out with it
+ *   MAIN    exclusive: the exclusive holder. shared: readers and permit holders
+ *   HEAD    the one waiter who watches for the holder's death
+ *   WAIT    shared, at WAIT + pid * 1024 + n: "I wait". A releaser asks whether anybody does
+ *   WATCH   shared, likewise: "I observe"
+ *   SLOT    exclusive, at SLOT + i: permit i, or record i of a reader
+ *   TOKEN   exclusive, at TOKEN + token: "the hold with this token is alive". So the kernel itself
+ *           knows the tokens, and forgets them with the process
+ *
+ *      0   8  "HFLOCK01"
+ *      8   4  bell: a futex; grows whenever somebody who waits or observes should look again
+ *     12   4  permits: N while the name is used with permits, else 0
+ *     16   4  length of the name
+ *     20   4  attention: not 0 when somebody may wait or observe, so that it is worth asking the
+ * kernel 24   8  hash_bytes of the name 32 512  the name 1024 256  record 0: the exclusive holder
+ *   1280 256  record 1: the reader or permit holder with slot 0, and so on
+ */
+#ifndef ENGINES_FILE_LOCKFILE_H
+#define ENGINES_FILE_LOCKFILE_H
+
+#include "engines/file/directory.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define LOCKFILE_PAGE 4096
+#define LOCKFILE_RECORDS_AT 1024
+#define LOCKFILE_SLOTS_MAX 4096 /* readers, or permits, at once */
+#define LOCKFILE_NAME_MAX 200 /* bytes of an encoded file name; longer ones are cut and hashed */
+
+#define RANGE_GATE INT64_C(0)
+#define RANGE_MAIN INT64_C(1)
+#define RANGE_HEAD INT64_C(2)
+#define RANGE_WAIT (INT64_C(1) << 33)
+#define RANGE_WATCH (INT64_C(2) << 33)
+#define RANGE_SLOT (INT64_C(3) << 33)
+#define RANGE_TOKEN (INT64_C(1) << 56)
+#define RANGE_PER_PID 1024
+
+struct lock_record {
+    uint64_t check; /* hash_bytes of what follows */
+    uint64_t token;
+    int64_t granted_boot_ms;
+    int64_t pid;
+    uint32_t mode;
+    uint32_t permits;
+    char lease_digest[24];
+    char owner[HF_OWNER_MAX + 8];
+    char reserved[56];
+};
+
+struct lockfile_page {
+    char magic[8];
+    _Atomic uint32_t bell;
+    _Atomic uint32_t permits;
+    uint32_t name_length;
+    _Atomic uint32_t attention;
+    uint64_t name_check;
+    char name[HF_NAME_MAX];
+    char reserved1[480];
+    struct lock_record records[12];
+};
+
+_Static_assert(sizeof(struct lock_record) == 256, "the format of a lock file");
+_Static_assert(sizeof(struct lockfile_page) == LOCKFILE_PAGE, "the format of a lock file");
+
+struct lockfile {
+    int fd;
+    struct lockfile_page *page; /* mapped; NULL when opened to look only */
+    dev_t device;
+    ino_t inode;
+    char file_name[LOCKFILE_NAME_MAX + 100];
+};
+
+/* The file name of a lock's name, unique and printable. */
+void lockfile_encode_name(const char *name, char ret_file_name[LOCKFILE_NAME_MAX + 100]);
+
+/* Opens, creating it if need be. The descriptor is closed in the child of a fork. */
+int lockfile_open(const struct directory *directory, const char *name, struct lockfile *ret_file,
+                  struct error_text *err);
+/* Opens to look only. HF_OK with fd -1 if there is no such file. */
+int lockfile_open_to_look(const struct directory *directory, const char *file_name,
+                          struct lockfile *ret_file, struct error_text *err);
+/* A new file for the name, not yet in its place: `ret_temp_name` in the locks directory. */
+int lockfile_create(const struct directory *directory, const char *name, char *ret_temp_name,
+                    struct lockfile *ret_file, struct error_text *err);
+void lockfile_close(struct lockfile *file);
+/* Is this file still the one that the name means? */
+bool lockfile_is_current(const struct directory *directory, const struct lockfile *file);
+/* The same, for a quarter of the cost, good enough for a message: a file that was replaced has no
+ * name, unless somebody has given it a second one. */
+bool lockfile_is_linked(const struct lockfile *file);
+/* Reads the name out of the file. False when it is damaged. ret_name: HF_NAME_MAX + 1 bytes. */
+bool lockfile_read_name(const struct lockfile *file, char *ret_name);
+
+/* Ranges. type is F_RDLCK, F_WRLCK or F_UNLCK; length 0 means to the end of all offsets. Returns 0,
+ * or an errno value: EAGAIN when somebody else has it. Never waits. */
+int lockfile_lock(const struct lockfile *file, int type, int64_t start, int64_t length);
+/* Does anybody else have a lock in [start, start+length) that would conflict with an exclusive one?
+ * If so its start. */
+bool lockfile_locked(const struct lockfile *file, int64_t start, int64_t length,
+                     int64_t *ret_start);
+/* Calls fn for the start of every lock of others in the range, in no order, until fn returns false.
+ * False if there were more than `limit`. */
+bool lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t length, int limit,
+                        bool (*fn)(void *context, int64_t at), void *context);
+
+/* Records. index 0 is the exclusive holder's. */
+int lockfile_write_record(const struct lockfile *file, uint32_t index, struct lock_record *record);
+
+#endif

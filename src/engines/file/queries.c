@@ -1,0 +1,240 @@
+/* queries.c: who holds, who waits. Believes the kernel; the records only add words to it. */
+#include "engines/file/store.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SHOWN_WAITERS_MAX 10000
+
+int file_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
+            struct error_text *err)
+{
+    char id[TOKENS_STORE_ID_SIZE];
+    int result = file_open_tokens(store, false, err);
+
+    (void)deadline_ms;
+    if (result == HF_OK)
+        result = tokens_store_id(&store->tokens, id, err);
+    if (result == HF_OK)
+        snprintf(ret_id, 65, "%s", id);
+    return result;
+}
+
+int file_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
+               struct error_text *err)
+{
+    int result = file_open_tokens(store, true, err);
+
+    (void)deadline_ms;
+    return result == HF_OK ? tokens_raise(&store->tokens, token, err) : result;
+}
+
+int file_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+               int64_t deadline_ms, struct error_text *err)
+{
+    char file_name[LOCKFILE_NAME_MAX + 100];
+    struct lockfile file;
+    int result;
+
+    (void)deadline_ms;
+    lockfile_encode_name(name, file_name);
+    result = lockfile_open_to_look(&store->directory, file_name, &file, err);
+    if (result != HF_OK)
+        return result;
+    *ret_alive = file.fd >= 0 && token <= HF_TOKEN_MAX &&
+                 lockfile_locked(&file, RANGE_TOKEN + (int64_t)token, 1, NULL);
+    lockfile_close(&file);
+    return HF_OK;
+}
+
+/* ---- one name -------------------------------------------------------------------------------- */
+
+struct look {
+    const struct engine_sink *sink;
+    const char *name;
+    struct lock_record *records;
+    size_t record_count;
+    int64_t now_ms;
+    int result;
+};
+
+static const struct lock_record *find_record(const struct look *look, uint64_t token)
+{
+    for (size_t i = 0; i < look->record_count; i++) {
+        struct lock_record *record = &look->records[i];
+
+        if (record->token == token &&
+            record->check == hash_bytes((char *)record + sizeof record->check,
+                                        sizeof *record - sizeof record->check)) {
+            record->owner[HF_OWNER_MAX] = '\0';
+            record->lease_digest[sizeof record->lease_digest - 1] = '\0';
+            return record;
+        }
+    }
+    return NULL;
+}
+
+static bool add_holder(void *context, int64_t at)
+{
+    struct look *look = context;
+    uint64_t token = (uint64_t)(at - RANGE_TOKEN);
+    const struct lock_record *record = find_record(look, token);
+    hf_entry entry = {.size = sizeof entry,
+                      .kind = HF_ENTRY_HOLDER,
+                      .name = look->name,
+                      .token = token,
+                      .owner = "",
+                      .lease = "",
+                      .age_ms = -1,
+                      .left_ms = HF_UNLIMITED};
+
+    if (record) {
+        entry.mode = record->mode <= HF_PERMIT ? (int)record->mode : HF_EXCLUSIVE;
+        entry.permits = record->permits;
+        entry.owner = record->owner;
+        entry.lease = record->lease_digest;
+        entry.pid = record->pid;
+        entry.age_ms = look->now_ms - record->granted_boot_ms;
+    }
+    look->result = look->sink->add(look->sink->context, &entry);
+    return look->result == HF_OK;
+}
+
+static bool add_waiter(void *context, int64_t at)
+{
+    struct look *look = context;
+    char owner[32];
+    hf_entry entry = {.size = sizeof entry,
+                      .kind = HF_ENTRY_WAITER,
+                      .name = look->name,
+                      .owner = owner,
+                      .lease = "",
+                      .pid = (at - RANGE_WAIT) / RANGE_PER_PID,
+                      .age_ms = -1,
+                      .left_ms = HF_UNLIMITED};
+
+    snprintf(owner, sizeof owner, "pid %lld", (long long)entry.pid);
+    look->result = look->sink->add(look->sink->context, &entry);
+    return look->result == HF_OK;
+}
+
+static int read_records(const struct lockfile *file, struct look *look)
+{
+    size_t most = (LOCKFILE_SLOTS_MAX + 1) * sizeof(struct lock_record), size;
+    struct stat st;
+    ssize_t got;
+
+    look->records = NULL;
+    look->record_count = 0;
+    if (fstat(file->fd, &st) < 0 || st.st_size <= LOCKFILE_RECORDS_AT)
+        return HF_OK;
+    size = (size_t)st.st_size - LOCKFILE_RECORDS_AT;
+    if (size > most)
+        size = most;
+    look->records = malloc(size);
+    if (!look->records)
+        return HF_ENOMEM;
+    got = pread(file->fd, look->records, size, LOCKFILE_RECORDS_AT);
+    look->record_count = got > 0 ? (size_t)got / sizeof *look->records : 0;
+    return HF_OK;
+}
+
+/* A hold that was granted between reading the records and asking the kernel has its record still in
+ * the file: the records are read after the first answer of the kernel, and that is enough for
+ * people. */
+static int look_at(const struct lockfile *file, const char *name, bool waiters,
+                   const struct engine_sink *sink, struct error_text *err)
+{
+    struct look look = {.sink = sink, .name = name, .now_ms = clock_boot_ms()};
+
+    if (lockfile_locked(file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, NULL)) {
+        if (read_records(file, &look) != HF_OK)
+            return error_set(err, HF_ENOMEM, "out of memory");
+        lockfile_each_lock(file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, LOCKFILE_SLOTS_MAX,
+                           add_holder, &look);
+        free(look.records);
+    }
+    if (look.result == HF_OK && waiters)
+        lockfile_each_lock(file, RANGE_WAIT, RANGE_WATCH - RANGE_WAIT, SHOWN_WAITERS_MAX,
+                           add_waiter, &look);
+    return look.result;
+}
+
+int file_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
+              int64_t deadline_ms, struct error_text *err)
+{
+    char file_name[LOCKFILE_NAME_MAX + 100];
+    struct lockfile file;
+    int result;
+
+    (void)deadline_ms;
+    lockfile_encode_name(name, file_name);
+    result = lockfile_open_to_look(&store->directory, file_name, &file, err);
+    if (result != HF_OK || file.fd < 0)
+        return result;
+    result = look_at(&file, name, true, sink, err);
+    lockfile_close(&file);
+    return result;
+}
+
+/* ---- all names ------------------------------------------------------------------------------- */
+
+static int list_one(struct engine_store *store, const char *file_name, bool all,
+                    const struct engine_sink *sink, struct error_text *err)
+{
+    char name[HF_NAME_MAX + 1];
+    struct lockfile file;
+    bool held;
+    int result = lockfile_open_to_look(&store->directory, file_name, &file, err);
+
+    if (result != HF_OK || file.fd < 0)
+        return result;
+    held = lockfile_locked(&file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, NULL);
+    if ((held || all) && lockfile_read_name(&file, name)) {
+        hf_entry entry = {.size = sizeof entry,
+                          .kind = HF_ENTRY_FREE,
+                          .name = name,
+                          .owner = "",
+                          .lease = "",
+                          .age_ms = -1,
+                          .left_ms = -1};
+
+        result = held ? look_at(&file, name, false, sink, err) : sink->add(sink->context, &entry);
+    }
+    lockfile_close(&file);
+    return result;
+}
+
+int file_list(struct engine_store *store, const char *match, bool all,
+              const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
+{
+    /* A descriptor of its own: a position shared with other threads would be of no use. */
+    int fd = openat(store->directory.locks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *names = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *entry;
+    int result = HF_OK;
+
+    (void)match;
+    (void)deadline_ms;
+    if (!names) {
+        result = directory_failure(&store->directory, errno, "read the directory of locks", err);
+        if (fd >= 0)
+            close(fd);
+        return result;
+    }
+    while (result == HF_OK && (entry = readdir(names)) != NULL)
+        if (entry->d_name[0] != '.' &&
+            strlen(entry->d_name) < sizeof((struct lockfile *)0)->file_name)
+            result = list_one(store, entry->d_name, all, sink, err);
+    closedir(names);
+    return result;
+}

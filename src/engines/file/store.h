@@ -1,0 +1,110 @@
+/* store.h: what the files of this engine share. */
+#ifndef ENGINES_FILE_STORE_H
+#define ENGINES_FILE_STORE_H
+
+#include "base/list.h"
+#include "engines/engine.h"
+#include "engines/file/directory.h"
+#include "engines/file/lockfile.h"
+#include "engines/file/tokens.h"
+
+#include <pthread.h>
+
+#define FILE_STATE_NAME "holdfast-state" /* the token file, in DIR */
+#define IDLE_FILES_MAX 64 /* open lock files kept for the next use of their names */
+
+struct engine_store {
+    struct directory directory;
+    struct engine_host host;
+    pid_t pid; /* ours */
+    bool forked;
+
+    pthread_mutex_t tokens_mutex; /* opening the token file; raising its ceiling */
+    int tokens_fd; /* -1 until the first use */
+    struct tokens tokens; /* page is NULL when we may only read */
+    _Atomic bool tokens_ready; /* open for drawing */
+
+    /* The mutex keeps the lists, the idle files and the watches; and the file of a claim may only
+     * be changed under it while the claim is in a list. */
+    pthread_mutex_t mutex;
+    struct list held; /* of file_claim */
+    struct list waiting; /* of file_claim, waiters and observers */
+    struct lockfile idle[IDLE_FILES_MAX];
+    int inotify_fd; /* -1: not yet, or none to be had */
+    int directory_watch;
+    bool no_inotify;
+};
+
+/* What this engine keeps of a claim. */
+struct file_claim {
+    struct list link;
+    struct engine_claim *claim;
+    struct lockfile file; /* fd is -1 while there is none */
+    bool held;
+    bool passed; /* a child has a copy of the descriptor: never unlock, only close */
+    bool registered; /* among those who wait or observe, in the kernel and in the store's list */
+    bool has_gate;
+    bool is_head;
+    int watch; /* inotify's number for our file, -1 */
+    uint32_t seen; /* the bell, before the last look */
+    uint32_t own_bit; /* of the futex mask: to wake just us */
+    int64_t slot; /* SLOT held, or -1 */
+    _Atomic bool woken; /* the next wait returns at once */
+    _Atomic int hasty; /* so many naps are short: a close was heard, an unlock will follow */
+};
+
+/* file.c */
+int file_open_tokens(struct engine_store *store, bool to_draw, struct error_text *err);
+
+/* claims.c: one attempt, and the way back */
+int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                 struct error_text *err);
+int file_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                 struct error_text *err);
+int file_abandon(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                 struct error_text *err);
+void file_dispose(struct engine_store *store, struct engine_claim *claim);
+int file_pass_fd(struct engine_store *store, struct engine_claim *claim, int *ret_fd,
+                 struct error_text *err);
+/* The claim's own part: NULL before there is one; made if need be, NULL when out of memory. */
+struct file_claim *file_claim_of(struct engine_claim *claim);
+struct file_claim *claims_own(struct engine_claim *claim);
+
+/* modes.c: which ranges a mode takes */
+int modes_try(struct file_claim *own, struct error_text *err);
+
+/* waiting.c */
+int file_wait(struct engine_store *store, struct engine_claim *claim, int64_t until_ms,
+              struct error_text *err);
+void file_wake(struct engine_store *store, struct engine_claim *claim);
+int file_poll_fd(struct engine_store *store);
+int64_t file_process(struct engine_store *store);
+/* Shows up among the waiters; the attempt must be made again after it. */
+int waiting_register(struct engine_store *store, struct file_claim *own, struct error_text *err);
+/* Becomes the one who watches for the holder's death, if nobody is. */
+void waiting_watch_holder(struct engine_store *store, struct file_claim *own);
+/* No longer among the waiters. Leaves the holds alone. */
+void waiting_unregister(struct engine_store *store, struct file_claim *own);
+/* After a change: wakes exactly those who can use it, if anybody waits or observes at all. */
+void waiting_ring_released(const struct lockfile *file);
+void waiting_ring_granted(const struct lockfile *file, int mode, bool was_head);
+/* After the file has been replaced: everybody looks again. */
+void waiting_ring_all(const struct lockfile *file);
+
+/* queries.c */
+int file_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
+            struct error_text *err);
+int file_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
+              int64_t deadline_ms, struct error_text *err);
+int file_list(struct engine_store *store, const char *match, bool all,
+              const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
+int file_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+               int64_t deadline_ms, struct error_text *err);
+int file_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
+               struct error_text *err);
+
+/* break.c */
+int file_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
+               struct error_text *err);
+
+#endif

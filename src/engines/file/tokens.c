@@ -1,0 +1,258 @@
+#include "engines/file/tokens.h"
+#include "base/hash.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+struct tokens_page {
+    char magic[8];
+    /* Read and written as words: another process may be publishing it while we look. */
+    _Atomic uint64_t boot_id[TOKENS_BOOT_ID_SIZE / 8];
+    _Atomic uint64_t last;
+    _Atomic uint64_t ceiling;
+};
+
+struct slot {
+    char magic[8];
+    uint64_t generation;
+    uint64_t ceiling;
+    char store_id[TOKENS_STORE_ID_SIZE];
+    uint64_t check;
+};
+
+_Static_assert(offsetof(struct tokens_page, last) == 48, "the format of the token file");
+_Static_assert(offsetof(struct slot, check) == 64, "the format of the token file");
+
+static const char page_magic[8] = {'H', 'F', 'T', 'O', 'K', 'E', 'N', '1'};
+static const char slot_magic[8] = {'H', 'F', 'S', 'L', 'O', 'T', '0', '1'};
+
+static void slot_seal(struct slot *slot)
+{
+    memcpy(slot->magic, slot_magic, sizeof slot->magic);
+    slot->check = hash_bytes(slot, offsetof(struct slot, check));
+}
+
+static bool slot_is_whole(const struct slot *slot)
+{
+    return memcmp(slot->magic, slot_magic, sizeof slot_magic) == 0 &&
+           slot->check == hash_bytes(slot, offsetof(struct slot, check)) &&
+           slot->ceiling <= HF_TOKEN_MAX && memchr(slot->store_id, '\0', TOKENS_STORE_ID_SIZE);
+}
+
+void tokens_format(const char *store_id, unsigned char ret_file[TOKENS_FILE_SIZE])
+{
+    struct slot slot = {.generation = 1};
+
+    memset(ret_file, 0, TOKENS_FILE_SIZE);
+    memcpy(ret_file, page_magic, sizeof page_magic);
+    memcpy(slot.store_id, store_id, strnlen(store_id, TOKENS_STORE_ID_SIZE - 1));
+    slot_seal(&slot);
+    memcpy(ret_file + TOKENS_PAGE, &slot, sizeof slot);
+}
+
+void tokens_init(struct tokens *tokens, const struct tokens_disk *disk, void *page,
+                 const char *boot_id)
+{
+    tokens->disk = *disk;
+    tokens->page = page;
+    memset(tokens->boot_id, 0, sizeof tokens->boot_id);
+    memcpy(tokens->boot_id, boot_id, strnlen(boot_id, TOKENS_BOOT_ID_SIZE - 1));
+}
+
+static int failed(int errno_value, const char *doing, struct error_text *err)
+{
+    if (errno_value == ENOSPC || errno_value == EDQUOT)
+        return error_set(err, HF_EIO, "cannot %s the token file: the disk is full", doing);
+    if (errno_value == EROFS || errno_value == EACCES || errno_value == EBADF)
+        return error_set(err, HF_EREFUSED, "cannot %s the token file: it is read-only", doing);
+    return error_set_errno(err, HF_EIO, errno_value, "cannot %s the token file", doing);
+}
+
+/* The slot that counts, and where the next one goes. */
+static int newest_slot(struct tokens *tokens, struct slot *ret_slot, off_t *ret_spare_offset,
+                       struct error_text *err)
+{
+    struct slot slots[2];
+    bool whole[2];
+    int newest;
+
+    for (int i = 0; i < 2; i++) {
+        int failure = tokens->disk.read(tokens->disk.context, &slots[i], sizeof slots[i],
+                                        (off_t)(i + 1) * TOKENS_PAGE);
+
+        if (failure)
+            return failed(failure, "read", err);
+        whole[i] = slot_is_whole(&slots[i]);
+    }
+    if (!whole[0] && !whole[1])
+        return error_set(err, HF_EIO,
+                         "the token file is damaged, and tokens must not start again at 1: see "
+                         "'a damaged token file' in docs/file-store.md");
+    newest = !whole[0] || (whole[1] && slots[1].generation > slots[0].generation);
+    *ret_slot = slots[newest];
+    *ret_spare_offset = (off_t)(newest == 0 ? 2 : 1) * TOKENS_PAGE;
+    return HF_OK;
+}
+
+/* Makes a ceiling of at least `token` durable. Called with the lock held. */
+static int raise_ceiling(struct tokens *tokens, uint64_t token, struct slot *ret_slot,
+                         struct error_text *err)
+{
+    off_t spare;
+    int failure, result = newest_slot(tokens, ret_slot, &spare, err);
+
+    if (result != HF_OK)
+        return result;
+    if (token < ret_slot->ceiling)
+        token = ret_slot->ceiling;
+    if (token > HF_TOKEN_MAX - TOKENS_STEP)
+        return error_set(err, HF_EREFUSED, "this store has no tokens left below 2^53");
+    /* [T2] Whoever wrote the newest slot may have died before syncing it. */
+    failure = tokens->disk.sync(tokens->disk.context);
+    if (failure)
+        return failed(failure, "sync", err);
+    ret_slot->generation++;
+    ret_slot->ceiling = token + TOKENS_STEP;
+    slot_seal(ret_slot);
+    failure = tokens->disk.write(tokens->disk.context, ret_slot, sizeof *ret_slot, spare);
+    if (failure)
+        return failed(failure, "write", err);
+    failure = tokens->disk.sync(tokens->disk.context);
+    if (failure)
+        return failed(failure, "sync", err);
+    return HF_OK;
+}
+
+static bool counts_this_boot(struct tokens *tokens)
+{
+    struct tokens_page *page = tokens->page;
+    uint64_t words[TOKENS_BOOT_ID_SIZE / 8];
+
+    for (size_t i = 0; i < TOKENS_BOOT_ID_SIZE / 8; i++)
+        words[i] = atomic_load_explicit(&page->boot_id[i], memory_order_acquire);
+    return memcmp(words, tokens->boot_id, sizeof words) == 0;
+}
+
+static void raise_last(struct tokens_page *page, uint64_t token)
+{
+    uint64_t last = atomic_load(&page->last);
+
+    while (last < token && !atomic_compare_exchange_weak(&page->last, &last, token))
+        ;
+}
+
+/* [T3] The first draw of a boot: page 0 is whatever the last boot happened to write back. Its
+ * `last` can only be too low, so it is raised, never set: some container managers invent a boot id
+ * per container, and then another "boot" may be drawing from this very page. */
+static int begin_boot(struct tokens *tokens, struct error_text *err)
+{
+    struct tokens_page *page = tokens->page;
+    uint64_t words[TOKENS_BOOT_ID_SIZE / 8], resume_at;
+    struct slot slot;
+    off_t spare;
+    int failure, result;
+
+    result = newest_slot(tokens, &slot, &spare, err);
+    if (result != HF_OK)
+        return result;
+    resume_at = atomic_load(&page->last);
+    if (resume_at < slot.ceiling)
+        resume_at = slot.ceiling;
+    result = raise_ceiling(tokens, resume_at, &slot, err);
+    if (result != HF_OK)
+        return result;
+    failure = tokens->disk.sync_directory(tokens->disk.context); /* [T4] */
+    if (failure)
+        return failed(failure, "sync the directory of", err);
+    raise_last(page, resume_at);
+    atomic_store(&page->ceiling, slot.ceiling);
+    memcpy(words, tokens->boot_id, sizeof words);
+    /* Published from the last word to the first: the boot id is whole only when all of it is there,
+     * and the fields above were stored before any of it. */
+    for (size_t i = TOKENS_BOOT_ID_SIZE / 8; i-- > 0;)
+        atomic_store_explicit(&page->boot_id[i], words[i], memory_order_release);
+    return HF_OK;
+}
+
+static int with_lock(struct tokens *tokens, struct error_text *err)
+{
+    int failure = tokens->disk.lock(tokens->disk.context);
+
+    return failure ? failed(failure, "lock", err) : HF_OK;
+}
+
+static int ensure_boot(struct tokens *tokens, struct error_text *err)
+{
+    int result = HF_OK;
+
+    if (counts_this_boot(tokens))
+        return HF_OK;
+    if ((result = with_lock(tokens, err)) != HF_OK)
+        return result;
+    if (!counts_this_boot(tokens))
+        result = begin_boot(tokens, err);
+    tokens->disk.unlock(tokens->disk.context);
+    return result;
+}
+
+/* [T1] Returns when `token` is at most a synced ceiling. */
+static int ensure_ceiling(struct tokens *tokens, uint64_t token, struct error_text *err)
+{
+    struct tokens_page *page = tokens->page;
+    struct slot slot;
+    int result;
+
+    if (token <= atomic_load_explicit(&page->ceiling, memory_order_acquire))
+        return HF_OK;
+    if ((result = with_lock(tokens, err)) != HF_OK)
+        return result;
+    if (token > atomic_load(&page->ceiling)) {
+        result = raise_ceiling(tokens, token, &slot, err);
+        if (result == HF_OK)
+            atomic_store_explicit(&page->ceiling, slot.ceiling, memory_order_release);
+    }
+    tokens->disk.unlock(tokens->disk.context);
+    return result;
+}
+
+int tokens_draw(struct tokens *tokens, uint64_t *ret_token, struct error_text *err)
+{
+    int result = ensure_boot(tokens, err);
+    uint64_t token;
+
+    if (result != HF_OK)
+        return result;
+    token = atomic_fetch_add(&tokens->page->last, 1) + 1;
+    if (token == 0 || token > HF_TOKEN_MAX)
+        return error_set(err, HF_EREFUSED, "this store has no tokens left below 2^53");
+    result = ensure_ceiling(tokens, token, err);
+    if (result == HF_OK)
+        *ret_token = token;
+    return result;
+}
+
+int tokens_raise(struct tokens *tokens, uint64_t token, struct error_text *err)
+{
+    int result = ensure_boot(tokens, err);
+
+    if (result == HF_OK)
+        result = ensure_ceiling(tokens, token, err);
+    if (result == HF_OK)
+        raise_last(tokens->page, token);
+    return result;
+}
+
+/* Without the lock: both slots carry the same id, and one of them is whole at any time. */
+int tokens_store_id(struct tokens *tokens, char ret_id[TOKENS_STORE_ID_SIZE],
+                    struct error_text *err)
+{
+    struct slot slot;
+    off_t spare;
+    int result = newest_slot(tokens, &slot, &spare, err);
+
+    if (result == HF_OK)
+        memcpy(ret_id, slot.store_id, TOKENS_STORE_ID_SIZE);
+    return result;
+}
