@@ -50,18 +50,18 @@ extern "C" {
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
-#define HF_NAME_MAX 512 /* bytes of a name, any but NUL, at least 1 */
-#define HF_LEASE_MAX 64 /* bytes of a lease id */
-#define HF_OWNER_MAX 128 /* bytes of an owner label */
-#define HF_URL_MAX 2048 /* bytes of a store URL */
+#define HF_NAME_MAX 512                        /* bytes of a name, any but NUL, at least 1 */
+#define HF_LEASE_MAX 64                        /* bytes of a lease id */
+#define HF_OWNER_MAX 128                       /* bytes of an owner label */
+#define HF_URL_MAX 2048                        /* bytes of a store URL */
 #define HF_TOKEN_MAX ((UINT64_C(1) << 53) - 1) /* exact in JSON, JavaScript, Lua, BIGINT */
 #define HF_TTL_MIN_MS INT64_C(100)
 #define HF_TTL_MAX_MS INT64_C(86400000) /* 24 h */
 #define HF_TTL_DEFAULT_MS INT64_C(30000)
 #define HF_DURATION_MAX_MS INT64_C(31622400000) /* a year: waits, holds, delays */
 #define HF_PERMITS_MAX 1024
-#define HF_SEQUENCER_MAX 2048 /* bytes of a sequencer, with its NUL */
-#define HF_OPS_MAX 4096 /* started operations at once, per store */
+#define HF_SEQUENCER_MAX 2048  /* bytes of a sequencer, with its NUL */
+#define HF_OPS_MAX 4096        /* started operations at once, per store */
 #define HF_FOREVER INT64_C(-1) /* wait_ms: as long as it takes */
 #define HF_UNLIMITED INT64_MAX /* left_ms: this store has no TTL */
 
@@ -69,21 +69,21 @@ extern "C" {
 
 enum hf_result {
     HF_OK = 0,
-    HF_EBUSY = -1, /* not acquired (in time): no hold, and no place in the queue */
-    HF_EUNKNOWN = -2, /* may or may not have taken effect, and the store could not be asked */
-    HF_ELOST = -3, /* the hold is over: ran out, was broken, or passed its maximum */
+    HF_EBUSY = -1,     /* not acquired (in time): no hold, and no place in the queue */
+    HF_EUNKNOWN = -2,  /* may or may not have taken effect, and the store could not be asked */
+    HF_ELOST = -3,     /* the hold is over: ran out, was broken, or passed its maximum */
     HF_ECANCELED = -4, /* cancelled by the caller: no hold, and no place in the queue */
-    HF_EINVAL = -5, /* an argument, option or URL that cannot be */
-    HF_EMODE = -6, /* the name is in use in another mode or with another number of permits */
-    HF_ENOTSUP = -7, /* this store does not have that feature */
-    HF_EWEAK = -8, /* need_strict, and this store is best effort */
-    HF_EREFUSED = -9, /* refused by the store: permissions, password, limits, unsafe directory */
+    HF_EINVAL = -5,    /* an argument, option or URL that cannot be */
+    HF_EMODE = -6,     /* the name is in use in another mode or with another number of permits */
+    HF_ENOTSUP = -7,   /* this store does not have that feature */
+    HF_EWEAK = -8,     /* need_strict, and this store is best effort */
+    HF_EREFUSED = -9,  /* refused by the store: permissions, password, limits, unsafe directory */
     HF_EUNREACH = -10, /* the store cannot be reached; nothing was done */
-    HF_EIO = -11, /* the disk is full or failing; nothing was granted */
-    HF_ENOMEM = -12, /* out of memory, threads or descriptors */
-    HF_EFORK = -13, /* this store or lock belongs to the parent process */
-    HF_EMODULE = -14, /* the store's module is not installed, or does not fit */
-    HF_ESTORE = -15, /* a sequencer of another store */
+    HF_EIO = -11,      /* the disk is full or failing; nothing was granted */
+    HF_ENOMEM = -12,   /* out of memory, threads or descriptors */
+    HF_EFORK = -13,    /* this store or lock belongs to the parent process */
+    HF_EMODULE = -14,  /* the store's module is not installed, or does not fit */
+    HF_ESTORE = -15,   /* a sequencer of another store */
     HF_EINTERNAL = -16 /* our fault */
 };
 
@@ -97,11 +97,11 @@ HF_API const char *hf_version(void);
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-typedef struct hf_store hf_store; /* an open store */
-typedef struct hf_lock hf_lock; /* a hold */
-typedef struct hf_op hf_op; /* a started operation */
-typedef struct hf_cancel hf_cancel; /* something that cancels waits */
-typedef struct hf_report hf_report; /* an answer of hf_show or hf_list */
+typedef struct hf_store hf_store;       /* an open store */
+typedef struct hf_lock hf_lock;         /* a hold */
+typedef struct hf_op hf_op;             /* a started operation */
+typedef struct hf_cancel hf_cancel;     /* something that cancels waits */
+typedef struct hf_report hf_report;     /* an answer of hf_show or hf_list */
 typedef struct hf_observer hf_observer; /* somebody told of every change of holder */
 
 enum hf_mode {
@@ -119,9 +119,9 @@ enum hf_feature {
     HF_HAS_TTL = 1 << 0, /* holds run out unless renewed */
     HF_HAS_SHARED = 1 << 1,
     HF_HAS_PERMITS = 1 << 2,
-    HF_HAS_FIFO = 1 << 3, /* waiters are served in their order */
-    HF_HAS_DELAY = 1 << 4, /* lock-delay after an expiry */
-    HF_HAS_DETACH = 1 << 5, /* a hold can outlive the process that took it */
+    HF_HAS_FIFO = 1 << 3,    /* waiters are served in their order */
+    HF_HAS_DELAY = 1 << 4,   /* lock-delay after an expiry */
+    HF_HAS_DETACH = 1 << 5,  /* a hold can outlive the process that took it */
     HF_HAS_PASS_FD = 1 << 6, /* a hold can be handed to a child as a descriptor */
     HF_HAS_BREAK = 1 << 7,
     HF_HAS_FLOOR = 1 << 8
@@ -139,16 +139,16 @@ HF_API void hf_close(hf_store *store);
 
 typedef struct hf_store_info {
     size_t size;
-    const char *scheme; /* "file" */
-    const char *url; /* without password; for hf_engines a pattern such as "file:DIR" */
-    const char *where; /* in words: the directory, the servers */
-    uint32_t features; /* of enum hf_feature */
-    int exclusion; /* of enum hf_strength */
-    int tokens; /* of enum hf_strength */
+    const char *scheme;   /* "file" */
+    const char *url;      /* without password; for hf_engines a pattern such as "file:DIR" */
+    const char *where;    /* in words: the directory, the servers */
+    uint32_t features;    /* of enum hf_feature */
+    int exclusion;        /* of enum hf_strength */
+    int tokens;           /* of enum hf_strength */
     const char *survives; /* in words */
-    const char *wakes; /* how a waiter wakes, in words */
-    const char *missing; /* hf_engines: why this engine cannot be used here; NULL if it can */
-    int64_t ttl_ms; /* the TTL used when none is asked for; 0 where there is none */
+    const char *wakes;    /* how a waiter wakes, in words */
+    const char *missing;  /* hf_engines: why this engine cannot be used here; NULL if it can */
+    int64_t ttl_ms;       /* the TTL used when none is asked for; 0 where there is none */
 } hf_store_info;
 
 /* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. */
@@ -166,17 +166,17 @@ typedef void hf_lost_fn(hf_lock *lock, void *arg);
 
 typedef struct hf_options {
     size_t size;
-    int64_t wait_ms; /* HF_FOREVER, 0 (do not wait), or the longest wait */
-    int64_t ttl_ms; /* 0: the store's default. A TTL on a store without one is HF_ENOTSUP */
+    int64_t wait_ms;     /* HF_FOREVER, 0 (do not wait), or the longest wait */
+    int64_t ttl_ms;      /* 0: the store's default. A TTL on a store without one is HF_ENOTSUP */
     int64_t max_hold_ms; /* the hold is lost when this old, renewed or not; 0: no maximum */
-    int64_t delay_ms; /* keep the name back for so long after an expiry; 0: no lock-delay */
-    int mode; /* of enum hf_mode */
-    uint32_t permits; /* with HF_PERMIT: 1 to HF_PERMITS_MAX */
-    const char *owner; /* a label shown to others; borrowed; NULL: user, host, program and pid */
-    int need_strict; /* non-zero: HF_EWEAK on a best-effort store, before anything runs */
-    hf_cancel *cancel; /* borrowed until the call (or the started operation) has ended; or NULL */
+    int64_t delay_ms;    /* keep the name back for so long after an expiry; 0: no lock-delay */
+    int mode;            /* of enum hf_mode */
+    uint32_t permits;    /* with HF_PERMIT: 1 to HF_PERMITS_MAX */
+    const char *owner;   /* a label shown to others; borrowed; NULL: user, host, program and pid */
+    int need_strict;     /* non-zero: HF_EWEAK on a best-effort store, before anything runs */
+    hf_cancel *cancel;   /* borrowed until the call (or the started operation) has ended; or NULL */
     hf_lost_fn *on_lost; /* or NULL */
-    void *arg; /* for on_lost */
+    void *arg;           /* for on_lost */
 } hf_options;
 
 /* clang-format off */
@@ -243,12 +243,12 @@ typedef struct hf_entry {
     int mode; /* of enum hf_mode; meaningful for holders */
     uint32_t permits;
     const char *name;
-    uint64_t token; /* of a holder, else 0 */
+    uint64_t token;    /* of a holder, else 0 */
     const char *owner; /* "" when not known */
     const char *lease; /* a digest of the lease, "" when not known; never the lease itself */
-    int64_t pid; /* 0 when not known */
-    int64_t age_ms; /* since the grant (or since it began to wait); -1 when not known */
-    int64_t left_ms; /* until the store lets go; HF_UNLIMITED without TTL; -1 when not known */
+    int64_t pid;       /* 0 when not known */
+    int64_t age_ms;    /* since the grant (or since it began to wait); -1 when not known */
+    int64_t left_ms;   /* until the store lets go; HF_UNLIMITED without TTL; -1 when not known */
 } hf_entry;
 
 /* Holders, then waiters of one name; empty when nobody holds it and nobody waits. */
@@ -257,7 +257,7 @@ HF_API int hf_show(hf_store *store, const char *name, hf_report **ret_report);
 typedef struct hf_list_options {
     size_t size;
     const char *match; /* a glob over names (fnmatch), or NULL */
-    int all; /* also names that nobody holds now, where the store knows them */
+    int all;           /* also names that nobody holds now, where the store knows them */
 } hf_list_options;
 
 #define HF_LIST_OPTIONS_INIT             \

@@ -12,13 +12,13 @@
 
 struct url_parameter {
     const char *key, *value; /* the value decoded */
-    bool used; /* somebody asked for it; what nobody asked for is an error */
+    bool used;               /* somebody asked for it; what nobody asked for is an error */
 };
 
 struct url {
     char text[HF_URL_MAX + 1]; /* storage for the parts */
-    const char *scheme; /* "file" */
-    const char *rest; /* between the colon and the question mark, still encoded */
+    const char *scheme;        /* "file" */
+    const char *rest;          /* between the colon and the question mark, still encoded */
     struct url_parameter parameters[URL_PARAMETERS_MAX];
     int parameter_count;
 };

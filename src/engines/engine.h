@@ -39,23 +39,23 @@ struct engine_store; /* each engine's own */
 /* Answers of acquire besides the negative errors. */
 enum engine_outcome {
     ENGINE_HELD = 0,
-    ENGINE_BUSY = 1, /* no hold, no place in a queue */
+    ENGINE_BUSY = 1,  /* no hold, no place in a queue */
     ENGINE_QUEUED = 2 /* no hold, a place in the store's queue; ask again after a nudge */
 };
 
 struct engine_claim {
     /* Set by the client before the first attempt, constant afterwards. */
-    const char *name; /* 1 to HF_NAME_MAX bytes */
+    const char *name;  /* 1 to HF_NAME_MAX bytes */
     const char *lease; /* 1 to HF_LEASE_MAX bytes; secret */
     const char *owner; /* up to HF_OWNER_MAX bytes */
-    int mode; /* of enum hf_mode, or ENGINE_OBSERVE */
-    uint32_t permits; /* with HF_PERMIT */
-    int64_t ttl_ms; /* 0 on a store without TTL */
-    int64_t delay_ms; /* lock-delay, 0: none */
-    bool will_wait; /* the caller will wait: take a place in the queue if there is one */
+    int mode;          /* of enum hf_mode, or ENGINE_OBSERVE */
+    uint32_t permits;  /* with HF_PERMIT */
+    int64_t ttl_ms;    /* 0 on a store without TTL */
+    int64_t delay_ms;  /* lock-delay, 0: none */
+    bool will_wait;    /* the caller will wait: take a place in the queue if there is one */
 
     uint64_t token; /* set by acquire when HELD (by the client for an adopted claim) */
-    void *private; /* the engine's; NULL at the start; freed by dispose */
+    void *private;  /* the engine's; NULL at the start; freed by dispose */
 };
 
 /* The mode of a claim that only waits for changes of holder: never passed to acquire. */
@@ -104,7 +104,9 @@ struct engine {
               struct error_text *err);
 
     /* One attempt. The same claim may be tried again and again; with the same lease it gives the
-     * same token, or finds its place again. HF_EUNKNOWN: the answer was lost. */
+     * same token, or finds its place again. HELD promises a hold of at least ttl_ms from when this
+     * call began: the client counts from there. HF_EUNKNOWN: the answer was lost. HF_ELOST: this
+     * lease is over (it ran out in the queue); the client begins again with another. */
     int (*acquire)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                    struct error_text *err);
 
@@ -132,7 +134,7 @@ struct engine {
      * says is left, -1 if the lease is gone. An error: none is known to be renewed. */
     int (*renew)(struct engine_store *store, struct engine_claim *const *claims, int count,
                  int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
-    /* Frees claim->private. No I/O that can block, no failure. */
+    /* Frees claim->private, which may be NULL. No I/O that can block, no failure. */
     void (*dispose)(struct engine_store *store, struct engine_claim *claim);
     /* NULL without HF_HAS_PASS_FD. As hf_lock_pass_fd. */
     int (*pass_fd)(struct engine_store *store, struct engine_claim *claim, int *ret_fd,

@@ -17,7 +17,7 @@
 struct known_engine {
     const char *scheme;
     const struct engine *built_in; /* NULL: the module holdfast-SCHEME.so */
-    const char *package; /* what to install when the module is missing */
+    const char *package;           /* what to install when the module is missing */
 };
 
 static const struct known_engine known_engines[] = {

@@ -28,8 +28,7 @@ static uint32_t count_holds(const struct lockfile *file)
 {
     uint32_t count = 0;
 
-    lockfile_each_lock(file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, LOCKFILE_SLOTS_MAX, count_one,
-                       &count);
+    lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX, count_one, &count);
     return count;
 }
 
@@ -54,8 +53,11 @@ static int lock_breaking(struct engine_store *store, int *ret_fd, struct error_t
     return HF_OK;
 }
 
-static int replace_file(struct engine_store *store, const char *name, struct lockfile *ret_file,
-                        struct error_text *err)
+/* The mark is set first. Whoever has locked its TOKEN before seeing no mark is seen by us
+ * afterwards, in wait_for_holders; whoever sees the mark looks whether the file is still in its
+ * place. If we die in between, it is, and the mark does no harm. */
+static int replace_file(struct engine_store *store, const char *name, const struct lockfile *old,
+                        struct lockfile *ret_file, struct error_text *err)
 {
     char temp[DIRECTORY_TEMP_MAX];
     int failure, result = lockfile_create(&store->directory, name, temp, ret_file, err);
@@ -63,6 +65,7 @@ static int replace_file(struct engine_store *store, const char *name, struct loc
     if (result != HF_OK)
         return result;
     failure = lockfile_lock(ret_file, F_WRLCK, RANGE_GATE, 2);
+    atomic_store(&old->page->replaced, 1);
     if (failure == 0 && renameat(store->directory.locks_fd, temp, store->directory.locks_fd,
                                  ret_file->file_name) < 0)
         failure = errno;
@@ -78,7 +81,7 @@ static void wait_for_holders(const struct lockfile *old, int64_t grace_ms)
 {
     int64_t end_ms = clock_after(clock_boot_ms(), grace_ms);
 
-    while (lockfile_locked(old, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, NULL)) {
+    while (lockfile_locked(old, RANGE_TOKEN, RANGE_TOKENS, NULL)) {
         int64_t now_ms = clock_boot_ms(), next_ms = now_ms + BREAK_LOOK_MS;
 
         if (now_ms >= end_ms)
@@ -104,7 +107,7 @@ static int replace_if_held(struct engine_store *store, const char *name, struct 
         return result;
     *ret_broken = count_holds(ret_old);
     if (*ret_broken > 0)
-        result = replace_file(store, name, ret_fresh, err);
+        result = replace_file(store, name, ret_old, ret_fresh, err);
     if (*ret_broken == 0 || result != HF_OK)
         lockfile_close(ret_old);
     return result;

@@ -1,12 +1,12 @@
 /* claims.c: taking and giving back. The order of an acquisition:
  *
  *   1  the ranges of the mode (modes.c): from here on nobody else has the name
- *   2  path and descriptor are the same file: `break` has not put another in its place
- *   3  the token is drawn, while holding (tokens.c): so tokens grow in the order of the holds
- *   4  the range TOKEN + token: now others can see the hold
+ *   2  the token is drawn, while holding (tokens.c): so tokens grow in the order of the holds
+ *   3  the range TOKEN + token: now others can see the hold
+ *   4  the file has not been replaced by `break`. If it is from now on, `break` sees us at 3
  *   5  the record, for people
  *
- * A process that dies after any of these leaves nothing: the kernel takes back 1 and 4. */
+ * A process that dies after any of these leaves nothing: the kernel takes back 1 and 3. */
 #include "engines/file/store.h"
 
 #include "base/clock.h"
@@ -69,6 +69,10 @@ static int take_file(struct engine_store *store, struct file_claim *own, struct 
         idle->fd = -1;
     }
     pthread_mutex_unlock(&store->mutex);
+    if (found && !lockfile_is_current(&store->directory, &own->file)) {
+        lockfile_close(&own->file);
+        found = false;
+    }
     return found ? HF_OK : lockfile_open(&store->directory, own->claim->name, &own->file, err);
 }
 
@@ -94,6 +98,7 @@ static void drop_file(struct engine_store *store, struct file_claim *own)
         lockfile_close(&own->file);
     own->has_gate = false;
     own->slot = -1;
+    own->place = 0;
 }
 
 static void unlock_all(struct file_claim *own)
@@ -101,11 +106,12 @@ static void unlock_all(struct file_claim *own)
     lockfile_lock(&own->file, F_UNLCK, 0, 0);
     own->has_gate = false;
     own->slot = -1;
+    own->place = 0;
 }
 
 /* ---- acquiring ------------------------------------------------------------------------------- */
 
-/* Steps 1 and 2. */
+/* Step 1. */
 static int take_ranges(struct engine_store *store, struct file_claim *own, struct error_text *err)
 {
     for (;;) {
@@ -118,14 +124,12 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
         }
         own->seen = atomic_load(&own->file.page->bell);
         outcome = modes_try(own, err);
-        if (outcome < 0)
+        if (outcome < 0 || outcome == ENGINE_HELD)
             return outcome;
         if (!lockfile_is_current(&store->directory, &own->file)) {
             drop_file(store, own);
             continue;
         }
-        if (outcome == ENGINE_HELD)
-            return ENGINE_HELD;
         if (!own->claim->will_wait)
             return ENGINE_BUSY;
         if (own->registered) {
@@ -139,9 +143,10 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
     }
 }
 
-static void fill_record(const struct engine_store *store, const struct engine_claim *claim,
+static void fill_record(const struct engine_store *store, const struct file_claim *own,
                         struct lock_record *ret_record)
 {
+    const struct engine_claim *claim = own->claim;
     uint64_t digest = hash_bytes(claim->lease, strlen(claim->lease));
 
     memset(ret_record, 0, sizeof *ret_record);
@@ -150,12 +155,14 @@ static void fill_record(const struct engine_store *store, const struct engine_cl
     ret_record->pid = store->pid;
     ret_record->mode = (uint32_t)claim->mode;
     ret_record->permits = claim->permits;
+    ret_record->wait_place = own->place;
     text_hex(&digest, sizeof digest, ret_record->lease_digest);
     memcpy(ret_record->owner, claim->owner, strnlen(claim->owner, HF_OWNER_MAX));
 }
 
-/* Steps 3 to 5. */
-static int make_known(struct engine_store *store, struct file_claim *own, struct error_text *err)
+/* Steps 2 to 5. */
+static int make_known(struct engine_store *store, struct file_claim *own, bool *ret_replaced,
+                      struct error_text *err)
 {
     struct engine_claim *claim = own->claim;
     struct lock_record record;
@@ -169,19 +176,35 @@ static int make_known(struct engine_store *store, struct file_claim *own, struct
     failure = lockfile_lock(&own->file, F_WRLCK, RANGE_TOKEN + (int64_t)token, 1);
     if (failure)
         return directory_failure(&store->directory, failure, "lock a token", err);
+    *ret_replaced = lockfile_is_replaced(&store->directory, &own->file);
+    if (*ret_replaced)
+        return HF_OK;
     claim->token = token;
-    fill_record(store, claim, &record);
+    fill_record(store, own, &record);
     failure = lockfile_write_record(&own->file, (uint32_t)(own->slot + 1), &record);
     if (failure)
         return directory_failure(&store->directory, failure, "write a record", err);
     return HF_OK;
 }
 
+/* An attempt that failed leaves nothing locked. */
+static void undo(struct engine_store *store, struct file_claim *own)
+{
+    bool was_registered = own->registered;
+
+    waiting_unregister(store, own);
+    if (own->file.fd < 0)
+        return;
+    unlock_all(own);
+    if (was_registered)
+        waiting_ring_released(&own->file, HF_SHARED); /* a wake-up may have been meant for us */
+}
+
 int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                  struct error_text *err)
 {
     struct file_claim *own = claims_own(claim);
-    bool was_head;
+    bool replaced = false;
     int outcome;
 
     (void)deadline_ms; /* nothing here waits */
@@ -189,30 +212,23 @@ int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t
         return error_set(err, HF_ENOMEM, "out of memory");
     if (own->held)
         return ENGINE_HELD; /* the same lease, the same token */
-    outcome = take_ranges(store, own, err);
-    if (outcome == ENGINE_HELD)
-        outcome = make_known(store, own, err);
-    if (outcome < 0) {
-        bool was_registered = own->registered;
-
-        waiting_unregister(store, own);
-        if (own->file.fd >= 0) {
-            unlock_all(own);
-            if (was_registered)
-                waiting_ring_released(&own->file); /* a wake-up may have been meant for us */
-        }
-        return outcome;
-    }
+    do {
+        if (replaced)
+            drop_file(store, own);
+        outcome = take_ranges(store, own, err);
+        replaced = false;
+        if (outcome == ENGINE_HELD)
+            outcome = make_known(store, own, &replaced, err);
+    } while (outcome == ENGINE_HELD && replaced);
+    if (outcome < 0)
+        undo(store, own);
     if (outcome != ENGINE_HELD)
         return outcome;
-    was_head = own->is_head;
-    if (own->registered)
-        waiting_unregister(store, own);
+    waiting_granted(store, own);
     own->held = true;
     pthread_mutex_lock(&store->mutex);
     list_append(&store->held, &own->link);
     pthread_mutex_unlock(&store->mutex);
-    waiting_ring_granted(&own->file, claim->mode, was_head);
     return ENGINE_HELD;
 }
 
@@ -229,15 +245,14 @@ int file_release(struct engine_store *store, struct engine_claim *claim, int64_t
                  struct error_text *err)
 {
     struct file_claim *own = file_claim_of(claim);
-    bool current;
+    bool replaced;
 
     (void)deadline_ms;
     if (!own || !own->held)
         return error_set(err, HF_ELOST, "'%s' is not held", claim->name);
-    current = lockfile_is_linked(&own->file);
-    leave_list(store, own);
-    own->held = false;
+    replaced = lockfile_is_replaced(&store->directory, &own->file);
     if (own->passed) {
+        leave_list(store, own);
         /* As long as a child has the descriptor, the hold is the child's. The page outlives it. */
         forks_close(own->file.fd);
         own->file.fd = -1;
@@ -245,9 +260,11 @@ int file_release(struct engine_store *store, struct engine_claim *claim, int64_t
         lockfile_close(&own->file);
     } else {
         unlock_all(own);
-        waiting_ring_released(&own->file);
+        waiting_ring_released(&own->file, claim->mode);
+        leave_list(store, own);
     }
-    if (!current)
+    own->held = false;
+    if (replaced)
         return error_set(err, HF_ELOST, "'%s' had been broken by an operator", claim->name);
     return HF_OK;
 }
@@ -266,7 +283,7 @@ int file_abandon(struct engine_store *store, struct engine_claim *claim, int64_t
     }
     waiting_unregister(store, own);
     unlock_all(own);
-    waiting_ring_released(&own->file); /* the wake-up that we leave without using */
+    waiting_ring_released(&own->file, HF_SHARED); /* the wake-up that we leave unused */
     return HF_OK;
 }
 
@@ -280,7 +297,8 @@ void file_dispose(struct engine_store *store, struct engine_claim *claim)
         own->file.fd = -1; /* closed at the fork */
         lockfile_close(&own->file);
     } else {
-        waiting_unregister(store, own);
+        if (own->registered)
+            file_abandon(store, claim, 0, NULL);
         if (own->held)
             leave_list(store, own);
         if (own->file.fd >= 0 && (own->held || claim->mode == ENGINE_OBSERVE))

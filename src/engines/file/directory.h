@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 
 struct directory {
-    int fd; /* DIR */
-    int locks_fd; /* DIR/locks */
+    int fd;           /* DIR */
+    int locks_fd;     /* DIR/locks */
     mode_t file_mode; /* what new files get: DIR's own permissions, less execute */
-    uid_t owner; /* and, when we are root, DIR's owner and group */
+    uid_t owner;      /* and, when we are root, DIR's owner and group */
     gid_t group;
-    char path[HF_URL_MAX + 1]; /* absolute */
+    char path[HF_URL_MAX + 1];            /* absolute */
     char locks_path[HF_URL_MAX + 1 + 16]; /* path, "/locks" */
 };
 

@@ -249,11 +249,9 @@ bool lockfile_is_current(const struct directory *directory, const struct lockfil
            st.st_ino == file->inode && st.st_dev == file->device;
 }
 
-bool lockfile_is_linked(const struct lockfile *file)
+bool lockfile_is_replaced(const struct directory *directory, const struct lockfile *file)
 {
-    struct stat st;
-
-    return fstat(file->fd, &st) == 0 && st.st_nlink > 0;
+    return atomic_load(&file->page->replaced) != 0 && !lockfile_is_current(directory, file);
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */

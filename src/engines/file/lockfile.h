@@ -5,19 +5,23 @@
  *
  *   GATE    a writer who waits for readers to leave keeps new ones out with it
  *   MAIN    exclusive: the exclusive holder. shared: readers and permit holders
- *   HEAD    the one waiter who watches for the holder's death
  *   WAIT    shared, at WAIT + pid * 1024 + n: "I wait". A releaser asks whether anybody does
  *   WATCH   shared, likewise: "I observe"
  *   SLOT    exclusive, at SLOT + i: permit i, or record i of a reader
  *   TOKEN   exclusive, at TOKEN + token: "the hold with this token is alive". So the kernel itself
  *           knows the tokens, and forgets them with the process
+ *   HEAD    exclusive, at HEAD + token: the one waiter who watches for the death of that holder
  *
  *      0   8  "HFLOCK01"
  *      8   4  bell: a futex; grows whenever somebody who waits or observes should look again
  *     12   4  permits: N while the name is used with permits, else 0
  *     16   4  length of the name
- *     20   4  attention: not 0 when somebody may wait or observe, so that it is worth asking the
- * kernel 24   8  hash_bytes of the name 32 512  the name 1024 256  record 0: the exclusive holder
+ *     20   4  attention: not 0 when somebody may wait or observe, so that it is worth ringing
+ *     24   8  hash_bytes of the name
+ *     32 512  the name
+ *    544   4  watchers: not 0 when somebody may observe
+ *    548   4  replaced: not 0 when `break` has put, or is about to put, another file in its place
+ *   1024 256  record 0: the exclusive holder
  *   1280 256  record 1: the reader or permit holder with slot 0, and so on
  */
 #ifndef ENGINES_FILE_LOCKFILE_H
@@ -33,15 +37,16 @@
 #define LOCKFILE_PAGE 4096
 #define LOCKFILE_RECORDS_AT 1024
 #define LOCKFILE_SLOTS_MAX 4096 /* readers, or permits, at once */
-#define LOCKFILE_NAME_MAX 200 /* bytes of an encoded file name; longer ones are cut and hashed */
+#define LOCKFILE_NAME_MAX 200   /* bytes of an encoded file name; longer ones are cut and hashed */
 
 #define RANGE_GATE INT64_C(0)
 #define RANGE_MAIN INT64_C(1)
-#define RANGE_HEAD INT64_C(2)
 #define RANGE_WAIT (INT64_C(1) << 33)
 #define RANGE_WATCH (INT64_C(2) << 33)
 #define RANGE_SLOT (INT64_C(3) << 33)
 #define RANGE_TOKEN (INT64_C(1) << 56)
+#define RANGE_HEAD (INT64_C(2) << 56)
+#define RANGE_TOKENS ((int64_t)HF_TOKEN_MAX + 1) /* the length of the two */
 #define RANGE_PER_PID 1024
 
 struct lock_record {
@@ -53,7 +58,8 @@ struct lock_record {
     uint32_t permits;
     char lease_digest[24];
     char owner[HF_OWNER_MAX + 8];
-    char reserved[56];
+    int64_t wait_place; /* the WAIT that it may still have from before the grant, or 0 */
+    char reserved[48];
 };
 
 struct lockfile_page {
@@ -64,7 +70,9 @@ struct lockfile_page {
     _Atomic uint32_t attention;
     uint64_t name_check;
     char name[HF_NAME_MAX];
-    char reserved1[480];
+    _Atomic uint32_t watchers;
+    _Atomic uint32_t replaced;
+    char reserved1[472];
     struct lock_record records[12];
 };
 
@@ -92,11 +100,10 @@ int lockfile_open_to_look(const struct directory *directory, const char *file_na
 int lockfile_create(const struct directory *directory, const char *name, char *ret_temp_name,
                     struct lockfile *ret_file, struct error_text *err);
 void lockfile_close(struct lockfile *file);
-/* Is this file still the one that the name means? */
+/* Is this file still the one that the name means? Asks the filesystem. */
 bool lockfile_is_current(const struct directory *directory, const struct lockfile *file);
-/* The same, for a quarter of the cost, good enough for a message: a file that was replaced has no
- * name, unless somebody has given it a second one. */
-bool lockfile_is_linked(const struct lockfile *file);
+/* Has `break` put another in its place? Costs a load unless there is reason to look. */
+bool lockfile_is_replaced(const struct directory *directory, const struct lockfile *file);
 /* Reads the name out of the file. False when it is damaged. ret_name: HF_NAME_MAX + 1 bytes. */
 bool lockfile_read_name(const struct lockfile *file, char *ret_name);
 

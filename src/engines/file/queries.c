@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define SHOWN_WAITERS_MAX 10000
+#define GRANTED_MAX 64
 
 int file_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
             struct error_text *err)
@@ -65,6 +66,8 @@ struct look {
     size_t record_count;
     int64_t now_ms;
     int result;
+    int64_t granted[GRANTED_MAX]; /* places of those who wait no more */
+    size_t granted_count;
 };
 
 static const struct lock_record *find_record(const struct look *look, uint64_t token)
@@ -104,6 +107,8 @@ static bool add_holder(void *context, int64_t at)
         entry.lease = record->lease_digest;
         entry.pid = record->pid;
         entry.age_ms = look->now_ms - record->granted_boot_ms;
+        if (record->wait_place && look->granted_count < GRANTED_MAX)
+            look->granted[look->granted_count++] = record->wait_place;
     }
     look->result = look->sink->add(look->sink->context, &entry);
     return look->result == HF_OK;
@@ -122,6 +127,9 @@ static bool add_waiter(void *context, int64_t at)
                       .age_ms = -1,
                       .left_ms = HF_UNLIMITED};
 
+    for (size_t i = 0; i < look->granted_count; i++)
+        if (look->granted[i] == at)
+            return true;
     snprintf(owner, sizeof owner, "pid %lld", (long long)entry.pid);
     look->result = look->sink->add(look->sink->context, &entry);
     return look->result == HF_OK;
@@ -156,11 +164,10 @@ static int look_at(const struct lockfile *file, const char *name, bool waiters,
 {
     struct look look = {.sink = sink, .name = name, .now_ms = clock_boot_ms()};
 
-    if (lockfile_locked(file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, NULL)) {
+    if (lockfile_locked(file, RANGE_TOKEN, RANGE_TOKENS, NULL)) {
         if (read_records(file, &look) != HF_OK)
             return error_set(err, HF_ENOMEM, "out of memory");
-        lockfile_each_lock(file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, LOCKFILE_SLOTS_MAX,
-                           add_holder, &look);
+        lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX, add_holder, &look);
         free(look.records);
     }
     if (look.result == HF_OK && waiters)
@@ -198,7 +205,7 @@ static int list_one(struct engine_store *store, const char *file_name, bool all,
 
     if (result != HF_OK || file.fd < 0)
         return result;
-    held = lockfile_locked(&file, RANGE_TOKEN, (int64_t)HF_TOKEN_MAX + 1, NULL);
+    held = lockfile_locked(&file, RANGE_TOKEN, RANGE_TOKENS, NULL);
     if ((held || all) && lockfile_read_name(&file, name)) {
         hf_entry entry = {.size = sizeof entry,
                           .kind = HF_ENTRY_FREE,

@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 #define FILE_STATE_NAME "holdfast-state" /* the token file, in DIR */
-#define IDLE_FILES_MAX 64 /* open lock files kept for the next use of their names */
+#define IDLE_FILES_MAX 64                /* open lock files kept for the next use of their names */
 
 struct engine_store {
     struct directory directory;
@@ -20,19 +20,21 @@ struct engine_store {
     bool forked;
 
     pthread_mutex_t tokens_mutex; /* opening the token file; raising its ceiling */
-    int tokens_fd; /* -1 until the first use */
-    struct tokens tokens; /* page is NULL when we may only read */
-    _Atomic bool tokens_ready; /* open for drawing */
+    int tokens_fd;                /* -1 until the first use */
+    struct tokens tokens;         /* page is NULL when we may only read */
+    _Atomic bool tokens_ready;    /* open for drawing */
 
     /* The mutex keeps the lists, the idle files and the watches; and the file of a claim may only
      * be changed under it while the claim is in a list. */
     pthread_mutex_t mutex;
-    struct list held; /* of file_claim */
+    struct list held;    /* of file_claim */
     struct list waiting; /* of file_claim, waiters and observers */
     struct lockfile idle[IDLE_FILES_MAX];
     int inotify_fd; /* -1: not yet, or none to be had */
     int directory_watch;
     bool no_inotify;
+    bool processed;         /* once, at least */
+    _Atomic bool listening; /* the watchdog reads inotify_fd */
 };
 
 /* What this engine keeps of a claim. */
@@ -41,16 +43,20 @@ struct file_claim {
     struct engine_claim *claim;
     struct lockfile file; /* fd is -1 while there is none */
     bool held;
-    bool passed; /* a child has a copy of the descriptor: never unlock, only close */
+    bool passed;     /* a child has a copy of the descriptor: never unlock, only close */
     bool registered; /* among those who wait or observe, in the kernel and in the store's list */
     bool has_gate;
-    bool is_head;
-    int watch; /* inotify's number for our file, -1 */
-    uint32_t seen; /* the bell, before the last look */
-    uint32_t own_bit; /* of the futex mask: to wake just us */
-    int64_t slot; /* SLOT held, or -1 */
+    bool is_head;       /* watches for the holder's death */
+    int64_t head_token; /* of that holder; 0: not known yet */
+    int64_t head_since_ms;
+    int64_t place; /* WAIT or WATCH that the kernel shows for us, or 0; may outlast the waiting */
+    uint32_t attention; /* what our asking for attention made of it */
+    int watch;          /* inotify's number for our file, -1 */
+    uint32_t seen;      /* the bell, before the last look */
+    uint32_t own_bit;   /* of the futex mask: to wake just us */
+    int64_t slot;       /* SLOT held, or -1 */
     _Atomic bool woken; /* the next wait returns at once */
-    _Atomic int hasty; /* so many naps are short: a close was heard, an unlock will follow */
+    _Atomic int hasty;  /* so many naps are short: a close was heard, an unlock will follow */
 };
 
 /* file.c */
@@ -85,9 +91,11 @@ int waiting_register(struct engine_store *store, struct file_claim *own, struct 
 void waiting_watch_holder(struct engine_store *store, struct file_claim *own);
 /* No longer among the waiters. Leaves the holds alone. */
 void waiting_unregister(struct engine_store *store, struct file_claim *own);
-/* After a change: wakes exactly those who can use it, if anybody waits or observes at all. */
-void waiting_ring_released(const struct lockfile *file);
-void waiting_ring_granted(const struct lockfile *file, int mode, bool was_head);
+/* The same for one who has been granted the lock, and has to ring for others, if there are any. */
+void waiting_granted(struct engine_store *store, struct file_claim *own);
+/* After a change: wakes exactly those who can use it, if anybody waits or observes at all. mode: of
+ * the hold that has ended or begun. */
+void waiting_ring_released(const struct lockfile *file, int mode);
 /* After the file has been replaced: everybody looks again. */
 void waiting_ring_all(const struct lockfile *file);
 

@@ -4,8 +4,9 @@
  *
  *   page 0   mapped by everybody, true during one boot only
  *            0   8  "HFTOKEN1"
- *            8  40  boot id of the boot in which the next two fields count, as text; zeros: none
- * yet 48   8  last: the newest token drawn 56   8  ceiling: tokens up to this one may be given away
+ *            8  40  boot id of the boot in which the next two count, as text; zeros: none yet
+ *           48   8  last: the newest token drawn
+ *           56   8  ceiling: tokens up to this one may be given away
  *   page 1   a durable slot
  *   page 2   the other durable slot
  *            0   8  "HFSLOT01"
@@ -46,9 +47,9 @@ struct tokens_disk {
     void *context;
     int (*read)(void *context, void *bytes, size_t size, off_t offset);
     int (*write)(void *context, const void *bytes, size_t size, off_t offset);
-    int (*sync)(void *context); /* the file's data */
+    int (*sync)(void *context);           /* the file's data */
     int (*sync_directory)(void *context); /* that it exists at all */
-    int (*lock)(void *context); /* against all other processes and threads; waits */
+    int (*lock)(void *context);           /* against all other processes and threads; waits */
     void (*unlock)(void *context);
 };
 

@@ -1,29 +1,30 @@
 /* waiting.c: sleeping until it is worth trying again, and waking whom it concerns.
  *
- * The kernel can put a thread to sleep until a range is free, but not with a time limit, not for
- * any of N ranges, and not so that somebody else can call it off, unless by signals, which are not
- * ours. So we sleep on a futex in the lock file's first page, the bell, and whoever lets go rings
- * it:
+ * The kernel can put a thread to sleep until a range is free, but not with a time limit, not for any
+ * of N ranges, and not so that somebody else can call it off, unless by signals, which are not ours.
+ * So we sleep on a futex in the lock file's first page, the bell, and whoever lets go rings it:
  *
  *   waiter    shows itself (WAIT), asks for attention, reads the bell, tries, sleeps while the bell
  *             is unchanged
- *   releaser  unlocks; if attention is asked for, asks the kernel whether anybody does wait; if so,
- * rings
+ *   releaser  unlocks; if attention is asked for, rings; if nobody hears it, asks the kernel whether
+ *             anybody waits at all
  *
- * If the releaser did not see the waiter, the waiter showed itself after the unlocking, and its try
+ * If the releaser did not see the attention, the waiter asked for it after the unlocking, and its try
  * came later still. So no wake-up is lost, and a release that nobody waits for costs one load.
  * Attention only grows, until somebody finds that nobody is there and takes back the very number it
  * had seen: so a waiter that comes meanwhile is not overlooked, and a dead one is forgotten.
  *
- * One is woken. Sleepers have a bit of the futex mask for what they are, so that the one who can
- * use the change is chosen: the writer with the gate, else anybody; a reader who got in wakes the
- * next reader. Whoever leaves without the lock passes the wake-up on.
+ * One is woken. Sleepers have a bit of the futex mask for what they are, so that the one who can use
+ * the change is chosen: the writer with the gate, else anybody; a reader who got in wakes the next
+ * reader. Whoever leaves without the lock passes the wake-up on.
  *
  * A holder that is killed rings nothing. The kernel unlocks its ranges, and tells inotify that the
- * file was closed. One waiter per name, the HEAD, listens for that. When it becomes the holder or
- * leaves, the next waiter it wakes takes its place. Where inotify is used up, the head looks every
- * HEAD_NAP_MS instead. Behind all that everybody looks again every RECHECK_MS, for the case that
- * the one who was woken is killed before it can act. */
+ * file was closed. One waiter per holder, the HEAD, listens for that. When it becomes the holder or
+ * leaves, the waiter that it wakes takes its place. But closing an inotify instance makes the kernel
+ * wait for some 10 ms, so a head looks every HEAD_NAP_MS at first, and listens only when its wait has
+ * lasted a while; where instances are used up, it goes on looking. Holders hear of `break` in the same
+ * way, and look once before they listen. Behind all that everybody who waits looks again every
+ * RECHECK_MS, for the case that the one who was woken is killed before it can act. */
 #include "engines/file/store.h"
 
 #include "base/clock.h"
@@ -41,7 +42,8 @@
 #define RECHECK_MS 400
 #define RECHECK_JITTER_MS 200
 #define HEAD_NAP_MS 20
-#define HASTY_NAPS 4 /* of 1, 4, 16, 64 ms */
+#define HASTY_NAPS 4        /* of 1, 4, 16, 64 ms */
+#define LISTEN_AFTER_MS 100 /* of waiting as the head */
 #define HELD_CHECK_MS 1000
 
 enum {
@@ -55,57 +57,74 @@ enum {
 
 /* ---- the bell -------------------------------------------------------------------------------- */
 
-static bool anybody(const struct lockfile *file)
+/* A hint that nobody heeded: is anybody there at all? `seen` is from before the ringing. */
+static void take_back(const struct lockfile *file, _Atomic uint32_t *hint, uint32_t seen,
+                      int64_t from)
+{
+    if (!lockfile_locked(file, from, RANGE_SLOT - from, NULL))
+        atomic_compare_exchange_strong(hint, &seen, 0);
+}
+
+static int wake_observers(const struct lockfile *file)
+{
+    uint32_t watchers = atomic_load(&file->page->watchers);
+    int woken;
+
+    if (watchers == 0)
+        return 0;
+    woken = futex_wake(&file->page->bell, BIT_OBSERVER, INT_MAX);
+    if (woken == 0)
+        take_back(file, &file->page->watchers, watchers, RANGE_WATCH);
+    return woken;
+}
+
+static int wake_one(const struct lockfile *file, int mode)
+{
+    /* While somebody held it exclusively, no writer could have the gate. */
+    if (mode != HF_EXCLUSIVE && futex_wake(&file->page->bell, BIT_GATE_WRITER, 1) > 0)
+        return 1;
+    return futex_wake(&file->page->bell, BITS_WAITERS, 1);
+}
+
+void waiting_ring_released(const struct lockfile *file, int mode)
 {
     uint32_t attention = atomic_load(&file->page->attention);
 
     if (attention == 0)
-        return false;
-    if (lockfile_locked(file, RANGE_WAIT, RANGE_SLOT - RANGE_WAIT, NULL))
-        return true;
-    atomic_compare_exchange_strong(&file->page->attention, &attention, 0);
-    return false;
-}
-
-static void change_bell(const struct lockfile *file)
-{
+        return;
     atomic_fetch_add(&file->page->bell, 1);
+    if (wake_one(file, mode) + wake_observers(file) == 0)
+        take_back(file, &file->page->attention, attention, RANGE_WAIT);
 }
 
-static void wake_one(const struct lockfile *file)
+/* A reader lets the next one in; a head appoints its successor, to watch over the new holder: us.
+ */
+static void ring_granted(const struct lockfile *file, int mode, bool was_head)
 {
-    if (futex_wake(&file->page->bell, BIT_GATE_WRITER, 1) == 0)
-        futex_wake(&file->page->bell, BITS_WAITERS, 1);
-}
-
-void waiting_ring_released(const struct lockfile *file)
-{
-    if (!anybody(file))
+    if (atomic_load(&file->page->attention) == 0)
         return;
-    change_bell(file);
-    wake_one(file);
-    futex_wake(&file->page->bell, BIT_OBSERVER, INT_MAX);
-}
-
-void waiting_ring_granted(const struct lockfile *file, int mode, bool was_head)
-{
-    if (!anybody(file))
-        return;
-    change_bell(file);
-    futex_wake(&file->page->bell, BIT_OBSERVER, INT_MAX);
+    atomic_fetch_add(&file->page->bell, 1);
+    wake_observers(file);
     if (mode == HF_SHARED)
         futex_wake(&file->page->bell, BIT_READER, 1);
     if (was_head)
-        wake_one(file); /* somebody must watch over the new holder: us */
+        wake_one(file, mode);
 }
 
 void waiting_ring_all(const struct lockfile *file)
 {
-    change_bell(file);
+    atomic_fetch_add(&file->page->bell, 1);
     futex_wake(&file->page->bell, FUTEX_MASK_ALL, INT_MAX);
 }
 
 /* ---- being seen to wait ---------------------------------------------------------------------- */
+
+static uint32_t ask_for(_Atomic uint32_t *hint)
+{
+    uint32_t now = atomic_fetch_add(hint, 1) + 1;
+
+    return now ? now : ask_for(hint); /* 0 would say that nobody is there */
+}
 
 int waiting_register(struct engine_store *store, struct file_claim *own, struct error_text *err)
 {
@@ -117,8 +136,10 @@ int waiting_register(struct engine_store *store, struct file_claim *own, struct 
 
     if (failure)
         return directory_failure(&store->directory, failure, "wait for a lock", err);
-    if (atomic_fetch_add(&own->file.page->attention, 1) == UINT32_MAX)
-        atomic_fetch_add(&own->file.page->attention, 1); /* 0 would say that nobody is there */
+    own->place = range + place;
+    if (range == RANGE_WATCH)
+        ask_for(&own->file.page->watchers);
+    own->attention = ask_for(&own->file.page->attention);
     pthread_mutex_lock(&store->mutex);
     list_append(&store->waiting, &own->link);
     own->registered = true;
@@ -139,10 +160,8 @@ static bool watch_is_shared(struct engine_store *store, const struct file_claim 
     return false;
 }
 
-void waiting_unregister(struct engine_store *store, struct file_claim *own)
+static void leave_waiting_list(struct engine_store *store, struct file_claim *own)
 {
-    if (!own->registered)
-        return;
     pthread_mutex_lock(&store->mutex);
     list_remove(&own->link);
     if (own->watch >= 0 && !watch_is_shared(store, own))
@@ -150,9 +169,51 @@ void waiting_unregister(struct engine_store *store, struct file_claim *own)
     own->watch = -1;
     own->registered = false;
     pthread_mutex_unlock(&store->mutex);
-    if (own->file.fd >= 0)
-        lockfile_lock(&own->file, F_UNLCK, RANGE_HEAD, RANGE_SLOT - RANGE_HEAD);
+}
+
+static void leave_head(struct file_claim *own)
+{
+    if (own->head_token)
+        lockfile_lock(&own->file, F_UNLCK, RANGE_HEAD + own->head_token, 1);
+    own->head_token = 0;
     own->is_head = false;
+}
+
+void waiting_unregister(struct engine_store *store, struct file_claim *own)
+{
+    if (!own->registered)
+        return;
+    leave_waiting_list(store, own);
+    if (own->file.fd >= 0) {
+        leave_head(own);
+        lockfile_lock(&own->file, F_UNLCK, own->place, 1);
+    }
+    own->place = 0;
+    own->is_head = false;
+}
+
+void waiting_granted(struct engine_store *store, struct file_claim *own)
+{
+    bool was_head = own->is_head;
+    uint32_t first = 1;
+
+    if (!own->registered) {
+        ring_granted(&own->file, own->claim->mode, false);
+        return;
+    }
+    /* If we were the first to ask for attention and nobody has since, there is nobody to ring for.
+     * Then our ranges may stay until the release, which takes them all: a system call less on the
+     * way of a lock from hand to hand. The record says that we do not wait, and HEAD was for
+     * another token. */
+    if (own->attention == 1 &&
+        atomic_compare_exchange_strong(&own->file.page->attention, &first, 0)) {
+        leave_waiting_list(store, own);
+        own->head_token = 0;
+        own->is_head = false;
+        return;
+    }
+    waiting_unregister(store, own);
+    ring_granted(&own->file, own->claim->mode, was_head);
 }
 
 /* ---- hearing of deaths and of break ---------------------------------------------------------- */
@@ -175,7 +236,7 @@ static void open_inotify(struct engine_store *store)
     store->no_inotify = true;
 }
 
-static void watch_file(struct engine_store *store, struct file_claim *own)
+static void listen_to_file(struct engine_store *store, struct file_claim *own)
 {
     char path[sizeof store->directory.locks_path + sizeof own->file.file_name + 1];
 
@@ -192,17 +253,29 @@ static void watch_file(struct engine_store *store, struct file_claim *own)
 
 void waiting_watch_holder(struct engine_store *store, struct file_claim *own)
 {
-    if (own->is_head || lockfile_lock(&own->file, F_WRLCK, RANGE_HEAD, 1) != 0)
+    int64_t at;
+
+    if (own->head_token && lockfile_locked(&own->file, RANGE_TOKEN + own->head_token, 1, NULL)) {
+        if (own->watch < 0 && clock_boot_ms() - own->head_since_ms >= LISTEN_AFTER_MS)
+            listen_to_file(store, own);
         return;
-    own->is_head = true;
-    watch_file(store, own);
+    }
+    leave_head(own);
+    own->head_since_ms = clock_boot_ms();
+    if (!lockfile_locked(&own->file, RANGE_TOKEN, RANGE_TOKENS, &at)) {
+        own->is_head = true; /* of a holder who is about to draw his token */
+        return;
+    }
+    at += RANGE_HEAD - RANGE_TOKEN;
+    own->is_head = lockfile_lock(&own->file, F_WRLCK, at, 1) == 0;
+    own->head_token = own->is_head ? at - RANGE_HEAD : 0;
 }
 
 /* With the mutex held, so that the page cannot go away. */
 static void kick(struct file_claim *own)
 {
     atomic_store(&own->woken, true);
-    change_bell(&own->file);
+    atomic_fetch_add(&own->file.page->bell, 1);
     futex_wake(&own->file.page->bell, own->own_bit, INT_MAX);
 }
 
@@ -250,9 +323,8 @@ int file_poll_fd(struct engine_store *store)
     int fd;
 
     pthread_mutex_lock(&store->mutex);
-    open_inotify(store);
-    tell_broken_holders(store, NULL); /* what happened before we listened */
     fd = store->inotify_fd;
+    atomic_store(&store->listening, fd >= 0);
     pthread_mutex_unlock(&store->mutex);
     return fd;
 }
@@ -260,11 +332,16 @@ int file_poll_fd(struct engine_store *store)
 int64_t file_process(struct engine_store *store)
 {
     _Alignas(struct inotify_event) char events[4096];
+    bool listens;
     ssize_t size;
 
     pthread_mutex_lock(&store->mutex);
-    if (store->inotify_fd < 0)
-        tell_broken_holders(store, NULL);
+    if (!atomic_load(&store->listening)) {
+        if (store->processed) /* not the first time: this store is in use for long enough */
+            open_inotify(store);
+        tell_broken_holders(store, NULL); /* after listening: what happened before it */
+    }
+    store->processed = true;
     while (store->inotify_fd >= 0 && (size = read(store->inotify_fd, events, sizeof events)) > 0) {
         for (char *at = events; at < events + size;) {
             const struct inotify_event *event = (const struct inotify_event *)(void *)at;
@@ -273,8 +350,9 @@ int64_t file_process(struct engine_store *store)
             at += sizeof *event + event->len;
         }
     }
+    listens = store->inotify_fd >= 0;
     pthread_mutex_unlock(&store->mutex);
-    return store->no_inotify ? HELD_CHECK_MS : -1;
+    return listens ? -1 : HELD_CHECK_MS;
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
@@ -294,7 +372,7 @@ static uint32_t mask_of(const struct file_claim *own)
 }
 
 /* How long to sleep at most before looking again. */
-static int64_t nap_ms(struct file_claim *own)
+static int64_t nap_ms(const struct engine_store *store, struct file_claim *own)
 {
     int hasty = atomic_load(&own->hasty);
 
@@ -302,14 +380,16 @@ static int64_t nap_ms(struct file_claim *own)
         atomic_store(&own->hasty, hasty - 1);
         return INT64_C(1) << (2 * (HASTY_NAPS - hasty));
     }
-    if ((own->is_head || own->claim->mode == ENGINE_OBSERVE) && own->watch < 0)
+    if ((own->is_head || own->claim->mode == ENGINE_OBSERVE) &&
+        (own->watch < 0 || !atomic_load(&store->listening)))
         return HEAD_NAP_MS;
     return RECHECK_MS + (int64_t)random_below(RECHECK_JITTER_MS);
 }
 
-static void sleep_on_bell(struct file_claim *own, int64_t until_ms)
+static void sleep_on_bell(const struct engine_store *store, struct file_claim *own,
+                          int64_t until_ms)
 {
-    int64_t nap_end = clock_after(clock_boot_ms(), nap_ms(own));
+    int64_t nap_end = clock_after(clock_boot_ms(), nap_ms(store, own));
     _Atomic uint32_t *bell = &own->file.page->bell;
 
     if (until_ms > nap_end)
@@ -338,7 +418,7 @@ static int prepare_observer(struct engine_store *store, struct engine_claim *cla
     *ret_fresh = true;
     result = waiting_register(store, own, err);
     if (result == HF_OK)
-        watch_file(store, own);
+        listen_to_file(store, own);
     own->seen = atomic_load(&own->file.page->bell);
     return result;
 }
@@ -352,7 +432,7 @@ int file_wait(struct engine_store *store, struct engine_claim *claim, int64_t un
 
     if (claim->mode != ENGINE_OBSERVE) {
         if (own && own->file.fd >= 0)
-            sleep_on_bell(own, until_ms);
+            sleep_on_bell(store, own, until_ms);
         return HF_OK;
     }
     own = claims_own(claim);
@@ -361,7 +441,7 @@ int file_wait(struct engine_store *store, struct engine_claim *claim, int64_t un
     result = prepare_observer(store, claim, &fresh, err);
     if (result != HF_OK || fresh)
         return result;
-    sleep_on_bell(own, until_ms);
+    sleep_on_bell(store, own, until_ms);
     own->seen = atomic_load(&own->file.page->bell);
     return HF_OK;
 }
