@@ -111,6 +111,21 @@ static void unlock_all(struct file_claim *own)
 
 /* ---- acquiring ------------------------------------------------------------------------------- */
 
+/* All but what only a grant brings. */
+static void prepare_record(const struct engine_store *store, struct file_claim *own)
+{
+    const struct engine_claim *claim = own->claim;
+    uint64_t digest = hash_bytes(claim->lease, strlen(claim->lease));
+
+    if (own->record.pid)
+        return;
+    own->record.pid = store->pid;
+    own->record.mode = (uint32_t)claim->mode;
+    own->record.permits = claim->permits;
+    text_hex(&digest, sizeof digest, own->record.lease_digest);
+    memcpy(own->record.owner, claim->owner, strnlen(claim->owner, HF_OWNER_MAX));
+}
+
 /* Step 1. */
 static int take_ranges(struct engine_store *store, struct file_claim *own, struct error_text *err)
 {
@@ -137,27 +152,11 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
             return ENGINE_BUSY;
         }
         /* A release before we are seen to wait rings no bell, so look once more afterwards. */
+        prepare_record(store, own);
         result = waiting_register(store, own, err);
         if (result != HF_OK)
             return result;
     }
-}
-
-static void fill_record(const struct engine_store *store, const struct file_claim *own,
-                        struct lock_record *ret_record)
-{
-    const struct engine_claim *claim = own->claim;
-    uint64_t digest = hash_bytes(claim->lease, strlen(claim->lease));
-
-    memset(ret_record, 0, sizeof *ret_record);
-    ret_record->token = claim->token;
-    ret_record->granted_boot_ms = clock_boot_ms();
-    ret_record->pid = store->pid;
-    ret_record->mode = (uint32_t)claim->mode;
-    ret_record->permits = claim->permits;
-    ret_record->wait_place = own->place;
-    text_hex(&digest, sizeof digest, ret_record->lease_digest);
-    memcpy(ret_record->owner, claim->owner, strnlen(claim->owner, HF_OWNER_MAX));
 }
 
 /* Steps 2 to 5. */
@@ -165,7 +164,6 @@ static int make_known(struct engine_store *store, struct file_claim *own, bool *
                       struct error_text *err)
 {
     struct engine_claim *claim = own->claim;
-    struct lock_record record;
     uint64_t token;
     int failure, result = file_open_tokens(store, true, err);
 
@@ -180,8 +178,11 @@ static int make_known(struct engine_store *store, struct file_claim *own, bool *
     if (*ret_replaced)
         return HF_OK;
     claim->token = token;
-    fill_record(store, own, &record);
-    failure = lockfile_write_record(&own->file, (uint32_t)(own->slot + 1), &record);
+    prepare_record(store, own);
+    own->record.token = token;
+    own->record.granted_boot_ms = clock_boot_ms();
+    own->record.wait_place = own->place;
+    failure = lockfile_write_record(&own->file, (uint32_t)(own->slot + 1), &own->record);
     if (failure)
         return directory_failure(&store->directory, failure, "write a record", err);
     return HF_OK;
@@ -224,11 +225,8 @@ int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t
         undo(store, own);
     if (outcome != ENGINE_HELD)
         return outcome;
-    waiting_granted(store, own);
     own->held = true;
-    pthread_mutex_lock(&store->mutex);
-    list_append(&store->held, &own->link);
-    pthread_mutex_unlock(&store->mutex);
+    waiting_granted(store, own);
     return ENGINE_HELD;
 }
 

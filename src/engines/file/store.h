@@ -39,7 +39,7 @@ struct engine_store {
 
 /* What this engine keeps of a claim. */
 struct file_claim {
-    struct list link;
+    struct list link; /* in store->held or store->waiting */
     struct engine_claim *claim;
     struct lockfile file; /* fd is -1 while there is none */
     bool held;
@@ -50,13 +50,14 @@ struct file_claim {
     int64_t head_token; /* of that holder; 0: not known yet */
     int64_t head_since_ms;
     int64_t place; /* WAIT or WATCH that the kernel shows for us, or 0; may outlast the waiting */
-    uint32_t attention; /* what our asking for attention made of it */
-    int watch;          /* inotify's number for our file, -1 */
-    uint32_t seen;      /* the bell, before the last look */
-    uint32_t own_bit;   /* of the futex mask: to wake just us */
-    int64_t slot;       /* SLOT held, or -1 */
-    _Atomic bool woken; /* the next wait returns at once */
-    _Atomic int hasty;  /* so many naps are short: a close was heard, an unlock will follow */
+    uint32_t attention;        /* what our asking for attention made of it */
+    int watch;                 /* inotify's number for our file, -1 */
+    uint32_t seen;             /* the bell, before the last look */
+    uint32_t own_bit;          /* of the futex mask: to wake just us */
+    int64_t slot;              /* SLOT held, or -1 */
+    struct lock_record record; /* written when granted; filled in before a wait, to be quick then */
+    _Atomic bool woken;        /* the next wait returns at once */
+    _Atomic int hasty; /* so many naps are short: a close was heard, an unlock will follow */
 };
 
 /* file.c */
@@ -91,7 +92,7 @@ int waiting_register(struct engine_store *store, struct file_claim *own, struct 
 void waiting_watch_holder(struct engine_store *store, struct file_claim *own);
 /* No longer among the waiters. Leaves the holds alone. */
 void waiting_unregister(struct engine_store *store, struct file_claim *own);
-/* The same for one who has been granted the lock, and has to ring for others, if there are any. */
+/* From the waiters, if it was among them, to the holders; rings for others, if there are any. */
 void waiting_granted(struct engine_store *store, struct file_claim *own);
 /* After a change: wakes exactly those who can use it, if anybody waits or observes at all. mode: of
  * the hold that has ended or begun. */

@@ -160,7 +160,8 @@ static bool watch_is_shared(struct engine_store *store, const struct file_claim 
     return false;
 }
 
-static void leave_waiting_list(struct engine_store *store, struct file_claim *own)
+/* From the list it is in, if any, to another, if any. */
+static void change_list(struct engine_store *store, struct file_claim *own, struct list *to)
 {
     pthread_mutex_lock(&store->mutex);
     list_remove(&own->link);
@@ -168,6 +169,8 @@ static void leave_waiting_list(struct engine_store *store, struct file_claim *ow
         inotify_rm_watch(store->inotify_fd, own->watch);
     own->watch = -1;
     own->registered = false;
+    if (to)
+        list_append(to, &own->link);
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -179,11 +182,8 @@ static void leave_head(struct file_claim *own)
     own->is_head = false;
 }
 
-void waiting_unregister(struct engine_store *store, struct file_claim *own)
+static void stop_being_shown(struct file_claim *own)
 {
-    if (!own->registered)
-        return;
-    leave_waiting_list(store, own);
     if (own->file.fd >= 0) {
         leave_head(own);
         lockfile_lock(&own->file, F_UNLCK, own->place, 1);
@@ -192,27 +192,31 @@ void waiting_unregister(struct engine_store *store, struct file_claim *own)
     own->is_head = false;
 }
 
+void waiting_unregister(struct engine_store *store, struct file_claim *own)
+{
+    if (!own->registered)
+        return;
+    change_list(store, own, NULL);
+    stop_being_shown(own);
+}
+
 void waiting_granted(struct engine_store *store, struct file_claim *own)
 {
-    bool was_head = own->is_head;
+    bool was_registered = own->registered, was_head = own->is_head;
     uint32_t first = 1;
 
-    if (!own->registered) {
-        ring_granted(&own->file, own->claim->mode, false);
-        return;
-    }
-    /* If we were the first to ask for attention and nobody has since, there is nobody to ring for.
-     * Then our ranges may stay until the release, which takes them all: a system call less on the
-     * way of a lock from hand to hand. The record says that we do not wait, and HEAD was for
-     * another token. */
-    if (own->attention == 1 &&
+    change_list(store, own, &store->held);
+    /* If we were the first to ask for attention and nobody has since, there is nobody to ring for. Then
+     * our ranges may stay until the release, which takes them all: a system call less on the way of a
+     * lock from hand to hand. The record says that we do not wait, and HEAD was for another token. */
+    if (was_registered && own->attention == 1 &&
         atomic_compare_exchange_strong(&own->file.page->attention, &first, 0)) {
-        leave_waiting_list(store, own);
         own->head_token = 0;
         own->is_head = false;
         return;
     }
-    waiting_unregister(store, own);
+    if (was_registered)
+        stop_being_shown(own);
     ring_granted(&own->file, own->claim->mode, was_head);
 }
 
