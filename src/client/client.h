@@ -1,0 +1,329 @@
+/* client.h: what the files of this room share. docs in the .c files; here the data and who guards
+ * it.
+ *
+ * One store, up to four kinds of threads of ours, each started when first needed:
+ *
+ *     watchdog   looks at the clock: declares losses, says what is due. Never calls anything that
+ *                can block, so that no slow store and no slow callback can make `lost` late
+ *     renewer    calls engine->renew, which can block. Only on stores with a TTL
+ *     callbacks  runs the user's callbacks when there is no hf_fd(). A thread of its own because a
+ *                callback may call hf_acquire and stay there for an hour
+ *     tasks      one per started operation or observer
+ *
+ * Locking. Three kinds of mutex, always taken in this order, and never the other way round:
+ *
+ *     stores (store.c) -> cancels (cancel.c) -> [an engine's own] -> hf_store.mutex
+ *
+ * hf_store.mutex is never held across a call into an engine or a callback: an engine may call
+ * host.lost with locks of its own held. `cancels` may be held across engine->wake only.
+ */
+#ifndef CLIENT_CLIENT_H
+#define CLIENT_CLIENT_H
+
+#include "base/error.h"
+#include "base/list.h"
+#include "engines/engine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- limits of this room --------------------------------------------------------------------- */
+
+#define ATTEMPT_MS 5000       /* the longest a single request to a store may take */
+#define ATTEMPT_FLOOR_MS 1000 /* and the shortest useful one, even when the wait ends sooner */
+#define SETTLE_MS 5000        /* for clean-up, counted from when clean-up begins */
+#define SETTLE_TRIES 3
+#define QUERY_MS 5000
+#define LIST_MS 30000
+#define RENEW_BATCH_MAX 256
+#define DISPATCH_MAX 1000 /* callbacks per hf_dispatch, so that a loop gets its turn */
+#define TASK_STACK_BYTES (256 * 1024)
+#define RANDOM_POOL_BYTES 1024
+#define REPORT_ENTRIES_MAX (1u << 24)
+#define WARNINGS_MAX 16 /* lines on stderr per store */
+#define WHY_MAX 96      /* bytes of the reason of a loss, with its NUL */
+
+/* ---- cancelling ------------------------------------------------------------------------------ */
+
+struct hf_cancel {
+    _Atomic bool fired;
+    struct list links; /* of struct waiter_link; guarded by the cancels mutex */
+};
+
+struct waiter;
+
+struct waiter_link {
+    struct list node;
+    struct waiter *waiter;
+};
+
+#define WAITER_LINKS 3 /* the store's closing, the caller's, the operation's */
+
+/* Somebody who sleeps: an acquisition or an observer. */
+struct waiter {
+    hf_store *store;
+    struct engine_claim *claim; /* for engine->wake */
+    _Atomic uint32_t word;      /* what it sleeps on: changes with every wake-up */
+    _Atomic uint32_t nudges;    /* those that mean "try again now" */
+    bool registered;            /* its own thread's: the links are in use */
+    struct waiter_link links[WAITER_LINKS];
+};
+
+/* ---- callbacks ------------------------------------------------------------------------------- */
+
+enum event_kind { EVENT_LOST, EVENT_DONE, EVENT_CHANGED };
+
+/* Part of a lock, an operation or an observer: something to call back about. */
+struct event {
+    struct list node; /* in hf_store.events while queued */
+    enum event_kind kind;
+    bool queued;
+};
+
+/* ---- locks ----------------------------------------------------------------------------------- */
+
+enum claim_state { /* the diagram is in claim.c */
+                   CLAIM_ASKING,
+                   CLAIM_QUEUED,
+                   CLAIM_HELD,
+                   CLAIM_LOST,
+                   CLAIM_ENDING
+};
+
+struct hf_lock {
+    hf_store *store;
+    struct engine_claim claim;
+    /* Constant once handed out. */
+    hf_lost_fn *on_lost;
+    void *arg;
+
+    /* When it is over, or NEVER; INT64_MIN once lost. Written under the mutex, read by anyone. */
+    _Atomic int64_t end_ms;
+
+    /* Guarded by the store's mutex. */
+    struct list node;       /* in hf_store.locks */
+    struct list watch_node; /* in hf_store.watched */
+    struct list owe_node;   /* in hf_store.owing */
+    struct event event;
+    enum claim_state state;
+    bool busy;         /* an engine call on this claim is under way */
+    bool gone;         /* the store said so while it was not yet held */
+    bool owes_release; /* lost by its maximum hold: the store must still be told */
+    int pins;          /* started renewals that still need it */
+    int lost_fd;       /* -1 until somebody asks for it */
+    int64_t valid_ms;  /* by the TTL; CLOCK_NEVER without */
+    int64_t hold_ms;   /* by the maximum hold; CLOCK_NEVER without */
+    int64_t renew_ms;  /* the next renewal; CLOCK_NEVER without a TTL */
+    int64_t retry_ms;  /* the pause after the next failed renewal */
+
+    struct waiter waiter;
+    char why[WHY_MAX];
+    char lease[HF_LEASE_MAX + 1];
+    char strings[]; /* name, owner */
+};
+
+/* ---- observers ------------------------------------------------------------------------------- */
+
+struct hf_observer {
+    hf_store *store;
+    struct engine_claim claim;
+    struct waiter waiter;
+    struct hf_cancel stop;
+    hf_observer_fn *fn;
+    void *arg;
+
+    /* Guarded by the store's mutex. */
+    struct list node; /* in hf_store.observers */
+    struct event event;
+    int refs;           /* the user's and its thread's */
+    bool stopped;       /* by the user: the user's reference is gone */
+    hf_report *pending; /* to be told */
+    hf_report *told;    /* last */
+
+    char lease[HF_LEASE_MAX + 1];
+    char name[];
+};
+
+/* ---- stores ---------------------------------------------------------------------------------- */
+
+struct hf_store {
+    /* Constant after hf_open. */
+    uint32_t generation; /* of fork: another one means that this is the child's useless copy */
+    const struct engine *engine;
+    struct engine_store *engine_store;
+    struct engine_host host;
+    hf_store_info info;
+    char url[HF_URL_MAX + 1];
+    char where[HF_URL_MAX + 1];
+
+    struct list node;         /* in the list of all stores; guarded by its mutex */
+    struct hf_cancel closing; /* fired by hf_close */
+
+    pthread_mutex_t mutex;  /* guards all that follows */
+    pthread_cond_t changed; /* broadcast when a claim stops being busy, a callback or a task ends */
+    struct list locks;      /* every claim from before its first attempt */
+    struct list watched;    /* those that the clock can end, or that must be renewed */
+    struct list owing;      /* those with owes_release that a task must take up */
+    int waiters;            /* calls that wait right now */
+    bool closed;            /* hf_close has begun: no new threads */
+    int warnings;
+    _Atomic bool owner_known;
+    char owner[HF_OWNER_MAX + 1]; /* the default; constant once known */
+    char id[65];                  /* "" until needed */
+    unsigned char random_pool[RANDOM_POOL_BYTES];
+    size_t random_left;
+
+    /* watchdog.c */
+    bool watchdog_runs, renewer_runs, watch_stop, poll_wanted;
+    pthread_t watchdog, renewer;
+    int poke_fd, timer_fd;
+    int64_t watch_next_ms; /* until when it sleeps */
+    pthread_cond_t renew_due;
+
+    /* events.c */
+    struct list events;
+    pthread_cond_t events_due;
+    bool callbacks_run, events_stop;
+    pthread_t callbacks;
+    int dispatch_fd;       /* -1: callbacks have a thread */
+    struct event *running; /* NULL: none */
+    pthread_t runner;
+
+    /* task.c, op.c, observe.c */
+    struct list tasks, finished;
+    struct list ops, observers;
+    int op_count;
+};
+
+/* failure.c: keeps the words of a failure for hf_error and returns its code. */
+int failure_keep(int result, const struct error_text *err);
+
+/* store.c */
+bool store_forked(const hf_store *store);
+/* HF_OK, HF_EINVAL for NULL, HF_EFORK. */
+int store_check(const hf_store *store, struct error_text *err);
+int store_id(hf_store *store, char ret_id[65], struct error_text *err);
+/* With the mutex held. */
+void store_random(hf_store *store, void *ret_bytes, size_t size);
+/* The default owner label. Without the mutex: may have to ask the user database. */
+const char *store_owner(hf_store *store);
+
+/* cancel.c */
+bool cancel_fired(const hf_cancel *cancel);
+void cancel_init(hf_cancel *cancel);
+void waiter_init(struct waiter *waiter, hf_store *store, struct engine_claim *claim);
+/* Any of the cancels may be NULL. Look at cancel_fired() after this, not before. */
+void waiter_register(struct waiter *waiter, hf_cancel *const cancels[WAITER_LINKS]);
+/* When it returns, nobody calls engine->wake for this waiter any more. */
+void waiter_unregister(struct waiter *waiter);
+void waiter_nudge(struct waiter *waiter);
+/* Makes it look around: engine->wake too, so not with the mutex held. */
+void waiter_interrupt(struct waiter *waiter);
+/* Sleeps until the word is no longer `seen`, or until_ms. True if it changed. */
+bool waiter_sleep(struct waiter *waiter, uint32_t seen, int64_t until_ms);
+/* 50 to 100 % of span_ms. */
+int64_t jitter_ms(int64_t span_ms);
+void cancels_before_fork(void);
+void cancels_after_fork(void);
+
+/* options.c */
+int options_read(hf_store *store, const hf_options *options, hf_options *ret_options,
+                 struct error_text *err);
+
+/* claim.c */
+hf_lock *claim_new(hf_store *store, const char *name, const hf_options *options,
+                   struct error_text *err);
+/* Disposes of it and frees it. It must be out of reach of everybody else. */
+void claim_free(hf_lock *lock);
+/* The waiter that goes with an engine's claim, whether of a lock or of an observer. */
+struct waiter *claim_waiter(struct engine_claim *claim);
+/* A fresh lease, HF_LEASE_MAX + 1 bytes; with the mutex held. */
+void claim_draw_lease(hf_store *store, char *ret_lease);
+/* The right to call the engine on this claim, and giving it back. _locked: with the mutex held. */
+void claim_enter(hf_lock *lock);
+void claim_enter_locked(hf_lock *lock);
+void claim_leave_locked(hf_lock *lock);
+/* With the mutex held. */
+void claim_counts_from(hf_lock *lock, int64_t sent_ms, int64_t lasts_ms);
+void claim_set_hold(hf_lock *lock, int64_t hold_ms);
+void claim_watch(hf_lock *lock);
+enum loss { LOSS_EXPIRED, LOSS_TOLD, LOSS_MAX_HOLD };
+void claim_lost(hf_lock *lock, enum loss loss, const char *why);
+/* Declares what the clock says now. True while it is held. */
+bool claim_look_at_clock(hf_lock *lock, int64_t now_ms);
+/* Takes the lock out of everybody's reach; waits for who is busy with it. */
+void claim_withdraw(hf_lock *lock);
+int claim_renew(hf_lock *lock, int64_t deadline_ms, struct error_text *err);
+
+/* acquire.c: also_cancel may be NULL. `options` went through options_read. */
+int acquire_run(hf_store *store, const char *name, const hf_options *options,
+                hf_cancel *also_cancel, struct error_text *err, hf_lock **ret_lock);
+bool is_transient(int result);
+
+/* lock.c */
+int lock_release(hf_lock *lock, int64_t deadline_ms, struct error_text *err);
+int lock_renew(hf_lock *lock, struct error_text *err);
+/* Releases without making this thread wait for the store, if it can be helped. */
+void lock_release_aside(hf_lock *lock);
+/* Tells the store what a lock past its maximum owes. The caller has made it busy; this ends that.
+ */
+void lock_pay(void *lock);
+
+/* watchdog.c. All but poke and stop with the mutex held. */
+int watchdog_start(hf_store *store, bool renews, struct error_text *err);
+void watchdog_schedule(hf_store *store, int64_t when_ms);
+void watchdog_wants_poll(hf_store *store);
+void watchdog_stop(hf_store *store);
+/* Tests that shift the clock: look at it again. */
+void watchdog_poke(hf_store *store);
+
+/* events.c. All but join with the mutex held. */
+int events_start(hf_store *store, struct error_text *err);
+void events_post(hf_store *store, struct event *event);
+void events_drop(struct event *event);
+/* Is its callback running now, on another thread than this one? */
+bool events_runs_elsewhere(const hf_store *store, const struct event *event);
+/* Called from within its callback: the object is about to be freed. */
+void events_forget(hf_store *store, const struct event *event);
+/* No callback begins after this; then waits for the one that is running. */
+void events_close(hf_store *store);
+void events_join(hf_store *store);
+int thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(void *), void *arg,
+                 const char *name);
+
+/* task.c: a counted thread that hf_close waits for. */
+int task_start_locked(hf_store *store, void (*run)(void *), void *arg, struct error_text *err);
+int task_start(hf_store *store, void (*run)(void *), void *arg, struct error_text *err);
+void tasks_reap(hf_store *store);
+void tasks_join(hf_store *store);
+void tasks_free_forked(hf_store *store);
+
+/* op.c, observe.c: the user's part of an event; called without the mutex. */
+void op_run_event(struct event *event);
+void op_free_all(hf_store *store, bool forked);
+void observer_run_event(hf_store *store, struct event *event);
+void observer_free_all(hf_store *store, bool forked);
+
+/* report.c */
+hf_report *report_new(void);
+hf_report *report_ref(hf_report *report);
+int report_add(hf_report *report, const hf_entry *entry, struct error_text *err);
+void report_sort_by_name(hf_report *report);
+void report_sort_by_kind(hf_report *report);
+/* Whether both hold the same (token, owner) pairs. Reports of holders, in the order of tokens. */
+bool report_same_holders(const hf_report *a, const hf_report *b);
+
+/* query.c */
+int query_show(hf_store *store, const char *name, bool holders_only, struct error_text *err,
+               hf_report **ret_report);
+int query_list(hf_store *store, const char *match, bool all, struct error_text *err,
+               hf_report **ret_report);
+int query_check(hf_store *store, const char *name, uint64_t token, struct error_text *err);
+int query_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
+                struct error_text *err);
+int list_options_read(const hf_list_options *options, hf_list_options *ret_options,
+                      struct error_text *err);
+
+#endif

@@ -1,0 +1,304 @@
+/* lock.c: what a holder can do with a lock.
+ *
+ * A release names the lock's own lease and token, so that a late one touches nothing newer. A lock
+ * known to be lost is only freed: its holder may not be able to reach the store at all, and the
+ * store has let go of it or is about to. The one exception is a lock lost by its maximum hold,
+ * where the store does not know yet: it is told after on_lost has returned (lock_pay), or here. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "client/client.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#define RELEASE_PAUSE_MS 10
+
+uint64_t hf_lock_token(const hf_lock *lock)
+{
+    return lock ? lock->claim.token : 0;
+}
+
+const char *hf_lock_name(const hf_lock *lock)
+{
+    return lock ? lock->claim.name : NULL;
+}
+
+int hf_lock_mode(const hf_lock *lock)
+{
+    return lock ? lock->claim.mode : HF_EINVAL;
+}
+
+const char *hf_lock_lease(const hf_lock *lock)
+{
+    return lock ? lock->lease : NULL;
+}
+
+static int lock_check(const hf_lock *lock, struct error_text *err)
+{
+    if (!lock)
+        return error_set(err, HF_EINVAL, "no lock given");
+    return store_check(lock->store, err);
+}
+
+int64_t hf_lock_left_ms(hf_lock *lock)
+{
+    int64_t end_ms, left_ms;
+
+    if (!lock || store_forked(lock->store))
+        return 0;
+    end_ms = atomic_load(&lock->end_ms);
+    if (end_ms == CLOCK_NEVER)
+        return HF_UNLIMITED;
+    if (end_ms == INT64_MIN)
+        return 0;
+    left_ms = end_ms - clock_boot_ms();
+    if (left_ms > 0)
+        return left_ms;
+    /* The watchdog is late, or a renewal came in just now: see under the mutex which of them it is.
+     */
+    pthread_mutex_lock(&lock->store->mutex);
+    left_ms = 0;
+    if (claim_look_at_clock(lock, clock_boot_ms()))
+        left_ms = atomic_load(&lock->end_ms) - clock_boot_ms();
+    pthread_mutex_unlock(&lock->store->mutex);
+    return left_ms > 0 ? left_ms : 0;
+}
+
+int hf_lock_lost_fd(hf_lock *lock)
+{
+    struct error_text err;
+    int result = lock_check(lock, &err), fd;
+
+    if (result != HF_OK)
+        return failure_keep(result, &err);
+    pthread_mutex_lock(&lock->store->mutex);
+    if (lock->lost_fd < 0) {
+        lock->lost_fd = eventfd(lock->state == CLAIM_LOST, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (lock->lost_fd < 0)
+            result = error_set_errno(&err, HF_ENOMEM, errno, "cannot make a descriptor");
+    }
+    fd = lock->lost_fd;
+    pthread_mutex_unlock(&lock->store->mutex);
+    return result == HF_OK ? fd : failure_keep(result, &err);
+}
+
+/* With the mutex held. */
+static int lost_error(const hf_lock *lock, struct error_text *err)
+{
+    return error_set(err, HF_ELOST, "'%.100s' was lost: %s", lock->claim.name, lock->why);
+}
+
+/* ---- renewing -------------------------------------------------------------------------------- */
+
+/* On a store without a TTL there is nothing to renew; its word that the hold is alive is as good.
+ */
+static int renew_or_check(hf_lock *lock, struct error_text *err)
+{
+    hf_store *store = lock->store;
+    int64_t deadline_ms = clock_after(clock_boot_ms(), ATTEMPT_MS);
+    int64_t end_ms = atomic_load(&lock->end_ms);
+    bool alive = true;
+    int result;
+
+    if (end_ms < deadline_ms)
+        deadline_ms = end_ms;
+    if (lock->claim.ttl_ms > 0)
+        return claim_renew(lock, deadline_ms, err);
+    result = store->engine->check(store->engine_store, lock->claim.name, lock->claim.token, &alive,
+                                  deadline_ms, err);
+    return result != HF_OK || alive ? result : HF_ELOST;
+}
+
+int lock_renew(hf_lock *lock, struct error_text *err)
+{
+    hf_store *store = lock->store;
+    int result = HF_ELOST;
+
+    pthread_mutex_lock(&store->mutex);
+    claim_enter_locked(lock);
+    if (claim_look_at_clock(lock, clock_boot_ms())) {
+        pthread_mutex_unlock(&store->mutex);
+        result = renew_or_check(lock, err);
+        pthread_mutex_lock(&store->mutex);
+        if (result == HF_ELOST)
+            claim_lost(lock, LOSS_TOLD, "the store says that it has ended");
+        claim_look_at_clock(lock, clock_boot_ms());
+    }
+    claim_leave_locked(lock);
+    if (lock->state != CLAIM_HELD)
+        result = lost_error(lock, err);
+    pthread_mutex_unlock(&store->mutex);
+    return result;
+}
+
+int hf_renew(hf_lock *lock)
+{
+    struct error_text err = {""};
+    int result = lock_check(lock, &err);
+
+    if (result == HF_OK)
+        result = lock_renew(lock, &err);
+    return failure_keep(result, &err);
+}
+
+/* ---- releasing ------------------------------------------------------------------------------- */
+
+/* Tells the store. A second try after a lost answer may find that the first one did it. */
+static int release_at_store(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
+{
+    hf_store *store = lock->store;
+    int64_t pause_ms = RELEASE_PAUSE_MS;
+    bool unsure = false;
+    int result = HF_EUNKNOWN;
+
+    for (int i = 0; i < SETTLE_TRIES; i++) {
+        if (i > 0) {
+            uint32_t seen = atomic_load(&lock->waiter.word);
+
+            if (clock_boot_ms() >= deadline_ms)
+                break;
+            waiter_sleep(&lock->waiter, seen, clock_after(clock_boot_ms(), jitter_ms(pause_ms)));
+            pause_ms *= 2;
+        }
+        result = store->engine->release(store->engine_store, &lock->claim, deadline_ms, err);
+        if (!is_transient(result))
+            break;
+        unsure = unsure || result == HF_EUNKNOWN;
+    }
+    if (result == HF_ELOST && unsure)
+        return HF_OK;
+    return result == HF_EUNREACH ? HF_EUNKNOWN : result;
+}
+
+int lock_release(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
+{
+    hf_store *store = lock->store;
+    struct error_text ignored;
+    bool held, owes;
+    int result;
+
+    pthread_mutex_lock(&store->mutex);
+    while (lock->busy || lock->pins > 0 || events_runs_elsewhere(store, &lock->event))
+        pthread_cond_wait(&store->changed, &store->mutex);
+    held = atomic_load(&lock->end_ms) == CLOCK_NEVER ? lock->state == CLAIM_HELD
+                                                     : claim_look_at_clock(lock, clock_boot_ms());
+    owes = lock->owes_release;
+    result = held ? HF_OK : lost_error(lock, err);
+    claim_withdraw(lock);
+    pthread_mutex_unlock(&store->mutex);
+    if (held)
+        result = release_at_store(lock, deadline_ms, err);
+    else if (owes)
+        release_at_store(lock, deadline_ms, &ignored);
+    claim_free(lock);
+    return result;
+}
+
+int hf_release(hf_lock *lock)
+{
+    struct error_text err = {""};
+    int result;
+
+    if (!lock)
+        return HF_OK;
+    result = store_check(lock->store, &err);
+    if (result != HF_OK) {
+        list_remove(&lock->node);
+        claim_free(lock);
+        return failure_keep(result, &err);
+    }
+    result = lock_release(lock, clock_after(clock_boot_ms(), SETTLE_MS), &err);
+    return failure_keep(result, &err);
+}
+
+static void release_task(void *arg)
+{
+    struct error_text err;
+
+    lock_release(arg, clock_after(clock_boot_ms(), SETTLE_MS), &err);
+}
+
+void lock_release_aside(hf_lock *lock)
+{
+    if (task_start(lock->store, release_task, lock, NULL) != HF_OK)
+        release_task(lock);
+}
+
+void lock_pay(void *arg)
+{
+    hf_lock *lock = arg;
+    hf_store *store = lock->store;
+    struct error_text err;
+
+    /* Whatever the answer: it is not renewed any more, and the store has been told what we can
+     * tell. */
+    release_at_store(lock, clock_after(clock_boot_ms(), SETTLE_MS), &err);
+    pthread_mutex_lock(&store->mutex);
+    lock->owes_release = false;
+    claim_leave_locked(lock);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+/* ---- handing on ------------------------------------------------------------------------------ */
+
+int hf_lock_pass_fd(hf_lock *lock, int *ret_fd)
+{
+    struct error_text err = {""};
+    int result = lock_check(lock, &err);
+    hf_store *store;
+
+    if (result != HF_OK)
+        return failure_keep(result, &err);
+    store = lock->store;
+    if (!ret_fd)
+        return failure_keep(error_set(&err, HF_EINVAL, "nowhere to put the descriptor"), &err);
+    if (!(store->info.features & HF_HAS_PASS_FD) || !store->engine->pass_fd)
+        return failure_keep(error_set(&err, HF_ENOTSUP,
+                                      "a lock of a %s store is not a descriptor that could be "
+                                      "passed on",
+                                      store->info.scheme),
+                            &err);
+    pthread_mutex_lock(&store->mutex);
+    claim_enter_locked(lock);
+    if (!claim_look_at_clock(lock, clock_boot_ms()))
+        result = lost_error(lock, &err);
+    pthread_mutex_unlock(&store->mutex);
+    if (result == HF_OK)
+        result = store->engine->pass_fd(store->engine_store, &lock->claim, ret_fd, &err);
+    pthread_mutex_lock(&store->mutex);
+    claim_leave_locked(lock);
+    pthread_mutex_unlock(&store->mutex);
+    return failure_keep(result, &err);
+}
+
+static int need_detach(const hf_store *store, struct error_text *err)
+{
+    if (store->info.features & HF_HAS_DETACH && store->engine->renew)
+        return HF_OK;
+    return error_set(err, HF_ENOTSUP,
+                     "a hold in a %s store lives with its process and cannot outlive it",
+                     store->info.scheme);
+}
+
+int hf_lock_detach(hf_lock *lock)
+{
+    struct error_text err = {""};
+    int result = lock_check(lock, &err);
+    hf_store *store;
+
+    if (result != HF_OK || (result = need_detach(lock->store, &err)) != HF_OK)
+        return failure_keep(result, &err);
+    store = lock->store;
+    pthread_mutex_lock(&store->mutex);
+    while (lock->busy || lock->pins > 0 || events_runs_elsewhere(store, &lock->event))
+        pthread_cond_wait(&store->changed, &store->mutex);
+    if (!claim_look_at_clock(lock, clock_boot_ms()))
+        result = lost_error(lock, &err);
+    else
+        claim_withdraw(lock);
+    pthread_mutex_unlock(&store->mutex);
+    if (result == HF_OK)
+        claim_free(lock);
+    return failure_keep(result, &err);
+}

@@ -1,0 +1,133 @@
+/* options.c: what a caller may ask for, checked before anything runs.
+ *
+ * A program built against an older header hands in a shorter struct: what it lacks keeps its
+ * default. One built against a newer header hands in a longer one: fine as long as it uses nothing
+ * we do not know, which we see by the rest being zero. */
+#include "base/text.h"
+#include "client/client.h"
+
+#include <string.h>
+
+/* What an unknown tail may be at most; anything longer is a size that was never initialised. */
+#define OPTIONS_TAIL_MAX 4096
+
+static int copy_known(const void *from, size_t known, void *into, const char *what,
+                      struct error_text *err)
+{
+    size_t size;
+
+    memcpy(&size, from, sizeof size);
+    if (size < sizeof size || size > known + OPTIONS_TAIL_MAX)
+        return error_set(err, HF_EINVAL, "%s: the size field is not set; initialise with %s_INIT",
+                         what, what);
+    for (size_t i = known; i < size; i++)
+        if (((const unsigned char *)from)[i])
+            return error_set(err, HF_EINVAL,
+                             "%s: uses something that this version of the library does not know",
+                             what);
+    memcpy(into, from, size < known ? size : known);
+    memcpy(into, &known, sizeof known);
+    return HF_OK;
+}
+
+static int check_span(int64_t ms, const char *what, struct error_text *err)
+{
+    if (ms < 0 || ms > HF_DURATION_MAX_MS)
+        return error_set(err, HF_EINVAL, "%s of %lld ms: must be from 0 to a year", what,
+                         (long long)ms);
+    return HF_OK;
+}
+
+static int check_spans(const hf_store *store, const hf_options *o, struct error_text *err)
+{
+    const char *scheme = store->info.scheme;
+    int result;
+
+    if (o->wait_ms != HF_FOREVER && (result = check_span(o->wait_ms, "a wait", err)) != HF_OK)
+        return result;
+    if ((result = check_span(o->max_hold_ms, "a maximum hold", err)) != HF_OK ||
+        (result = check_span(o->delay_ms, "a lock-delay", err)) != HF_OK)
+        return result;
+    if (o->ttl_ms != 0 && (o->ttl_ms < HF_TTL_MIN_MS || o->ttl_ms > HF_TTL_MAX_MS))
+        return error_set(err, HF_EINVAL, "a TTL of %lld ms: must be from 100 ms to 24 h",
+                         (long long)o->ttl_ms);
+    if (o->ttl_ms != 0 && !(store->info.features & HF_HAS_TTL))
+        return error_set(err, HF_ENOTSUP, "a %s store has no TTL; use a maximum hold", scheme);
+    if (o->delay_ms != 0 && !(store->info.features & HF_HAS_DELAY))
+        return error_set(err, HF_ENOTSUP, "a %s store has no lock-delay", scheme);
+    return HF_OK;
+}
+
+static int check_mode(const hf_store *store, const hf_options *o, struct error_text *err)
+{
+    const char *scheme = store->info.scheme;
+
+    switch (o->mode) {
+    case HF_EXCLUSIVE:
+        break;
+    case HF_SHARED:
+        if (!(store->info.features & HF_HAS_SHARED))
+            return error_set(err, HF_ENOTSUP, "a %s store has no shared locks", scheme);
+        break;
+    case HF_PERMIT:
+        if (o->permits < 1 || o->permits > HF_PERMITS_MAX)
+            return error_set(err, HF_EINVAL, "%u permits: must be from 1 to %d", o->permits,
+                             HF_PERMITS_MAX);
+        if (!(store->info.features & HF_HAS_PERMITS))
+            return error_set(err, HF_ENOTSUP, "a %s store has no permits", scheme);
+        return HF_OK;
+    default:
+        return error_set(err, HF_EINVAL, "mode %d: there is no such mode", o->mode);
+    }
+    if (o->permits != 0)
+        return error_set(err, HF_EINVAL, "a number of permits goes with the permit mode only");
+    return HF_OK;
+}
+
+static int check_strength(const hf_store *store, struct error_text *err)
+{
+    if (store->info.exclusion != HF_STRICT)
+        return error_set(err, HF_EWEAK,
+                         "a %s store excludes others as a best effort only: two may hold a lock at "
+                         "once after a failure",
+                         store->info.scheme);
+    if (store->info.tokens != HF_STRICT)
+        return error_set(err, HF_EWEAK,
+                         "the tokens of a %s store are a best effort only: one may come twice "
+                         "after a failure",
+                         store->info.scheme);
+    return HF_OK;
+}
+
+int options_read(hf_store *store, const hf_options *options, hf_options *ret_options,
+                 struct error_text *err)
+{
+    hf_options o = HF_OPTIONS_INIT;
+    int result;
+
+    if (options && (result = copy_known(options, sizeof o, &o, "HF_OPTIONS", err)) != HF_OK)
+        return result;
+    if ((result = check_spans(store, &o, err)) != HF_OK ||
+        (result = check_mode(store, &o, err)) != HF_OK)
+        return result;
+    if (o.owner && strnlen(o.owner, HF_OWNER_MAX + 1) > HF_OWNER_MAX)
+        return error_set(err, HF_EINVAL, "an owner label has at most %d bytes", HF_OWNER_MAX);
+    if (o.need_strict && (result = check_strength(store, err)) != HF_OK)
+        return result;
+    if (o.ttl_ms == 0)
+        o.ttl_ms = store->info.ttl_ms;
+    *ret_options = o;
+    return HF_OK;
+}
+
+int list_options_read(const hf_list_options *options, hf_list_options *ret_options,
+                      struct error_text *err)
+{
+    hf_list_options o = HF_LIST_OPTIONS_INIT;
+    int result;
+
+    if (options && (result = copy_known(options, sizeof o, &o, "HF_LIST_OPTIONS", err)) != HF_OK)
+        return result;
+    *ret_options = o;
+    return HF_OK;
+}

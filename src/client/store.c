@@ -1,0 +1,423 @@
+/* store.c: opening and closing a store, and what a fork does to it.
+ *
+ * Fork. Before a fork we take the list of stores, the cancels and every store's mutex, so that the
+ * child's copy of all our lists is whole. In the child the generation has moved on: every call on
+ * an old store answers HF_EFORK, and the engines have closed the descriptors that keep holds alive.
+ * What the child may still do is free memory; it never waits for a thread, which it does not have.
+ */
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "client/client.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_mutex_t stores_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct list stores = {&stores, &stores};
+static _Atomic uint32_t fork_generation;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static int fork_errno;
+
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&stores_mutex);
+    cancels_before_fork();
+    LIST_EACH(node, &stores)
+    {
+        pthread_mutex_lock(&LIST_ENTRY(node, hf_store, node)->mutex);
+    }
+}
+
+static void after_fork(void)
+{
+    LIST_EACH(node, &stores)
+    {
+        pthread_mutex_unlock(&LIST_ENTRY(node, hf_store, node)->mutex);
+    }
+    cancels_after_fork();
+    pthread_mutex_unlock(&stores_mutex);
+}
+
+static void after_fork_in_child(void)
+{
+    atomic_fetch_add(&fork_generation, 1);
+    LIST_EACH(node, &stores)
+    {
+        hf_store *store = LIST_ENTRY(node, hf_store, node);
+
+        if (store->generation + 1 == atomic_load(&fork_generation) && store->engine->after_fork)
+            store->engine->after_fork(store->engine_store);
+    }
+    after_fork();
+}
+
+static void watch_forks(void)
+{
+    fork_errno = pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+bool store_forked(const hf_store *store)
+{
+    return store->generation != atomic_load_explicit(&fork_generation, memory_order_relaxed);
+}
+
+int store_check(const hf_store *store, struct error_text *err)
+{
+    if (!store)
+        return error_set(err, HF_EINVAL, "no store given");
+    if (store_forked(store))
+        return error_set(err, HF_EFORK,
+                         "this store was opened before a fork and belongs to the parent process; "
+                         "open one in the child");
+    return HF_OK;
+}
+
+/* ---- what an engine calls -------------------------------------------------------------------- */
+
+static void host_nudge(void *context, struct engine_claim *claim)
+{
+    (void)context;
+    waiter_nudge(claim_waiter(claim));
+}
+
+static void host_lost(void *context, struct engine_claim *claim, const char *why)
+{
+    hf_store *store = context;
+
+    if (claim->mode == ENGINE_OBSERVE)
+        return;
+    pthread_mutex_lock(&store->mutex);
+    claim_lost(LIST_ENTRY(claim, hf_lock, claim), LOSS_TOLD, why);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static void host_warn(void *context, const char *text)
+{
+    hf_store *store = context;
+    bool print;
+
+    pthread_mutex_lock(&store->mutex);
+    print = store->warnings++ < WARNINGS_MAX;
+    pthread_mutex_unlock(&store->mutex);
+    if (print)
+        fprintf(stderr, "holdfast: %s\n", text);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* The URL as it may be shown. Whatever could be a password goes: between the first ':' after "://"
+ * and the last '@' before the options, even if that takes more than it should, and the option
+ * `password`. */
+static void copy_url_without_password(const char *url, char ret_text[HF_URL_MAX + 1])
+{
+    size_t length = strcspn(url, "?"), used = 0;
+    const char *authority = strstr(url, "://"), *at = NULL, *colon;
+
+    if (authority && authority < url + length) {
+        authority += 3;
+        at = memrchr(authority, '@', (size_t)(url + length - authority));
+    }
+    colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
+    if (colon) {
+        memcpy(ret_text, url, (size_t)(colon - url));
+        used = (size_t)(colon - url);
+        memcpy(ret_text + used, at, (size_t)(url + length - at));
+        used += (size_t)(url + length - at);
+    } else {
+        memcpy(ret_text, url, length);
+        used = length;
+    }
+    for (const char *option = url + length; *option;) {
+        size_t span = 1 + strcspn(option + 1, "&");
+
+        if (strncmp(option + 1, "password=", 9) != 0) {
+            memcpy(ret_text + used, option, span);
+            ret_text[used] = memchr(ret_text, '?', used) ? '&' : '?';
+            used += span;
+        }
+        option += span;
+    }
+    ret_text[used] = '\0';
+}
+
+static int read_ttl(hf_store *store, struct url *url, struct error_text *err)
+{
+    int64_t ttl_ms = store->info.ttl_ms;
+    int result = url_get_ms(url, "ttl", HF_TTL_MIN_MS, HF_TTL_MAX_MS, &ttl_ms, err);
+
+    if (result != HF_OK)
+        return result;
+    if (store->info.features & HF_HAS_TTL)
+        store->info.ttl_ms = ttl_ms > 0 ? ttl_ms : HF_TTL_DEFAULT_MS;
+    else if (url_get(url, "ttl"))
+        return error_set(err, HF_ENOTSUP, "a %s store has no TTL; use a maximum hold",
+                         store->info.scheme);
+    else
+        store->info.ttl_ms = 0;
+    return HF_OK;
+}
+
+static hf_store *store_new(void)
+{
+    hf_store *store = calloc(1, sizeof *store);
+
+    if (!store)
+        return NULL;
+    store->generation = atomic_load(&fork_generation);
+    store->host = (struct engine_host){store, host_nudge, host_lost, host_warn};
+    cancel_init(&store->closing);
+    pthread_mutex_init(&store->mutex, NULL);
+    pthread_cond_init(&store->changed, NULL);
+    pthread_cond_init(&store->renew_due, NULL);
+    pthread_cond_init(&store->events_due, NULL);
+    list_init(&store->locks);
+    list_init(&store->watched);
+    list_init(&store->owing);
+    list_init(&store->events);
+    list_init(&store->tasks);
+    list_init(&store->finished);
+    list_init(&store->ops);
+    list_init(&store->observers);
+    store->poke_fd = store->timer_fd = store->dispatch_fd = -1;
+    store->watch_next_ms = CLOCK_NEVER;
+    return store;
+}
+
+static void store_free(hf_store *store)
+{
+    /* A condition that dead threads wait for cannot be destroyed: not in the child of a fork. */
+    if (!store_forked(store)) {
+        pthread_cond_destroy(&store->events_due);
+        pthread_cond_destroy(&store->renew_due);
+        pthread_cond_destroy(&store->changed);
+        pthread_mutex_destroy(&store->mutex);
+    }
+    if (store->dispatch_fd >= 0)
+        close(store->dispatch_fd);
+    if (store->poke_fd >= 0)
+        close(store->poke_fd);
+    if (store->timer_fd >= 0)
+        close(store->timer_fd);
+    free(store);
+}
+
+static int open_engine(hf_store *store, struct url *url, struct error_text *err)
+{
+    int result = engines_find(url->scheme, &store->engine, err);
+
+    if (result != HF_OK)
+        return result;
+    store->info = store->engine->traits;
+    if ((result = read_ttl(store, url, err)) != HF_OK)
+        return result;
+    result = store->engine->open(url, &store->host, &store->engine_store, store->where, err);
+    if (result != HF_OK)
+        return result;
+    result = url_check_all_used(url, err);
+    if (result != HF_OK)
+        store->engine->close(store->engine_store);
+    return result;
+}
+
+static int open_url(const char *text, struct error_text *err, hf_store **ret_store)
+{
+    struct url *url = malloc(sizeof *url);
+    hf_store *store = store_new();
+    int result = url && store ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
+
+    if (result == HF_OK)
+        result = url_parse(text, url, err);
+    if (result == HF_OK)
+        result = open_engine(store, url, err);
+    free(url);
+    if (result != HF_OK) {
+        if (store)
+            store_free(store);
+        return result;
+    }
+    copy_url_without_password(text, store->url);
+    store->info.size = sizeof store->info;
+    store->info.url = store->url;
+    store->info.where = store->where;
+    store->info.missing = NULL;
+    pthread_mutex_lock(&stores_mutex);
+    list_append(&stores, &store->node);
+    pthread_mutex_unlock(&stores_mutex);
+    *ret_store = store;
+    return HF_OK;
+}
+
+int hf_open(const char *url, hf_store **ret_store)
+{
+    struct error_text err = {""};
+
+    if (!ret_store)
+        return failure_keep(error_set(&err, HF_EINVAL, "hf_open: nowhere to put the store"), &err);
+    pthread_once(&fork_once, watch_forks);
+    if (fork_errno)
+        return failure_keep(error_set_errno(&err, HF_ENOMEM, fork_errno, "cannot watch for forks"),
+                            &err);
+    if (!url)
+        url = secure_getenv("HOLDFAST_URL");
+    if (!url || !*url)
+        url = "file:";
+    return failure_keep(open_url(url, &err, ret_store), &err);
+}
+
+const hf_store_info *hf_info(hf_store *store)
+{
+    struct error_text err;
+    int result = store_check(store, &err);
+
+    if (result == HF_OK)
+        return &store->info;
+    failure_keep(result, &err);
+    return NULL;
+}
+
+int hf_engines(hf_engine_fn *fn, void *arg)
+{
+    struct error_text err;
+
+    if (!fn)
+        return failure_keep(error_set(&err, HF_EINVAL, "hf_engines: nobody to tell"), &err);
+    engines_each(fn, arg);
+    return HF_OK;
+}
+
+/* ---- what belongs to a store ------------------------------------------------------------------
+ */
+
+void store_random(hf_store *store, void *ret_bytes, size_t size)
+{
+    INVARIANT(size <= RANDOM_POOL_BYTES);
+    if (store->random_left < size) {
+        random_fill(store->random_pool, sizeof store->random_pool);
+        store->random_left = sizeof store->random_pool;
+    }
+    store->random_left -= size;
+    memcpy(ret_bytes, store->random_pool + store->random_left, size);
+    /* What became a secret is in one place only. */
+    memset(store->random_pool + store->random_left, 0, size);
+}
+
+static void describe_owner(char ret_text[HF_OWNER_MAX + 1])
+{
+    char host[65] = "?", number[24], scratch[1024];
+    struct passwd entry, *found = NULL;
+    const char *user = number;
+
+    snprintf(number, sizeof number, "%lu", (unsigned long)geteuid());
+    if (getpwuid_r(geteuid(), &entry, scratch, sizeof scratch, &found) == 0 && found)
+        user = found->pw_name;
+    gethostname(host, sizeof host - 1);
+    snprintf(ret_text, HF_OWNER_MAX + 1, "%.32s@%s %.16s[%ld]", user, host,
+             program_invocation_short_name, (long)getpid());
+}
+
+const char *store_owner(hf_store *store)
+{
+    char text[HF_OWNER_MAX + 1];
+
+    if (atomic_load(&store->owner_known))
+        return store->owner;
+    describe_owner(text);
+    pthread_mutex_lock(&store->mutex);
+    if (!store->owner_known)
+        memcpy(store->owner, text, sizeof text);
+    atomic_store(&store->owner_known, true);
+    pthread_mutex_unlock(&store->mutex);
+    return store->owner;
+}
+
+int store_id(hf_store *store, char ret_id[65], struct error_text *err)
+{
+    char id[65];
+    int result;
+
+    pthread_mutex_lock(&store->mutex);
+    memcpy(ret_id, store->id, sizeof store->id);
+    pthread_mutex_unlock(&store->mutex);
+    if (ret_id[0])
+        return HF_OK;
+    result =
+        store->engine->id(store->engine_store, id, clock_after(clock_boot_ms(), QUERY_MS), err);
+    if (result != HF_OK)
+        return result;
+    memcpy(ret_id, id, sizeof id);
+    pthread_mutex_lock(&store->mutex);
+    memcpy(store->id, id, sizeof id);
+    pthread_mutex_unlock(&store->mutex);
+    return HF_OK;
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+static void forget_store(hf_store *store)
+{
+    pthread_mutex_lock(&stores_mutex);
+    list_remove(&store->node);
+    pthread_mutex_unlock(&stores_mutex);
+}
+
+static void close_in_child(hf_store *store)
+{
+    forget_store(store);
+    /* First those that may be registered with a cancel, then those that have one. */
+    LIST_EACH_SAFE(node, &store->locks)
+    {
+        claim_free(LIST_ENTRY(node, hf_lock, node));
+    }
+    observer_free_all(store, true);
+    op_free_all(store, true);
+    tasks_free_forked(store);
+    store->engine->close(store->engine_store);
+    store_free(store);
+}
+
+/* Whatever the locks still need to tell the store, all together within one clean-up time. */
+static void release_all(hf_store *store)
+{
+    int64_t deadline_ms = clock_after(clock_boot_ms(), SETTLE_MS);
+    struct error_text err;
+
+    while (!list_empty(&store->locks))
+        lock_release(LIST_ENTRY(store->locks.next, hf_lock, node), deadline_ms, &err);
+}
+
+void hf_close(hf_store *store)
+{
+    if (!store)
+        return;
+    if (store_forked(store)) {
+        close_in_child(store);
+        return;
+    }
+    pthread_mutex_lock(&store->mutex);
+    /* hf_close inside a callback would wait for itself for ever. */
+    INVARIANT(!store->running || !pthread_equal(store->runner, pthread_self()));
+    store->closed = true;
+    events_close(store); /* first, so that nobody is told of what the closing cancels */
+    pthread_mutex_unlock(&store->mutex);
+    hf_cancel_fire(&store->closing);
+    events_join(store);
+    watchdog_stop(store);
+    tasks_join(store);
+    pthread_mutex_lock(&store->mutex);
+    while (store->waiters > 0)
+        pthread_cond_wait(&store->changed, &store->mutex);
+    pthread_mutex_unlock(&store->mutex);
+    op_free_all(store, false);
+    observer_free_all(store, false);
+    release_all(store);
+    forget_store(store);
+    store->engine->close(store->engine_store);
+    store_free(store);
+}

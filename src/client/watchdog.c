@@ -1,0 +1,343 @@
+/* watchdog.c: keeps what is held, and says in time what is not.
+ *
+ * Two threads. The watchdog sleeps in poll() on a CLOCK_BOOTTIME timer, so that waking from a
+ * suspend wakes it too; it declares losses when the clock says so and calls nothing that can block
+ * on a store. The renewer does block: it renews everything that is due in batches. If a store
+ * hangs, or an engine overruns its deadline, the renewer hangs with it and `lost` is still on time.
+ *
+ *     watchdog:  look at the clock ─▶ losses, owed releases, "renewals are due" ─▶ sleep until the next
+ *     renewer:   wait for "due" ─▶ take a batch, make it busy ─▶ engine->renew ─▶ note the answers
+ *
+ * A renewal is due a third of the TTL after the send of the last acknowledged request; others that
+ * would be due soon come along. A failed one is tried again after a pause that doubles, until the
+ * store answers or the lock is lost, however many times that is: no error stops this. Claims that
+ * wait in a queue are renewed the same way, and are never lost but only found gone, by the store's
+ * word. */
+#include "base/clock.h"
+#include "client/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define RENEW_MS_MIN 25   /* the least time for a renewal to be answered in */
+#define RETRY_MS_MAX 1000 /* the longest pause between failed renewals */
+#define OWE_RETRY_MS 1000 /* when no thread could be started to tell the store */
+#define TOGETHER_PART 16  /* a renewal may come TTL/16 early to go with others */
+#define OWE_BATCH_MAX 64  /* handed to tasks per look */
+
+/* ---- the clock ------------------------------------------------------------------------------- */
+
+void watchdog_poke(hf_store *store)
+{
+    pthread_mutex_lock(&store->mutex);
+    if (store->poke_fd >= 0)
+        eventfd_write(store->poke_fd, 1);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+void watchdog_schedule(hf_store *store, int64_t when_ms)
+{
+    if (when_ms >= store->watch_next_ms || store->poke_fd < 0)
+        return;
+    store->watch_next_ms = when_ms;
+    eventfd_write(store->poke_fd, 1);
+}
+
+void watchdog_wants_poll(hf_store *store)
+{
+    if (store->poll_wanted || !store->engine->poll_fd)
+        return;
+    store->poll_wanted = true;
+    watchdog_schedule(store, INT64_MIN);
+}
+
+/* Declares what the clock says, tells the renewer, and returns when to look again. */
+static int64_t look_at_all(hf_store *store, int64_t now_ms)
+{
+    int64_t next_ms = CLOCK_NEVER;
+    bool due = false;
+
+    LIST_EACH_SAFE(node, &store->watched)
+    {
+        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
+        int64_t end_ms;
+
+        if (lock->state == CLAIM_HELD) {
+            if (!claim_look_at_clock(lock, now_ms))
+                continue;
+            end_ms = atomic_load(&lock->end_ms);
+            if (end_ms < next_ms)
+                next_ms = end_ms;
+        }
+        if (lock->busy) /* whoever is busy with it calls watchdog_schedule at the end */
+            continue;
+        if (lock->renew_ms <= now_ms)
+            due = true;
+        else if (lock->renew_ms < next_ms)
+            next_ms = lock->renew_ms;
+    }
+    if (due)
+        pthread_cond_signal(&store->renew_due);
+    return next_ms;
+}
+
+/* Locks past their maximum: each is handed to a task, which tells the store. */
+static int64_t hand_out_debts(hf_store *store, int64_t now_ms, int64_t next_ms)
+{
+    int64_t retry_ms = clock_after(now_ms, OWE_RETRY_MS);
+    int count = 0;
+
+    LIST_EACH_SAFE(node, &store->owing)
+    {
+        hf_lock *lock = LIST_ENTRY(node, hf_lock, owe_node);
+
+        if (lock->busy)
+            continue;
+        if (count++ == OWE_BATCH_MAX)
+            return now_ms;
+        lock->busy = true;
+        list_remove(&lock->owe_node);
+        if (task_start_locked(store, lock_pay, lock, NULL) != HF_OK) {
+            lock->busy = false;
+            list_append(&store->owing, &lock->owe_node);
+            return retry_ms < next_ms ? retry_ms : next_ms;
+        }
+    }
+    return next_ms;
+}
+
+static void sleep_until(hf_store *store, int64_t next_ms, int engine_fd)
+{
+    struct pollfd fds[3] = {{.fd = store->poke_fd, .events = POLLIN},
+                            {.fd = store->timer_fd, .events = POLLIN},
+                            {.fd = engine_fd, .events = POLLIN}};
+    struct itimerspec timer = {{0, 0}, {0, 0}};
+    int64_t left_ms = next_ms == INT64_MIN ? 0 : next_ms - clock_boot_ms();
+    eventfd_t ignored;
+
+    if (next_ms != CLOCK_NEVER) {
+        if (left_ms <= 0)
+            return;
+        timer.it_value.tv_sec = (time_t)(left_ms / 1000);
+        timer.it_value.tv_nsec = (long)(left_ms % 1000) * 1000000;
+    }
+    timerfd_settime(store->timer_fd, 0, &timer, NULL); /* also makes it unreadable */
+    poll(fds, engine_fd >= 0 ? 3 : 2, -1);
+    if (fds[0].revents)
+        eventfd_read(store->poke_fd, &ignored);
+}
+
+static void *watchdog_main(void *arg)
+{
+    hf_store *store = arg;
+    const struct engine *engine = store->engine;
+    int64_t process_ms = INT64_MIN; /* the first time at once */
+    int engine_fd = -1;
+
+    for (;;) {
+        int64_t now_ms = clock_boot_ms(), next_ms;
+        bool stop, poll_wanted;
+
+        pthread_mutex_lock(&store->mutex);
+        stop = store->watch_stop;
+        poll_wanted = store->poll_wanted;
+        next_ms = look_at_all(store, now_ms);
+        next_ms = hand_out_debts(store, now_ms, next_ms);
+        if (poll_wanted && process_ms < next_ms)
+            next_ms = process_ms;
+        store->watch_next_ms = next_ms;
+        pthread_mutex_unlock(&store->mutex);
+        if (stop)
+            return NULL;
+        if (poll_wanted)
+            engine_fd = engine->poll_fd(store->engine_store);
+        sleep_until(store, next_ms, engine_fd);
+        if (poll_wanted && engine->process) {
+            struct pollfd ready = {.fd = engine_fd, .events = POLLIN};
+            int64_t after_ms;
+
+            if (clock_boot_ms() < process_ms && poll(&ready, 1, 0) <= 0)
+                continue;
+            after_ms = engine->process(store->engine_store);
+            process_ms = after_ms < 0 ? CLOCK_NEVER : clock_after(clock_boot_ms(), after_ms);
+        } else if (poll_wanted) {
+            process_ms = CLOCK_NEVER;
+        }
+    }
+}
+
+/* ---- renewing -------------------------------------------------------------------------------- */
+
+struct batch {
+    hf_lock *locks[RENEW_BATCH_MAX];
+    struct engine_claim *claims[RENEW_BATCH_MAX];
+    int64_t left_ms[RENEW_BATCH_MAX];
+    bool wake[RENEW_BATCH_MAX]; /* it waits in a queue and must start afresh */
+    int count;
+    int64_t span_ms; /* how long the store may take */
+};
+
+static bool can_be_renewed(const hf_lock *lock)
+{
+    return lock->claim.ttl_ms > 0 && !lock->busy && !lock->gone &&
+           (lock->state == CLAIM_HELD || lock->state == CLAIM_QUEUED);
+}
+
+/* Takes what is due, and with it what soon would be. Empty if nothing is due. */
+static void take_batch(hf_store *store, int64_t now_ms, struct batch *batch)
+{
+    bool due = false;
+
+    batch->count = 0;
+    batch->span_ms = ATTEMPT_MS;
+    LIST_EACH(node, &store->watched)
+    {
+        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
+
+        due = due || (can_be_renewed(lock) && lock->renew_ms <= now_ms);
+    }
+    if (!due)
+        return;
+    LIST_EACH(node, &store->watched)
+    {
+        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
+        int64_t part_ms = lock->claim.ttl_ms / 5;
+
+        if (!can_be_renewed(lock) || batch->count == RENEW_BATCH_MAX ||
+            lock->renew_ms - lock->claim.ttl_ms / TOGETHER_PART > now_ms)
+            continue;
+        lock->busy = true;
+        batch->locks[batch->count] = lock;
+        batch->claims[batch->count] = &lock->claim;
+        batch->left_ms[batch->count++] = -1;
+        if (part_ms < batch->span_ms)
+            batch->span_ms = part_ms < RENEW_MS_MIN ? RENEW_MS_MIN : part_ms;
+    }
+}
+
+static void pause_after_failure(hf_lock *lock, int64_t now_ms)
+{
+    int64_t most_ms = lock->claim.ttl_ms / 6;
+
+    if (most_ms > RETRY_MS_MAX)
+        most_ms = RETRY_MS_MAX;
+    lock->retry_ms = lock->retry_ms == 0 ? lock->claim.ttl_ms / 20 : lock->retry_ms * 2;
+    if (lock->retry_ms > most_ms)
+        lock->retry_ms = most_ms;
+    lock->renew_ms = clock_after(now_ms, jitter_ms(lock->retry_ms));
+}
+
+/* The store says that the lease of a claim in the queue is gone: whoever waits has to start afresh.
+ * Not with the mutex held; the claim is still busy, so it stays where it is. */
+static void tell_waiters(const struct batch *batch)
+{
+    for (int i = 0; i < batch->count; i++)
+        if (batch->wake[i])
+            waiter_interrupt(&batch->locks[i]->waiter);
+}
+
+static void note_answers(struct batch *batch, int result, int64_t sent_ms)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    for (int i = 0; i < batch->count; i++) {
+        hf_lock *lock = batch->locks[i];
+
+        if (result != HF_OK)
+            pause_after_failure(lock, now_ms);
+        else if (batch->left_ms[i] < 0)
+            claim_lost(lock, LOSS_TOLD, "the store says that the lease has ended");
+        else
+            claim_counts_from(lock, sent_ms, batch->left_ms[i]);
+        batch->wake[i] = lock->gone;
+    }
+}
+
+static void *renewer_main(void *arg)
+{
+    hf_store *store = arg;
+    struct batch batch;
+
+    pthread_mutex_lock(&store->mutex);
+    while (!store->watch_stop) {
+        struct error_text err;
+        int64_t sent_ms = clock_boot_ms();
+        int result;
+
+        take_batch(store, sent_ms, &batch);
+        if (batch.count == 0) {
+            pthread_cond_wait(&store->renew_due, &store->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&store->mutex);
+        result = store->engine->renew(store->engine_store, batch.claims, batch.count, batch.left_ms,
+                                      clock_after(sent_ms, batch.span_ms), &err);
+        pthread_mutex_lock(&store->mutex);
+        note_answers(&batch, result, sent_ms);
+        pthread_mutex_unlock(&store->mutex);
+        tell_waiters(&batch);
+        pthread_mutex_lock(&store->mutex);
+        for (int i = 0; i < batch.count; i++)
+            claim_leave_locked(batch.locks[i]);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+/* ---- starting and stopping ------------------------------------------------------------------- */
+
+static int make_descriptors(hf_store *store, struct error_text *err)
+{
+    if (store->poke_fd < 0)
+        store->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (store->timer_fd < 0)
+        store->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (store->poke_fd < 0 || store->timer_fd < 0)
+        return error_set_errno(err, HF_ENOMEM, errno, "cannot make a timer for the watchdog");
+    return HF_OK;
+}
+
+int watchdog_start(hf_store *store, bool renews, struct error_text *err)
+{
+    int failed = 0;
+
+    if (store->watchdog_runs && (store->renewer_runs || !renews))
+        return HF_OK;
+    if (store->closed)
+        return error_set(err, HF_ECANCELED, "the store is being closed");
+    if (make_descriptors(store, err) != HF_OK)
+        return HF_ENOMEM;
+    if (!store->watchdog_runs)
+        failed = thread_start(&store->watchdog, TASK_STACK_BYTES, watchdog_main, store,
+                              "holdfast-watch");
+    store->watchdog_runs = store->watchdog_runs || !failed;
+    if (!failed && renews) {
+        failed =
+            thread_start(&store->renewer, TASK_STACK_BYTES, renewer_main, store, "holdfast-renew");
+        store->renewer_runs = !failed;
+    }
+    if (failed)
+        return error_set_errno(err, HF_ENOMEM, failed, "cannot start the watchdog");
+    return HF_OK;
+}
+
+void watchdog_stop(hf_store *store)
+{
+    bool join_watchdog, join_renewer;
+
+    pthread_mutex_lock(&store->mutex);
+    store->watch_stop = true;
+    join_watchdog = store->watchdog_runs;
+    join_renewer = store->renewer_runs;
+    store->watchdog_runs = store->renewer_runs = false;
+    pthread_cond_broadcast(&store->renew_due);
+    pthread_mutex_unlock(&store->mutex);
+    watchdog_poke(store);
+    if (join_watchdog)
+        pthread_join(store->watchdog, NULL);
+    if (join_renewer)
+        pthread_join(store->renewer, NULL);
+}
