@@ -273,8 +273,8 @@ static void tmpfs_is_refused(void **state)
     (void)state;
     if (stat("/dev/shm", &st) != 0)
         skip();
-    expect_open("file:/dev/shm/holdfast-test", HF_EREFUSED, "allow=tmpfs");
-    rmdir("/dev/shm/holdfast-test");
+    expect_open("file:/dev/shm/holdfast-test/a/b", HF_EREFUSED, "allow=tmpfs");
+    assert_int_equal(stat("/dev/shm/holdfast-test", &st), -1); /* and nothing was made there */
 }
 
 static void odd_urls_are_refused(void **state)

@@ -151,14 +151,22 @@ static int make_path(const char *path, struct error_text *err)
     return HF_OK;
 }
 
+/* Of the directory, or of the nearest one above it that exists: before anything is made. */
 static int check_filesystem(const struct directory *directory, const struct allowances *allow,
                             struct error_text *err)
 {
+    char path[HF_URL_MAX + 1];
     struct statfs fs;
 
-    if (fstatfs(directory->fd, &fs) < 0)
-        return error_set_errno(err, HF_EIO, errno, "cannot tell the filesystem of %s",
-                               directory->path);
+    memcpy(path, directory->path, strlen(directory->path) + 1);
+    while (statfs(path, &fs) < 0) {
+        char *slash = strrchr(path, '/');
+
+        if (errno != ENOENT || !slash || slash == path)
+            return error_set_errno(err, HF_EREFUSED, errno, "cannot tell the filesystem of %s",
+                                   directory->path);
+        *slash = '\0';
+    }
     for (size_t i = 0; i < sizeof unsafe_filesystems / sizeof *unsafe_filesystems; i++) {
         const char *name = unsafe_filesystems[i].name;
 
@@ -232,15 +240,15 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
     if (result == HF_OK)
         result = find_path(url, directory->path, sizeof directory->path, err);
     if (result == HF_OK)
+        result = check_filesystem(directory, &allow, err);
+    if (result == HF_OK)
         result = make_path(directory->path, err);
     if (result != HF_OK)
         return result;
     directory->fd = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory->fd < 0)
         return directory_failure(directory, errno, "open the store", err);
-    result = check_filesystem(directory, &allow, err);
-    if (result == HF_OK)
-        result = check_permissions(directory, &allow, err);
+    result = check_permissions(directory, &allow, err);
     if (result == HF_OK)
         result = open_locks(directory, err);
     if (result != HF_OK)
