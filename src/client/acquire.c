@@ -398,8 +398,11 @@ static int give_up(struct acquisition *a, int outcome)
         return outcome;
     if (outcome == HF_EUNREACH && !a->unsure && !a->queued)
         return outcome;
-    if (!a->may_wait)
+    if (!a->may_wait && !a->unsure)
         return error_set(a->err, HF_EBUSY, "'%.100s' is held by somebody else",
+                         a->lock->claim.name);
+    if (!a->may_wait)
+        return error_set(a->err, HF_EBUSY, "'%.100s' was not given to us: answers were lost",
                          a->lock->claim.name);
     text_from_ms(clock_boot_ms() - a->began_ms, waited);
     return error_set(a->err, HF_EBUSY, "'%.100s' did not become free within %s",

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef HOLDFAST_MODULE_DIR
 #error "the build says where modules live"
@@ -24,22 +25,30 @@ static const struct known_engine known_engines[] = {
     {.scheme = "file", .built_in = &file_engine},
 };
 
-static int load_module(const struct known_engine *known, const struct engine **ret_engine,
-                       struct error_text *err)
+static int module_path(const char *scheme, char ret_path[MODULE_PATH_MAX], struct error_text *err)
 {
     /* The build tree's programs and tests are told where its modules are. Not for set-user-id
      * programs: the variable would let anybody run code as somebody else. */
     const char *dir = secure_getenv("HOLDFAST_MODULE_DIR");
+    int length = snprintf(ret_path, MODULE_PATH_MAX, "%s/holdfast-%s.so",
+                          dir ? dir : HOLDFAST_MODULE_DIR, scheme);
+
+    if (length < 0 || length >= MODULE_PATH_MAX)
+        return error_set(err, HF_EMODULE, "the module directory's path is too long");
+    return HF_OK;
+}
+
+static int load_module(const struct known_engine *known, const struct engine **ret_engine,
+                       struct error_text *err)
+{
     char path[MODULE_PATH_MAX];
     engine_module_fn *get;
     const struct engine *engine;
     void *module;
-    int length;
+    int result = module_path(known->scheme, path, err);
 
-    length = snprintf(path, sizeof path, "%s/holdfast-%s.so", dir ? dir : HOLDFAST_MODULE_DIR,
-                      known->scheme);
-    if (length < 0 || (size_t)length >= sizeof path)
-        return error_set(err, HF_EMODULE, "the module directory's path is too long");
+    if (result != HF_OK)
+        return result;
     module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module)
         return error_set(err, HF_EMODULE,
@@ -60,6 +69,8 @@ static int load_module(const struct known_engine *known, const struct engine **r
 
 int engines_find(const char *scheme, const struct engine **ret_engine, struct error_text *err)
 {
+    char path[MODULE_PATH_MAX];
+
     for (size_t i = 0; i < sizeof known_engines / sizeof *known_engines; i++) {
         const struct known_engine *known = &known_engines[i];
 
@@ -71,9 +82,9 @@ int engines_find(const char *scheme, const struct engine **ret_engine, struct er
         return HF_OK;
     }
     /* Somebody else's engine: a module of that name is all it needs. */
-    if (load_module(&(struct known_engine){.scheme = scheme, .package = "it"}, ret_engine, NULL) ==
-        HF_OK)
-        return HF_OK;
+    if (module_path(scheme, path, NULL) == HF_OK && access(path, F_OK) == 0)
+        return load_module(&(struct known_engine){.scheme = scheme, .package = "that module"},
+                           ret_engine, err);
     return error_set(err, HF_EINVAL, "no store has the scheme '%s:' (see 'holdfast stores')",
                      scheme);
 }

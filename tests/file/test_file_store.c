@@ -41,7 +41,7 @@ static int make_directory(void **state)
     (void)state;
     /* Beside the build, which is on a disk; /tmp may not be. */
     snprintf(dir, sizeof dir, "%s/file-store-XXXXXX",
-             getenv("HF_TEST_DIR") ? getenv("HF_TEST_DIR") : ".");
+             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
     if (!mkdtemp(dir) || !realpath(dir, url))
         return -1;
     memcpy(dir, url, strlen(url) + 1);

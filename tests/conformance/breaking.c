@@ -1,0 +1,171 @@
+/* breaking.c: the operator's ways out, break and floor, and what the old holder learns. */
+#include "suite.h"
+
+#include <stdatomic.h>
+
+/* Longer than a holder needs to hear of it; it does not let go in these tests before that is over. */
+#define GRACE_MS 1000
+
+static void note_time(hf_lock *lock, void *arg)
+{
+    (void)lock;
+    *(_Atomic int64_t *)arg = now_ms();
+}
+
+static void a_broken_holder_is_told_and_followed(void **state)
+{
+    struct context *context = *state;
+    hf_options options = short_options_of(context), others = options_of(context);
+    hf_store *another = open_another(context);
+    _Atomic int64_t lost_ms = 0;
+    uint32_t broken = 0;
+    struct waiter waiter;
+    hf_lock *lock;
+
+    options.on_lost = note_time;
+    options.arg = (void *)&lost_ms;
+    lock = must_acquire(context->store, "one", &options);
+    waiter_start(&waiter, another, "one", &others);
+    await_waiters(context, "one", 1);
+    must(HF_OK, hf_break(another, "one", GRACE_MS, &broken));
+    assert_int_equal(1, broken);
+    must(HF_OK, waiter_join(&waiter));
+    /* With a grace, the old holder knows before anybody else is granted. */
+    assert_int_equal(0, hf_lock_left_ms(lock));
+    await_lost(lock);
+    assert_true(lost_ms != 0);
+    assert_true(lost_ms <= waiter.ended_ms);
+    assert_true(hf_lock_token(waiter.lock) > hf_lock_token(lock));
+    must(HF_ELOST, hf_check(another, "one", hf_lock_token(lock)));
+    must(HF_ELOST, hf_renew(lock));
+    must(HF_ELOST, hf_release(lock));
+    must(HF_OK, hf_check(another, "one", hf_lock_token(waiter.lock)));
+    must(HF_OK, hf_release(waiter.lock));
+    hf_close(another);
+}
+
+/* Section B 6, etcd 22082: what comes late from the old holder touches nothing of the new one. */
+static void breaking_without_grace_does_not_wait(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context), short_options = short_options_of(context);
+    hf_store *another = open_another(context);
+    hf_lock *lock = must_acquire(context->store, "one", &short_options), *next;
+    uint32_t broken = 0;
+
+    must(HF_OK, hf_break(another, "one", 0, &broken));
+    assert_int_equal(1, broken);
+    options.wait_ms = PATIENCE_MS;
+    next = must_acquire(another, "one", &options);
+    assert_true(hf_lock_token(next) > hf_lock_token(lock));
+    await_lost(lock);
+    must(HF_ELOST, hf_release(lock));
+    must(HF_OK, hf_check(context->store, "one", hf_lock_token(next)));
+    assert_int_equal(1, count_entries(context->store, "one", HF_ENTRY_HOLDER));
+    must(HF_OK, hf_release(next));
+    hf_close(another);
+}
+
+static void a_late_release_of_a_broken_hold_touches_nothing(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    hf_store *another = open_another(context);
+    hf_lock *lock = must_acquire(context->store, "one", &options), *next;
+
+    must(HF_OK, hf_break(another, "one", 0, NULL));
+    next = must_acquire(another, "one", &options);
+    /* Perhaps it has not even heard that it lost. */
+    must(HF_ELOST, hf_release(lock));
+    must(HF_OK, hf_check(context->store, "one", hf_lock_token(next)));
+    must(HF_OK, hf_release(next));
+    hf_close(another);
+}
+
+static void breaking_another_process_tells_it(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    struct helper *helper;
+    uint64_t token =
+        helper_hold(context, "one", context->features & HF_HAS_TTL ? "ttl=600" : NULL, &helper);
+    hf_lock *lock;
+
+    must(HF_OK, hf_break(context->store, "one", GRACE_MS, NULL));
+    helper_hear(helper, "lost");
+    lock = must_acquire(context->store, "one", &options);
+    assert_true(hf_lock_token(lock) > token);
+    helper_say(helper, "left");
+    assert_string_equal("0", helper_hear(helper, "left"));
+    helper_say(helper, "release");
+    assert_string_equal("HF_ELOST", helper_hear(helper, "released"));
+    must(HF_OK, hf_check(context->store, "one", hf_lock_token(lock)));
+    must(HF_OK, hf_release(lock));
+}
+
+static void breaking_ends_all_holds_of_a_name(void **state)
+{
+    struct context *context = *state;
+    hf_options options = short_options_of(context), exclusive = options_of(context);
+    hf_store *another = open_another(context);
+    hf_lock *readers[3], *writer;
+    uint32_t broken = 0;
+
+    options.mode = HF_SHARED;
+    for (int i = 0; i < 3; i++)
+        readers[i] = must_acquire(i ? another : context->store, "one", &options);
+    must(HF_OK, hf_break(context->store, "one", GRACE_MS, &broken));
+    assert_int_equal(3, broken);
+    for (int i = 0; i < 3; i++)
+        await_lost(readers[i]);
+    writer = must_acquire(context->store, "one", &exclusive);
+    for (int i = 0; i < 3; i++)
+        must(HF_ELOST, hf_release(readers[i]));
+    must(HF_OK, hf_release(writer));
+    hf_close(another);
+}
+
+static void breaking_what_nobody_holds_is_no_error(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    uint32_t broken = 9;
+    hf_lock *lock;
+
+    must(HF_OK, hf_break(context->store, "nobody's", 0, &broken));
+    assert_int_equal(0, broken);
+    must(HF_EINVAL, hf_break(context->store, "", 0, &broken));
+    lock = must_acquire(context->store, "nobody's", &options);
+    must(HF_OK, hf_release(lock));
+}
+
+static void a_floor_raises_later_tokens(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    hf_lock *lock = must_acquire(context->store, "one", &options);
+    uint64_t floor = hf_lock_token(lock) + 5000000;
+    struct helper *helper;
+    uint64_t token;
+
+    must(HF_OK, hf_release(lock));
+    must(HF_OK, hf_floor(context->store, floor));
+    lock = must_acquire(context->store, "one", &options);
+    token = hf_lock_token(lock);
+    assert_true(token > floor);
+    must(HF_OK, hf_release(lock));
+    must(HF_OK, hf_floor(context->store, 3)); /* never lowers */
+    assert_true(helper_hold(context, "one", NULL, &helper) > token);
+    assert_int_not_equal(HF_OK, hf_floor(context->store, HF_TOKEN_MAX + 1));
+}
+
+const struct suite_test breaking_tests[] = {
+    SUITE_TEST(a_broken_holder_is_told_and_followed, .needs = HF_HAS_BREAK),
+    SUITE_TEST(breaking_without_grace_does_not_wait, .needs = HF_HAS_BREAK),
+    SUITE_TEST(a_late_release_of_a_broken_hold_touches_nothing, .needs = HF_HAS_BREAK),
+    SUITE_TEST(breaking_another_process_tells_it, .needs = HF_HAS_BREAK),
+    SUITE_TEST(breaking_ends_all_holds_of_a_name, .needs = HF_HAS_BREAK | HF_HAS_SHARED),
+    SUITE_TEST(breaking_what_nobody_holds_is_no_error, .needs = HF_HAS_BREAK),
+    SUITE_TEST(a_floor_raises_later_tokens, .needs = HF_HAS_FLOOR),
+    {0},
+};

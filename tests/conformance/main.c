@@ -1,0 +1,142 @@
+/* main.c: conformance KIND [PATTERN] runs the suite over one kind of store. */
+#include "suite.h"
+
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TESTS_MAX 256
+#define TIME_MAX_S 110 /* a hang becomes a failure, before the test runner calls it one */
+
+/* To run the suite over a new store, add a line. %s is a fresh directory of this test. */
+static const struct store_kind store_kinds[] = {
+    {.name = "file", .url = "file:%s/locks", .shows_waiters = true},
+    {.name = "test", .url = "test:%s/store", .shows_waiters = true},
+    {.name = "test-poll", .url = "test:%s/store?push=poll", .shows_waiters = true},
+    {.name = "testweak", .url = "testweak:%s/store", .shows_waiters = false},
+    {.name = "testweak-mute", .url = "testweak:%s/store?push=no", .shows_waiters = false},
+};
+
+static const struct suite_test *const all_tests[] = {
+    acquiring_tests, waiting_tests, dying_tests, asking_tests,
+    breaking_tests,  started_tests, mode_tests,  lease_tests,
+};
+
+static const struct store_kind *kind;
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static int make_context(struct context *context)
+{
+    const char *base = getenv("HOLDFAST_TEST_DIR");
+
+    *context = (struct context){.kind = kind};
+    snprintf(context->dir, sizeof context->dir, "%s/conformance.XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(context->dir))
+        return -1;
+    snprintf(context->url, sizeof context->url, kind->url, context->dir);
+    if (hf_open(context->url, &context->store) != HF_OK) {
+        fprintf(stderr, "cannot open %s: %s\n", context->url, hf_error());
+        return -1;
+    }
+    context->features = hf_info(context->store)->features;
+    return 0;
+}
+
+static void drop_context(struct context *context)
+{
+    helpers_end(context);
+    hf_close(context->store);
+    nftw(context->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static int set_up(void **state)
+{
+    struct context *context = calloc(1, sizeof *context);
+
+    if (!context || make_context(context) < 0)
+        return -1;
+    *state = context;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    drop_context(*state);
+    free(*state);
+    return 0;
+}
+
+static const struct {
+    uint32_t bit;
+    const char *name;
+} feature_names[] = {
+    {HF_HAS_TTL, "TTL"},      {HF_HAS_SHARED, "shared"}, {HF_HAS_PERMITS, "permits"},
+    {HF_HAS_FIFO, "FIFO"},    {HF_HAS_DELAY, "delay"},   {HF_HAS_DETACH, "detach"},
+    {HF_HAS_PASS_FD, "pass"}, {HF_HAS_BREAK, "break"},   {HF_HAS_FLOOR, "floor"},
+};
+
+static bool applies(const struct suite_test *test, uint32_t features)
+{
+    uint32_t missing = test->needs & ~features, unwanted = test->needs_no & features;
+
+    if (!missing && !unwanted)
+        return true;
+    for (size_t i = 0; i < sizeof feature_names / sizeof *feature_names; i++) {
+        if (missing & feature_names[i].bit)
+            printf("not run: %s (a %s store does not declare %s)\n", test->name, kind->name,
+                   feature_names[i].name);
+        if (unwanted & feature_names[i].bit)
+            printf("not run: %s (only for stores without %s)\n", test->name, feature_names[i].name);
+    }
+    return false;
+}
+
+static int run_suite(const char *pattern)
+{
+    static struct CMUnitTest tests[TESTS_MAX];
+    struct context probe;
+    size_t count = 0;
+
+    if (make_context(&probe) < 0)
+        return 1;
+    for (size_t i = 0; i < sizeof all_tests / sizeof *all_tests; i++)
+        for (const struct suite_test *test = all_tests[i]; test->name; test++)
+            if (applies(test, probe.features) && count < TESTS_MAX)
+                tests[count++] =
+                    (struct CMUnitTest){test->name, test->run, set_up, tear_down, NULL};
+    drop_context(&probe);
+    fflush(stdout);
+    if (pattern)
+        cmocka_set_test_filter(pattern);
+    return _cmocka_run_group_tests(kind->name, tests, count, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--hold") == 0)
+        return helper_main(argc, argv);
+    for (size_t i = 0; argc > 1 && i < sizeof store_kinds / sizeof *store_kinds; i++)
+        if (strcmp(argv[1], store_kinds[i].name) == 0)
+            kind = &store_kinds[i];
+    if (!kind) {
+        fprintf(stderr, "usage: conformance KIND [PATTERN], KIND one of:");
+        for (size_t i = 0; i < sizeof store_kinds / sizeof *store_kinds; i++)
+            fprintf(stderr, " %s", store_kinds[i].name);
+        fprintf(stderr, "\n");
+        return 64;
+    }
+    signal(SIGPIPE, SIG_IGN); /* a helper that was killed */
+    alarm(TIME_MAX_S);
+    return run_suite(argc > 2 ? argv[2] : NULL);
+}

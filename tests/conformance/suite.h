@@ -1,0 +1,129 @@
+/* suite.h: what the files of the conformance suite share.
+ *
+ * The suite runs unchanged over every store, through the public API only. A new store adds one line to
+ * store_kinds in main.c. What a store does not declare is not asked of it, and main.c says so. */
+#ifndef TESTS_CONFORMANCE_SUITE_H
+#define TESTS_CONFORMANCE_SUITE_H
+
+#include <holdfast/holdfast.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_MS \
+    INT64_C(10000)                /* what must happen must happen by then, also on a busy machine */
+#define SHORT_TTL_MS INT64_C(600) /* for tests that wait for it to run out */
+#define LONG_TTL_MS INT64_C(20000) /* for tests in which nothing may run out */
+#define HELPERS_MAX 8
+#define LINE_SIZE 3072
+
+struct context;
+
+struct store_kind {
+    const char *name;
+    const char *url; /* with one %s: a fresh directory */
+    /* Does hf_show tell of those who wait? If not, a test that needs to know gives them time. */
+    bool shows_waiters;
+};
+
+/* Another process, running this program with --hold; see helper.c. */
+struct helper {
+    pid_t pid;
+    int to, from;
+    char unread[LINE_SIZE];
+    size_t unread_size;
+};
+
+struct context {
+    const struct store_kind *kind;
+    char dir[512];
+    char url[1024];
+    hf_store *store;
+    uint32_t features;
+    struct helper helpers[HELPERS_MAX];
+    int helper_count;
+};
+
+struct suite_test {
+    const char *name;
+    void (*run)(void **state);
+    uint32_t needs;    /* features without which it is not run */
+    uint32_t needs_no; /* features with which it is not run */
+};
+
+#define SUITE_TEST(function, ...)                       \
+    {                                                   \
+        .name = #function, .run = function, __VA_ARGS__ \
+    }
+
+extern const struct suite_test acquiring_tests[], waiting_tests[], dying_tests[], asking_tests[],
+    breaking_tests[], started_tests[], mode_tests[], lease_tests[];
+
+/* ---- support.c */
+
+int64_t now_ms(void);
+void sleep_ms(int64_t ms);
+/* Options with a wait of PATIENCE_MS, and LONG_TTL_MS where there is a TTL. */
+hf_options options_of(const struct context *context);
+/* The same with SHORT_TTL_MS. */
+hf_options short_options_of(const struct context *context);
+hf_store *open_another(const struct context *context);
+/* Acquires or fails the test, with the reason in words. */
+hf_lock *must_acquire(hf_store *store, const char *name, const hf_options *options);
+void must(int expected, int result);
+int count_entries(hf_store *store, const char *name, int kind);
+/* Until that many wait for the name, as far as the store tells. */
+void await_waiters(const struct context *context, const char *name, int count);
+/* Until the callback says so. For what has no event to wait for. */
+void eventually(bool (*condition)(void *arg), void *arg, const char *what);
+/* Until the lock's descriptor says it is lost. */
+void await_lost(hf_lock *lock);
+
+/* A counter that one thread raises and another waits for. */
+struct tally {
+    void *inside; /* mutex and condition, made by tally_new */
+};
+void tally_new(struct tally *tally);
+void tally_free(struct tally *tally);
+void tally_add(struct tally *tally, int count);
+int tally_now(struct tally *tally);
+void tally_await(struct tally *tally, int least);
+
+/* An hf_acquire on a thread of its own. */
+struct waiter {
+    hf_store *store;
+    const char *name;
+    hf_options options;
+    hf_lock *lock;
+    int result;
+    int64_t ended_ms;
+    unsigned long thread;
+};
+void waiter_start(struct waiter *waiter, hf_store *store, const char *name,
+                  const hf_options *options);
+/* Its result. */
+int waiter_join(struct waiter *waiter);
+
+/* ---- helper.c */
+
+/* Starts a process that acquires the name. extra: words such as "ttl=500", "mode=shared",
+ * "permits=3", "delay=700"; or NULL. Belongs to the context, which ends it after the test. */
+struct helper *helper_start(struct context *context, const char *name, const char *extra);
+void helper_say(struct helper *helper, const char *line);
+/* The rest of the next line, which must begin with `word`. Lives until the next call. */
+const char *helper_hear(struct helper *helper, const char *word);
+/* Starts it and waits until it holds; returns its token. */
+uint64_t helper_hold(struct context *context, const char *name, const char *extra,
+                     struct helper **ret_helper);
+void helper_kill(struct helper *helper);
+void helpers_end(struct context *context);
+/* The process itself. */
+int helper_main(int argc, char **argv);
+
+#endif

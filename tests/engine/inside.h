@@ -1,0 +1,56 @@
+/* inside.h: between the two files of the test engine. */
+#ifndef TESTS_ENGINE_INSIDE_H
+#define TESTS_ENGINE_INSIDE_H
+
+#include "base/list.h"
+#include "engines/engine.h"
+#include "table.h"
+
+enum push_way {
+    PUSH_THREAD, /* our thread calls host->nudge */
+    PUSH_POLL,   /* our thread makes poll_fd readable, process calls host->nudge */
+    PUSH_NO      /* waiters hear nothing; observers, who could not do without, are told */
+};
+
+struct engine_store {
+    struct table *table;
+    const struct engine_host *host;
+    bool queues; /* false for testweak: waiters have no place, they hear of releases only */
+    bool push_lost;
+    int push; /* of enum push_way */
+    bool forked;
+    /* Local things below. Taken after the table's mutex, never before it. */
+    pthread_mutex_t mutex;
+    struct list locals;
+    pthread_t thread;
+    bool thread_runs;
+    _Atomic bool stop;
+    int event_fd;
+};
+
+enum local_role {
+    LOCAL_IDLE,    /* nothing to tell */
+    LOCAL_WAITING, /* nudge when granted or gone (with a queue), or when the name's holders change */
+    LOCAL_HELD,    /* with lost=push: say when it is over */
+    LOCAL_OBSERVER
+};
+
+/* claim->private: what this process must be told about a claim. */
+struct local {
+    struct list node;
+    struct engine_claim *claim;
+    int role;
+    bool due;
+    uint64_t stamp; /* of the name, when last told */
+};
+
+/* Notes what to tell the claim's owner from now on; with the table's mutex held, so that no change
+ * falls in between. */
+int pushing_register(struct engine_store *store, struct engine_claim *claim, int role,
+                     struct error_text *err);
+void pushing_forget(struct engine_store *store, struct engine_claim *claim);
+void pushing_stop(struct engine_store *store);
+int pushing_poll_fd(struct engine_store *store);
+int64_t pushing_process(struct engine_store *store);
+
+#endif

@@ -1,0 +1,279 @@
+/* The watchdog, over a store that fails on command: renewing, not giving up, and saying `lost` in time. */
+#include "fixture.h"
+
+#include "base/clock.h"
+#include "client/client.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+struct told {
+    _Atomic int64_t at_ms;
+};
+
+static hf_lock *acquire_told(hf_store *store, const char *name, int64_t ttl_ms, struct told *loss)
+{
+    hf_options options = options_of(ttl_ms, PATIENCE_MS);
+    hf_lock *lock = NULL;
+
+    atomic_store(&loss->at_ms, 0);
+    options.on_lost = note_lost;
+    options.arg = (void *)&loss->at_ms;
+    must(HF_OK, hf_acquire(store, name, &options, &lock));
+    return lock;
+}
+
+static int64_t await_told(struct told *loss)
+{
+    int64_t deadline_ms = now_ms() + PATIENCE_MS;
+
+    while (atomic_load(&loss->at_ms) == 0) {
+        if (now_ms() > deadline_ms)
+            fail_msg("on_lost was never called");
+        sleep_ms(2);
+    }
+    return atomic_load(&loss->at_ms);
+}
+
+static void it_renews_at_a_third_of_the_ttl(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", 600);
+    uint64_t renewals;
+
+    faults_reset_counts(fixture->faults);
+    sleep_ms(1500);
+    renewals = faults_count(fixture->faults, CALL_RENEW);
+    assert_in_range(renewals, 4, 10); /* 7, give or take a busy machine */
+    assert_true(hf_lock_left_ms(lock) > 0);
+    must(HF_OK, hf_release(lock));
+}
+
+static void many_locks_are_renewed_together(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *locks[40];
+    char name[16];
+
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "lock %d", i);
+        locks[i] = must_acquire(fixture->store, name, 900);
+    }
+    faults_reset_counts(fixture->faults);
+    sleep_ms(1400);
+    assert_in_range(faults_count(fixture->faults, CALL_RENEW), 2, 40); /* not 160 */
+    for (int i = 0; i < 40; i++) {
+        assert_true(hf_lock_left_ms(locks[i]) > 0);
+        must(HF_OK, hf_release(locks[i]));
+    }
+}
+
+/* Redisson 3194, 5698: the watchdog stops after one error. */
+static void it_keeps_on_after_errors(void **state)
+{
+    static const enum fault_kind kinds[] = {FAULT_LOSE_REPLY, FAULT_LOSE_REQUEST, FAULT_UNREACHABLE,
+                                            FAULT_REFUSE};
+    struct fixture *fixture = *state;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct told loss;
+        hf_lock *lock = acquire_told(fixture->store, "one", 800, &loss);
+
+        faults_set(fixture->faults, kinds[i], CALL_RENEW, 3);
+        sleep_ms(1200); /* beyond the TTL: only renewals after the errors can have kept it */
+        assert_true(atomic_load(&loss.at_ms) == 0);
+        assert_true(hf_lock_left_ms(lock) > 0);
+        must(HF_OK, hf_check(fixture->store, "one", hf_lock_token(lock)));
+        must(HF_OK, hf_release(lock));
+    }
+}
+
+static void lost_comes_before_the_store_lets_go(struct fixture *fixture, enum fault_kind kind)
+{
+    struct told loss;
+    int64_t began_ms = now_ms(), expiry_ms, lost_ms;
+    hf_lock *lock = acquire_told(fixture->store, "one", 800, &loss);
+
+    faults_set(fixture->faults, kind, CALL_RENEW, FAULT_ALWAYS);
+    expiry_ms = faults_expiry_ms(fixture->faults, "one");
+    await_lost(lock);
+    lost_ms = await_told(&loss);
+    assert_true(lost_ms <= expiry_ms);
+    assert_true(lost_ms - began_ms >= 500); /* and not much before it must be */
+    must(HF_ELOST, hf_renew(lock));
+    faults_clear(fixture->faults);
+    assert_int_equal(0, hf_lock_left_ms(lock)); /* once lost, always lost */
+    (void)hf_release(lock);
+}
+
+static void lost_comes_in_time_when_the_store_is_unreachable(void **state)
+{
+    lost_comes_before_the_store_lets_go(*state, FAULT_UNREACHABLE);
+}
+
+static void lost_comes_in_time_when_requests_get_lost(void **state)
+{
+    lost_comes_before_the_store_lets_go(*state, FAULT_LOSE_REQUEST);
+}
+
+static void lost_comes_in_time_when_the_store_hangs(void **state)
+{
+    lost_comes_before_the_store_lets_go(*state, FAULT_HANG);
+}
+
+static void stay_in_a_callback(hf_lock *lock, void *arg)
+{
+    (void)lock;
+    atomic_store((_Atomic int64_t *)arg, 1);
+    sleep_ms(1000);
+}
+
+static void a_slow_callback_makes_no_other_loss_late(void **state)
+{
+    struct fixture *fixture = *state;
+    _Atomic int64_t entered = 0;
+    hf_options options = options_of(500, PATIENCE_MS);
+    hf_lock *slow, *other;
+    int64_t expiry_ms;
+
+    options.on_lost = stay_in_a_callback;
+    options.arg = (void *)&entered;
+    must(HF_OK, hf_acquire(fixture->store, "slow", &options, &slow));
+    other = must_acquire(fixture->store, "other", 900);
+    faults_set(fixture->faults, FAULT_UNREACHABLE, CALL_RENEW, FAULT_ALWAYS);
+    expiry_ms = faults_expiry_ms(fixture->faults, "other");
+    assert_true(await_lost(other) <= expiry_ms); /* by descriptor and by the clock */
+    assert_true(atomic_load(&entered) != 0);
+    faults_clear(fixture->faults);
+    (void)hf_release(other);
+    (void)hf_release(slow);
+}
+
+static void lost_comes_with_the_renewal_that_says_so(void **state)
+{
+    struct fixture *fixture = *state;
+    struct told loss;
+    hf_lock *lock = acquire_told(fixture->store, "one", 3000, &loss);
+    int64_t ended_ms = now_ms();
+
+    assert_int_equal(1, faults_expire(fixture->faults, "one"));
+    await_lost(lock);
+    assert_in_range(await_told(&loss) - ended_ms, 0, 2000); /* at TTL/3, not at the TTL */
+    must(HF_ELOST, hf_release(lock));
+}
+
+static void lost_comes_when_the_store_pushes_it(void **state)
+{
+    static const char *const options[] = {"?lost=push", "?lost=push&push=poll"};
+    struct fixture *fixture = *state;
+
+    for (int i = 0; i < 2; i++) {
+        hf_store *pushing = fixture_another(fixture, "test", options[i]);
+        struct told loss;
+        hf_lock *lock = acquire_told(pushing, "one", LONG_TTL_MS, &loss);
+        int64_t ended_ms = now_ms();
+
+        faults_expire(fixture->faults, "one");
+        await_lost(lock);
+        assert_in_range(await_told(&loss) - ended_ms, 0, 3000); /* a renewal would take longer */
+        must(HF_ELOST, hf_release(lock));
+        hf_close(pushing);
+    }
+}
+
+static void a_renewal_asked_for_says_lost(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+
+    must(HF_OK, hf_renew(lock));
+    assert_true(faults_count(fixture->faults, CALL_RENEW) >= 1);
+    faults_expire(fixture->faults, "one");
+    must(HF_ELOST, hf_renew(lock));
+    assert_int_equal(0, hf_lock_left_ms(lock));
+    must(HF_ELOST, hf_release(lock));
+}
+
+/* Section B 10: a suspend makes CLOCK_BOOTTIME jump. */
+static void a_jump_of_the_clock_is_a_loss_at_once(void **state)
+{
+    struct fixture *fixture = *state;
+    struct told loss;
+    hf_lock *lock = acquire_told(fixture->store, "one", LONG_TTL_MS, &loss);
+    int64_t jumped_ms;
+
+    assert_true(hf_lock_left_ms(lock) > 0);
+    clock_test_shift_ms(60000);
+    jumped_ms = now_ms();
+    assert_int_equal(0, hf_lock_left_ms(lock)); /* without anybody being told anything */
+    watchdog_poke(fixture->store);
+    assert_in_range(await_told(&loss) - jumped_ms, 0, 5000);
+    await_lost(lock);
+    must(HF_ELOST, hf_release(lock));
+    clock_test_shift_ms(0);
+}
+
+static void a_released_lock_is_renewed_no_more(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", 300);
+
+    must(HF_OK, hf_release(lock));
+    faults_reset_counts(fixture->faults);
+    sleep_ms(700);
+    assert_int_equal(0, faults_count(fixture->faults, CALL_RENEW)); /* Redisson 7272, 2714 */
+}
+
+static void a_detached_lock_is_renewed_no_more(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", 300);
+
+    must(HF_OK, hf_lock_detach(lock));
+    faults_reset_counts(fixture->faults);
+    sleep_ms(700);
+    assert_int_equal(0, faults_count(fixture->faults, CALL_RENEW));
+    assert_int_equal(0, faults_expiry_ms(fixture->faults, "one"));
+}
+
+static void closing_does_not_wait_for_a_store_that_hangs(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_store *another = fixture_another(fixture, "test", "");
+    int64_t began_ms;
+
+    must_acquire(another, "one", 600);
+    must_acquire(another, "two", 600);
+    faults_set(fixture->faults, FAULT_HANG, CALL_ANY, FAULT_ALWAYS);
+    began_ms = now_ms();
+    hf_close(another);
+    assert_true(now_ms() - began_ms < 12000);
+    faults_clear(fixture->faults);
+    await_entries(fixture->store, "one", HF_ENTRY_HOLDER, 0); /* ends with its TTL */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_open, fixture_close)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_renews_at_a_third_of_the_ttl),
+        TEST(many_locks_are_renewed_together),
+        TEST(it_keeps_on_after_errors),
+        TEST(lost_comes_in_time_when_the_store_is_unreachable),
+        TEST(lost_comes_in_time_when_requests_get_lost),
+        TEST(lost_comes_in_time_when_the_store_hangs),
+        TEST(a_slow_callback_makes_no_other_loss_late),
+        TEST(lost_comes_with_the_renewal_that_says_so),
+        TEST(lost_comes_when_the_store_pushes_it),
+        TEST(a_renewal_asked_for_says_lost),
+        TEST(a_jump_of_the_clock_is_a_loss_at_once),
+        TEST(a_released_lock_is_renewed_no_more),
+        TEST(a_detached_lock_is_renewed_no_more),
+        TEST(closing_does_not_wait_for_a_store_that_hangs),
+    };
+
+    alarm(55);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
