@@ -417,6 +417,49 @@ static pid_t hold_in_a_child(const char *name)
     return pid;
 }
 
+/* The holder has forked a child that lives on. It is killed; the child must not keep the lock. */
+static void a_child_does_not_keep_its_dead_parents_lock(void **state)
+{
+    hf_options patient = HF_OPTIONS_INIT;
+    int ready[2], result;
+    pid_t pids[2]; /* the holder's, its child's */
+    hf_store *store;
+    hf_lock *lock;
+
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    pids[0] = fork();
+    assert_true(pids[0] >= 0);
+    if (pids[0] == 0) {
+        pid_t child;
+
+        if (hf_acquire(open_store(), "inherited", NULL, &lock) != HF_OK)
+            _exit(1);
+        child = fork();
+        if (child == 0) {
+            close(ready[1]);
+            for (;;)
+                pause();
+        }
+        if (write(ready[1], &child, sizeof child) != (ssize_t)sizeof child)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], &pids[1], sizeof pids[1]), sizeof pids[1]);
+    store = open_store();
+    assert_int_equal(hf_try(store, "inherited", NULL, &lock), HF_EBUSY);
+    kill(pids[0], SIGKILL);
+    waitpid(pids[0], NULL, 0);
+    patient.wait_ms = 10000;
+    result = hf_acquire(store, "inherited", &patient, &lock);
+    kill(pids[1], SIGKILL);
+    assert_int_equal(result, HF_OK);
+    hf_close(store);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 static void deaths_are_noticed_without_inotify_too(void **state)
 {
     static int instances[INOTIFY_MAX];
@@ -460,6 +503,7 @@ int main(void)
         CASE(odd_urls_are_refused),
         CASE(whoever_may_only_read_can_look),
         CASE(a_full_disk_is_said_and_loses_nothing),
+        CASE(a_child_does_not_keep_its_dead_parents_lock),
         CASE(deaths_are_noticed_without_inotify_too),
     };
 

@@ -135,8 +135,8 @@ static int map_token_file(struct engine_store *store, int fd, void **ret_page,
                          "%s/%s is damaged, and tokens must not start again at 1: see 'a damaged "
                          "token file' in docs/file-store.md",
                          store->directory.path, FILE_STATE_NAME);
-    *ret_page = mmap(NULL, TOKENS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (*ret_page == MAP_FAILED)
+    *ret_page = forks_map(fd, TOKENS_PAGE);
+    if (!*ret_page)
         return directory_failure(&store->directory, errno, "map the token file", err);
     return HF_OK;
 }

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define DESCRIPTORS_MAX 65536 /* higher ones are refused */
@@ -63,4 +65,21 @@ void forks_close(int fd)
 {
     atomic_fetch_and(&descriptors[fd / 64], ~(UINT64_C(1) << (fd % 64)));
     close(fd);
+}
+
+void *forks_map(int fd, size_t size)
+{
+    char path[64];
+    void *mapped;
+    int other, failure;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    other = open(path, O_RDWR | O_CLOEXEC);
+    if (other < 0)
+        return NULL;
+    mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);
+    failure = errno;
+    close(other);
+    errno = failure;
+    return mapped == MAP_FAILED ? NULL : mapped;
 }

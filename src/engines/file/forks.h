@@ -6,8 +6,15 @@
 #ifndef ENGINES_FILE_FORKS_H
 #define ENGINES_FILE_FORKS_H
 
+#include <stddef.h>
+
 /* As openat, with O_NOFOLLOW and O_CLOEXEC. */
 int forks_open(int dirfd, const char *file_name, int flags);
 void forks_close(int fd);
+
+/* Maps the beginning of a file through an open file description of its own. A mapping keeps the
+ * description alive that it was made from, in a child too, and with it that description's locks. NULL
+ * and errno when it fails. */
+void *forks_map(int fd, size_t size);
 
 #endif

@@ -163,11 +163,9 @@ static int check_page(const struct directory *directory, struct lockfile *file, 
 static int map_page(const struct directory *directory, struct lockfile *file,
                     struct error_text *err)
 {
-    void *page = mmap(NULL, LOCKFILE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
-
-    if (page == MAP_FAILED)
+    file->page = forks_map(file->fd, LOCKFILE_PAGE);
+    if (!file->page)
         return directory_failure(directory, errno, "map a lock file", err);
-    file->page = page;
     return HF_OK;
 }
 

@@ -81,7 +81,7 @@ _Static_assert(sizeof(struct lockfile_page) == LOCKFILE_PAGE, "the format of a l
 
 struct lockfile {
     int fd;
-    struct lockfile_page *page; /* mapped; NULL when opened to look only */
+    struct lockfile_page *page; /* mapped (not through fd); NULL when opened to look only */
     dev_t device;
     ino_t inode;
     char file_name[LOCKFILE_NAME_MAX + 100];

@@ -44,7 +44,7 @@
 #define HEAD_NAP_MS 20
 #define HASTY_NAPS 4        /* of 1, 4, 16, 64 ms */
 #define LISTEN_AFTER_MS 100 /* of waiting as the head */
-#define HELD_CHECK_MS 1000
+#define HELD_CHECK_MS 250
 
 enum {
     BIT_GATE_WRITER = 1,
