@@ -1,0 +1,111 @@
+/* break.c: holdfast break NAME, the operator's way out. */
+#include "cli/args.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+/* Longer than run's own grace of 5 s, so that an obedient holder is gone before the name is given
+ * out. */
+#define BREAK_GRACE_MS 10000
+
+enum { OPT_NOW = 256, OPT_BREAK_GRACE };
+
+static const struct option_spec options[] = {
+    {OPT_NOW, "now", NULL,
+     "do not wait until the holder has let go: two may believe that they hold it"},
+    {OPT_BREAK_GRACE, "grace", "DUR",
+     "store without TTL: wait at most so long for the holder (10s)"},
+    {0},
+};
+
+static void answer_json(const char *name, uint32_t broken, bool now)
+{
+    struct json json;
+
+    json_begin(&json);
+    json_name(&json, name);
+    json_u64(&json, "broken", broken);
+    json_bool(&json, "now", now);
+    json_end(&json);
+}
+
+static void answer_text(const char *name, uint32_t broken, bool now, bool has_ttl)
+{
+    const char *shown = printable(name);
+
+    if (broken == 0) {
+        printf("nobody held '%s'\n", shown);
+        return;
+    }
+    printf("broke %u hold%s of '%s'\n", (unsigned)broken, broken == 1 ? "" : "s", shown);
+    if (now)
+        printf("The name is free at once. The old holder may not know yet: what it still writes is "
+               "refused "
+               "only by a guard that compares tokens.\n");
+    else if (has_ttl)
+        printf("The holder has been told, and nobody else gets the name before its TTL has run "
+               "out.\n");
+    else
+        printf("The holder has been told, and had until now to let go. If it was stopped or "
+               "ignores it, "
+               "only a guard that compares tokens keeps its writes out.\n");
+}
+
+static int run(struct cli *cli, struct args *args)
+{
+    int64_t grace_ms = -1;
+    const char *name = NULL;
+    bool now = false;
+    uint32_t broken;
+    int id, status, result;
+
+    while ((id = args_next(args)) != ARGS_END) {
+        if (id == OPT_NOW)
+            now = true;
+        else if (id == OPT_BREAK_GRACE) {
+            if (!args_duration(args, "--grace", 0, HF_DURATION_MAX_MS, &grace_ms))
+                return EXIT_USAGE;
+        } else if (id == ARGS_WORD && !name)
+            name = args->value;
+        else if (id == ARGS_WORD)
+            return args_complain(args, "one word too many: '%s'", printable(args->value));
+        else
+            return args_status(id);
+    }
+    if (!name)
+        return args_complain(args, "break what? usage: holdfast break NAME");
+    if (now && grace_ms > 0)
+        return args_complain(args, "--now means no grace: leave out one of the two");
+    if (!args_name(args, name))
+        return EXIT_USAGE;
+    if (grace_ms < 0)
+        grace_ms = now ? 0 : BREAK_GRACE_MS;
+    status = cli_open(cli);
+    if (status != 0)
+        return status;
+    result = hf_break(cli->store, name, grace_ms, &broken);
+    if (result != HF_OK)
+        return say_result(result);
+    if (cli->json)
+        answer_json(name, broken, grace_ms == 0);
+    else
+        answer_text(name, broken, grace_ms == 0, hf_info(cli->store)->features & HF_HAS_TTL);
+    return finish_output(EXIT_DONE);
+}
+
+const struct command command_break = {
+    .name = "break",
+    .summary = "end all holds of a name (for operators)",
+    .usage = "NAME [OPTION...]",
+    .description =
+        "Ends all holds of NAME. The holders are told, and nobody else gets the name until they "
+        "must\n"
+        "know: until their TTL has run out, or in a store without TTL until they have let go, at "
+        "most\n"
+        "--grace. The next token is greater, so a guard refuses what the old holder still writes.",
+    .options = options,
+    .takes_json = true,
+    .examples = "  holdfast show nightly && holdfast break nightly\n"
+                "  holdfast break nightly --now     # only where a guard protects the resource\n",
+    .statuses = "  0 done, also when nobody held it   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .run = run,
+};

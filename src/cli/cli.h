@@ -1,0 +1,50 @@
+/* cli.h: what all commands share.
+ *
+ * main.c is a table of commands; each command is one file with one function that takes the parsed
+ * global options and its own words, and returns an exit status. Nothing here is a second API: the
+ * commands use holdfast.h as any program would. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <holdfast/holdfast.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit statuses besides the child's own. They are part of the interface: see holdfast(1). */
+enum exit_status {
+    EXIT_DONE = 0,
+    EXIT_NOT = 1,          /* check: stale; unlock, renew: not held; leader: nobody */
+    EXIT_USAGE = 64,       /* also what this store cannot do */
+    EXIT_UNAVAILABLE = 69, /* store unreachable, outcome unknown, disk full or failing */
+    EXIT_OURS = 70,        /* our fault */
+    EXIT_BUSY = 75,        /* not acquired in time */
+    EXIT_LOST = 76,        /* lost before the child ended */
+    EXIT_REFUSED = 77,     /* refused by the store */
+    EXIT_WEAK = 78,        /* too weak for --need strict */
+    EXIT_CANNOT_RUN = 126,
+    EXIT_NOT_FOUND = 127,
+    EXIT_SIGNAL = 128 /* + n */
+};
+
+struct command;
+
+struct cli {
+    const char *url; /* --on, or NULL: the library looks at HOLDFAST_URL itself */
+    bool json;
+    const struct command *command;
+    hf_store *store; /* opened by cli_open, closed by main */
+};
+
+/* Opens the store in effect. On failure says why and returns the exit status, else 0. */
+int cli_open(struct cli *cli);
+
+/* ---- the commands, one file each --------------------------------------------------------------
+ */
+
+extern const struct command command_run, command_lock, command_renew, command_unlock, command_elect,
+    command_leader, command_check, command_ls, command_show, command_watch, command_break,
+    command_floor, command_stores;
+
+#endif

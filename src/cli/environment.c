@@ -1,0 +1,145 @@
+/* environment.c
+ *
+ * HOLDFAST_HELD lists the locks that surround this process, outermost first, separated by blanks.
+ * Each entry is DIGEST:SEQUENCER, the digest being the first 16 hex digits of the SHA-256 of the
+ * name. The sequencer names the store by its id, so that two spellings of one URL are found to be
+ * the same store, and it can be asked about, so that a lock which is long over does not count. */
+#include "cli/environment.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "cli/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIGEST_BYTES 8
+#define DIGEST_TEXT (2 * DIGEST_BYTES + 1)
+#define HELD_MAX 65536 /* bytes of HOLDFAST_HELD: more than thirty locks deep */
+
+static void digest_of(const char *name, char ret_text[DIGEST_TEXT])
+{
+    unsigned char digest[SHA256_SIZE];
+
+    sha256(name, strlen(name), digest);
+    text_hex(digest, DIGEST_BYTES, ret_text);
+}
+
+/* Variables of ours that a job must not inherit as they are. */
+static bool is_ours(const char *setting)
+{
+    static const char *const names[] = {"HOLDFAST_NAME",    "HOLDFAST_TOKEN", "HOLDFAST_SEQUENCER",
+                                        "HOLDFAST_URL",     "HOLDFAST_HELD",  "HOLDFAST_LEASE",
+                                        "HOLDFAST_PASSWORD"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t length = strlen(names[i]);
+
+        if (strncmp(setting, names[i], length) == 0 && setting[length] == '=')
+            return true;
+    }
+    return false;
+}
+
+static bool add(char **list, size_t *count, const char *name, const char *value)
+{
+    if (asprintf(&list[*count], "%s=%s", name, value) < 0) {
+        list[*count] = NULL;
+        return false;
+    }
+    (*count)++;
+    return true;
+}
+
+static bool add_held(char **list, size_t *count, const char *name, const char *sequencer)
+{
+    const char *outer = getenv("HOLDFAST_HELD");
+    char digest[DIGEST_TEXT];
+
+    digest_of(name, digest);
+    if (asprintf(&list[*count], "HOLDFAST_HELD=%s%s%s:%s", outer ? outer : "", outer ? " " : "",
+                 digest, sequencer) < 0) {
+        list[*count] = NULL;
+        return false;
+    }
+    (*count)++;
+    return true;
+}
+
+char **environment_for(hf_store *store, hf_lock *lock, struct error_text *err)
+{
+    char sequencer[HF_SEQUENCER_MAX], token[24];
+    size_t inherited = 0, count = 0;
+    char **list;
+    int result;
+
+    result = hf_lock_sequencer(lock, sequencer, sizeof sequencer);
+    if (result != HF_OK) {
+        error_set(err, result, "%s", hf_error());
+        return NULL;
+    }
+    while (environ[inherited])
+        inherited++;
+    list = calloc(inherited + 6, sizeof *list);
+    if (!list) {
+        error_set(err, HF_ENOMEM, "out of memory");
+        return NULL;
+    }
+    snprintf(token, sizeof token, "%llu", (unsigned long long)hf_lock_token(lock));
+    for (size_t i = 0; i < inherited; i++)
+        if (!is_ours(environ[i]) && !(list[count++] = strdup(environ[i])))
+            goto no_memory;
+    if (add(list, &count, "HOLDFAST_NAME", hf_lock_name(lock)) &&
+        add(list, &count, "HOLDFAST_TOKEN", token) &&
+        add(list, &count, "HOLDFAST_SEQUENCER", sequencer) &&
+        add(list, &count, "HOLDFAST_URL", hf_info(store)->url) &&
+        add_held(list, &count, hf_lock_name(lock), sequencer))
+        return list;
+no_memory:
+    error_set(err, HF_ENOMEM, "out of memory");
+    environment_free(list);
+    return NULL;
+}
+
+void environment_free(char **environment)
+{
+    for (size_t i = 0; environment && environment[i]; i++)
+        free(environment[i]);
+    free(environment);
+}
+
+int environment_check_nested(hf_store *store, const char *name, struct error_text *err)
+{
+    const char *held = getenv("HOLDFAST_HELD");
+    char digest[DIGEST_TEXT];
+
+    if (!held || !*held)
+        return HF_OK;
+    if (strlen(held) > HELD_MAX)
+        return error_set(err, HF_EINVAL, "HOLDFAST_HELD is too long: runs are nested too deeply");
+    digest_of(name, digest);
+    for (;;) {
+        size_t length = strcspn(held, " ");
+        char sequencer[HF_SEQUENCER_MAX];
+        int result;
+
+        if (length > DIGEST_TEXT && strncmp(held, digest, DIGEST_TEXT - 1) == 0 &&
+            held[DIGEST_TEXT - 1] == ':' && length - DIGEST_TEXT < sizeof sequencer) {
+            memcpy(sequencer, held + DIGEST_TEXT, length - DIGEST_TEXT);
+            sequencer[length - DIGEST_TEXT] = '\0';
+            result = hf_check_sequencer(store, sequencer);
+            if (result == HF_OK)
+                return error_set(
+                    err, HF_EINVAL,
+                    "this job already runs under the lock '%.200s' and would wait for itself: "
+                    "take it once, in the outermost command",
+                    printable(name));
+            if (result != HF_ELOST && result != HF_ESTORE && result != HF_EINVAL)
+                return error_set(err, result, "%s", hf_error());
+        }
+        if (!held[length])
+            return HF_OK;
+        held += length + 1;
+    }
+}

@@ -1,0 +1,48 @@
+/* floor.c: holdfast floor TOKEN */
+#include "base/text.h"
+#include "cli/args.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+static int run(struct cli *cli, struct args *args)
+{
+    const char *word;
+    struct json json;
+    uint64_t token;
+    int status, result;
+
+    if (args_words(args, &word, 1, 1, NULL, &status))
+        return status;
+    if (!text_to_u64(word, HF_TOKEN_MAX - 1, &token) || token == 0)
+        return args_complain(args, "'%s' is not a token: a number from 1 to %llu", printable(word),
+                             (unsigned long long)HF_TOKEN_MAX - 1);
+    status = cli_open(cli);
+    if (status != 0)
+        return status;
+    result = hf_floor(cli->store, token);
+    if (result != HF_OK)
+        return say_result(result);
+    if (cli->json) {
+        json_begin(&json);
+        json_u64(&json, "floor", token);
+        json_string(&json, "url", hf_info(cli->store)->url);
+        json_end(&json);
+    } else {
+        printf("from now on every token of %s is greater than %llu\n",
+               printable(hf_info(cli->store)->url), (unsigned long long)token);
+    }
+    return finish_output(EXIT_DONE);
+}
+
+const struct command command_floor = {
+    .name = "floor",
+    .summary = "make all later tokens greater than a given one",
+    .usage = "TOKEN",
+    .description =
+        "For moving from another store: guards remember the greatest token they have seen, so\n"
+        "the new store must begin above it. It never lowers anything.",
+    .takes_json = true,
+    .examples = "  holdfast --on holdfast://a,b,c floor 184467\n",
+    .statuses = "  0 done   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .run = run,
+};

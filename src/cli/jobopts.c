@@ -1,0 +1,229 @@
+#include "cli/jobopts.h"
+#include "base/clock.h"
+#include "cli/environment.h"
+#include "cli/output.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GRACE_DEFAULT_MS 5000
+#define MARGIN_MAX_MS 50
+#define MARGIN_MIN_MS 5
+/* Scripts like to use small descriptors for themselves; one that does `exec 3>log` must not throw
+ * away its lock by that. */
+#define PASSED_FD_MIN 100
+
+static bool take_on_lost(struct jobopts *opts, const struct args *args)
+{
+    static const char *const words[] = {"term", "kill", "ignore"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(args->value, words[i]) == 0) {
+            opts->on_lost = (enum on_lost)i;
+            return true;
+        }
+    args_complain(args, "--on-lost '%s' is not one of term, kill, ignore", printable(args->value));
+    return false;
+}
+
+static bool take_job_option(struct jobopts *opts, const struct args *args, int id, bool *ret_fine)
+{
+    switch (id) {
+    case OPT_COMMAND:
+        opts->shell_argv[2] = (char *)args->value; /* argv is never written to */
+        *ret_fine = true;
+        return true;
+    case OPT_CLOSE:
+        opts->close = true;
+        *ret_fine = true;
+        return true;
+    case OPT_ON_LOST:
+        *ret_fine = take_on_lost(opts, args);
+        return true;
+    case OPT_GRACE:
+        *ret_fine = args_duration(args, "--grace", 0, HF_DURATION_MAX_MS, &opts->grace_ms);
+        return true;
+    case OPT_MAX_HOLD:
+        *ret_fine = args_duration(args, "--max-hold", HF_TTL_MIN_MS, HF_DURATION_MAX_MS,
+                                  &opts->lock.options.max_hold_ms);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static int settle_command(struct jobopts *opts, const struct args *args, char **words)
+{
+    const char *shell = getenv("SHELL");
+
+    if (!opts->name)
+        return args_complain(args, "which lock? usage: holdfast %s %s", args->command->name,
+                             args->command->usage);
+    if (!args_name(args, opts->name))
+        return EXIT_USAGE;
+    if (opts->shell_argv[2]) {
+        if (*words)
+            return args_complain(args, "--command runs alone: '%s' is one word too many",
+                                 printable(*words));
+        opts->shell_argv[0] = (char *)(shell && *shell ? shell : "/bin/sh");
+        opts->shell_argv[1] = (char *)"-c";
+        opts->argv = opts->shell_argv;
+        return -1;
+    }
+    if (!*words)
+        return args_complain(args, "which command? usage: holdfast %s %s", args->command->name,
+                             args->command->usage);
+    opts->argv = words;
+    return -1;
+}
+
+int jobopts_parse(struct jobopts *opts, struct args *args,
+                  bool (*own)(void *context, const struct args *args, int id), void *context)
+{
+    for (;;) {
+        int id = args_next(args), status;
+        bool fine;
+
+        if (id == ARGS_WORD && !opts->name) {
+            opts->name = args->value;
+            if (args->literal) /* "run -- -name cmd": what follows is the command */
+                return settle_command(opts, args, args_rest(args));
+            continue;
+        }
+        if (id == ARGS_WORD) { /* the command begins: its options are its own */
+            args->at--;
+            return settle_command(opts, args, args->words + args->at);
+        }
+        if (id == ARGS_END)
+            return settle_command(opts, args, args->words + args->at);
+        if (id < 0)
+            return args_status(id);
+        if (lockopts_take(&opts->lock, args, id, &status))
+            fine = status == 0;
+        else if (!take_job_option(opts, args, id, &fine))
+            fine = own && own(context, args, id);
+        if (!fine)
+            return EXIT_USAGE;
+    }
+}
+
+/* The time within which the job must be stopped: the lease or the longest hold, whichever is
+ * shorter; 0 when nothing ends it by itself. */
+static int64_t limit_ms(const struct jobopts *opts, hf_store *store)
+{
+    const hf_store_info *info = hf_info(store);
+    int64_t limit = opts->lock.options.max_hold_ms, ttl_ms = 0;
+
+    if (info->features & HF_HAS_TTL)
+        ttl_ms = opts->lock.options.ttl_ms ? opts->lock.options.ttl_ms : info->ttl_ms;
+    if (ttl_ms > 0 && (limit == 0 || ttl_ms < limit))
+        limit = ttl_ms;
+    return limit;
+}
+
+int jobopts_check(struct jobopts *opts, const struct args *args, hf_store *store)
+{
+    int64_t limit = limit_ms(opts, store);
+    int status = lockopts_check(&opts->lock, args, store);
+
+    if (status != 0)
+        return status;
+    if (opts->grace_ms >= 0 && limit > 0 && opts->grace_ms > limit / 2)
+        return args_complain(args, "--grace %s is more than half of the %s that the lock may last",
+                             span(opts->grace_ms), span(limit));
+    if (opts->grace_ms < 0)
+        opts->grace_ms = limit > 0 && limit / 2 < GRACE_DEFAULT_MS ? limit / 2 : GRACE_DEFAULT_MS;
+    if (!opts->lock.options.owner) {
+        lockopts_owner(opts->owner, opts->argv[0]);
+        opts->lock.options.owner = opts->owner;
+    }
+    return 0;
+}
+
+static int64_t margin_ms(int64_t limit)
+{
+    int64_t margin = limit / 20;
+
+    return margin > MARGIN_MAX_MS ? MARGIN_MAX_MS : margin < MARGIN_MIN_MS ? MARGIN_MIN_MS : margin;
+}
+
+static int descriptor_for_job(const struct jobopts *opts, hf_store *store, hf_lock *lock,
+                              int *ret_fd)
+{
+    int fd, high, result;
+
+    *ret_fd = -1;
+    if (opts->close || !(hf_info(store)->features & HF_HAS_PASS_FD))
+        return HF_OK;
+    result = hf_lock_pass_fd(lock, &fd);
+    if (result != HF_OK)
+        return result;
+    high = fcntl(fd, F_DUPFD, PASSED_FD_MIN);
+    if (high >= 0)
+        close(fd);
+    *ret_fd = high >= 0 ? high : fd;
+    return HF_OK;
+}
+
+static void let_go(const struct jobopts *opts, hf_lock *lock, struct outcome *outcome)
+{
+    bool ended = outcome->failure == 0;
+    int result = hf_release(lock);
+
+    if (result == HF_OK || outcome->lost)
+        return;
+    if (result == HF_ELOST && ended && outcome->signal == 0) {
+        /* We cannot tell how long it has been over, so it counts as lost while the job ran. */
+        say("lost '%s': %s", printable(opts->name), hf_error());
+        outcome->lost = true;
+    } else if (result != HF_ELOST && !opts->lock.quiet) {
+        say("could not give up '%s' (%s); others get it when its lease has run out",
+            printable(opts->name), hf_error());
+    }
+}
+
+void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
+                 hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result)
+{
+    struct supervision how = {.lock = lock,
+                              .signals = signals,
+                              .argv = opts->argv,
+                              .on_lost = opts->on_lost,
+                              .grace_ms = opts->grace_ms,
+                              .margin_ms = margin_ms(limit_ms(opts, cli->store)),
+                              .granted_ms = clock_boot_ms(),
+                              .max_hold_ms = opts->lock.options.max_hold_ms,
+                              .hold_at_least_ms = hold_at_least_ms,
+                              .has_ttl = hf_info(cli->store)->features & HF_HAS_TTL};
+    struct error_text err;
+    char **envp;
+    int result;
+
+    *ret_result = (struct job_result){.status = 0};
+    result = descriptor_for_job(opts, cli->store, lock, &how.pass_fd);
+    if (result != HF_OK) {
+        ret_result->status = say_result(result);
+        hf_release(lock);
+        return;
+    }
+    envp = environment_for(cli->store, lock, &err);
+    if (!envp) {
+        say("%s", err.text);
+        ret_result->status = status_of(HF_ENOMEM);
+        if (how.pass_fd >= 0)
+            close(how.pass_fd);
+        hf_release(lock);
+        return;
+    }
+    how.envp = envp;
+    supervise(&how, &ret_result->outcome);
+    environment_free(envp);
+    let_go(opts, lock, &ret_result->outcome);
+    if (ret_result->outcome.failure != 0)
+        ret_result->status = say_cannot_run(opts->argv[0], ret_result->outcome.failure);
+    else if (opts->lock.verbose)
+        say("'%s' is free again; the job ended with %d", printable(opts->name),
+            exit_status_of(ret_result->outcome.wait_status));
+}

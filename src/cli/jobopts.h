@@ -1,0 +1,57 @@
+/* jobopts.h: the options and words that run and elect share: what to run and how to stop it. */
+#ifndef CLI_JOBOPTS_H
+#define CLI_JOBOPTS_H
+
+#include "cli/lockopts.h"
+#include "cli/supervise.h"
+
+enum jobopts_id {
+    OPT_COMMAND = 'c',
+    OPT_CLOSE = 'o',
+    OPT_ON_LOST = OPT_OWN,
+    OPT_GRACE,
+    OPT_MAX_HOLD,
+    OPT_JOB_OWN /* a command's own ids start here */
+};
+
+/* clang-format off */
+#define JOBOPTS \
+    {OPT_COMMAND, "command", "TEXT", "run TEXT with the shell ($SHELL, else /bin/sh)"}, \
+    {OPT_MAX_HOLD, "max-hold", "DUR", "stop the job in time to let go after so long (exit status 76)"}, \
+    {OPT_GRACE, "grace", "DUR", "between SIGTERM and SIGKILL when the lock is being lost (5s)"}, \
+    {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the lock"}
+/* clang-format on */
+
+struct jobopts {
+    struct lockopts lock;
+    const char *name;
+    char *shell_argv[4]; /* for --command */
+    char **argv;
+    enum on_lost on_lost;
+    int64_t grace_ms; /* -1: not given */
+    bool close;
+    char owner[HF_OWNER_MAX + 1];
+};
+
+#define JOBOPTS_INIT                          \
+    (struct jobopts)                          \
+    {                                         \
+        .lock = LOCKOPTS_INIT, .grace_ms = -1 \
+    }
+
+/* Reads options, NAME and the command to run. `own` (or NULL) is asked about ids that are the
+ * command's own; false means it has complained. Returns -1 to go on, else the exit status. */
+int jobopts_parse(struct jobopts *opts, struct args *args,
+                  bool (*own)(void *context, const struct args *args, int id), void *context);
+/* With the store open: settles the grace, and says what cannot be. 0 or an exit status. */
+int jobopts_check(struct jobopts *opts, const struct args *args, hf_store *store);
+
+/* Runs the job under the lock and gives the lock up, whatever happens. */
+struct job_result {
+    struct outcome outcome;
+    int status; /* for exit: not 0 when the job could not even be tried */
+};
+void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
+                 hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result);
+
+#endif

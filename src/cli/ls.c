@@ -1,0 +1,93 @@
+/* ls.c: holdfast ls [GLOB] */
+#include "cli/args.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+enum { OPT_ALL = 'a' };
+
+static const struct option_spec options[] = {
+    {OPT_ALL, "all", NULL, "also names that nobody holds now, where the store knows them"},
+    {0},
+};
+
+static void print_json(const hf_report *report)
+{
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+        struct json json;
+
+        json_begin(&json);
+        json_name(&json, entry->name);
+        json_bool(&json, "held", entry->kind == HF_ENTRY_HOLDER);
+        if (entry->kind == HF_ENTRY_HOLDER)
+            json_entry(&json, entry);
+        json_end(&json);
+    }
+}
+
+static int print_table(const hf_report *report)
+{
+    static const char *const titles[] = {"NAME", "MODE", "TOKEN", "AGE", "OWNER"};
+    struct table table;
+
+    if (hf_report_count(report) == 0)
+        return EXIT_DONE; /* as ls(1) in an empty directory */
+    table_begin(&table, 5);
+    for (size_t i = 0; i < 5; i++)
+        table_cell(&table, titles[i]);
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+        bool held = entry->kind == HF_ENTRY_HOLDER;
+        char token[24];
+
+        snprintf(token, sizeof token, "%llu", (unsigned long long)entry->token);
+        table_cell(&table, printable(entry->name));
+        table_cell(&table, held ? mode_name(entry->mode) : "free");
+        table_cell(&table, held ? token : "-");
+        table_cell(&table, held ? span(entry->age_ms) : "-");
+        table_cell(&table, held ? printable(entry->owner) : "-");
+    }
+    return table_end(&table);
+}
+
+static int run(struct cli *cli, struct args *args)
+{
+    hf_list_options wanted = HF_LIST_OPTIONS_INIT;
+    hf_report *report;
+    int id, status, result;
+
+    while ((id = args_next(args)) != ARGS_END) {
+        if (id == OPT_ALL)
+            wanted.all = 1;
+        else if (id == ARGS_WORD && !wanted.match)
+            wanted.match = args->value;
+        else if (id == ARGS_WORD)
+            return args_complain(args, "one pattern at a time; quote it for the shell: 'jobs/*'");
+        else
+            return args_status(id);
+    }
+    status = cli_open(cli);
+    if (status != 0)
+        return status;
+    result = hf_list(cli->store, &wanted, &report);
+    if (result != HF_OK)
+        return say_result(result);
+    if (cli->json)
+        print_json(report);
+    else
+        status = print_table(report);
+    hf_report_free(report);
+    return finish_output(status);
+}
+
+const struct command command_ls = {
+    .name = "ls",
+    .summary = "list who holds what",
+    .usage = "[GLOB] [OPTION...]",
+    .description = "Lists every holder of every name that matches GLOB (all without one), by name.",
+    .options = options,
+    .takes_json = true,
+    .examples = "  holdfast ls\n  holdfast ls 'jobs/*' --json | jq .owner\n",
+    .statuses = "  0 also when there are none   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .run = run,
+};

@@ -1,0 +1,222 @@
+#include "cli/output.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 4096
+#define PRINTABLE_MAX 2100 /* 512 bytes, each as \xNN, and the NUL */
+#define ROTATING 4
+
+void say(const char *format, ...)
+{
+    char line[LINE_MAX_BYTES] = "holdfast: ";
+    size_t used = strlen(line);
+    va_list list;
+    int length;
+
+    va_start(list, format);
+    length = vsnprintf(line + used, sizeof line - used - 1, format, list);
+    va_end(list);
+    if (length < 0)
+        return;
+    used += (size_t)length < sizeof line - used - 1 ? (size_t)length : sizeof line - used - 2;
+    line[used++] = '\n';
+    while (write(STDERR_FILENO, line, used) < 0 && errno == EINTR)
+        ;
+}
+
+int status_of(int result)
+{
+    switch (result) {
+    case HF_OK:
+        return EXIT_DONE;
+    case HF_EBUSY:
+        return EXIT_BUSY;
+    case HF_ELOST:
+        return EXIT_NOT;
+    case HF_EINVAL:
+    case HF_ENOTSUP:
+    case HF_ESTORE:
+        return EXIT_USAGE;
+    case HF_EWEAK:
+        return EXIT_WEAK;
+    case HF_EREFUSED:
+    case HF_EMODE:
+        return EXIT_REFUSED;
+    case HF_EUNKNOWN:
+    case HF_EUNREACH:
+    case HF_EIO:
+    case HF_EMODULE:
+    case HF_ENOMEM:
+        return EXIT_UNAVAILABLE;
+    default:
+        return EXIT_OURS;
+    }
+}
+
+int say_result(int result)
+{
+    say("%s", hf_error());
+    return status_of(result);
+}
+
+/* Length of a UTF-8 character at `at` that may be shown as it is, else 0. */
+static size_t plain_character(const char *at, size_t left)
+{
+    unsigned char c = (unsigned char)*at;
+    size_t length = c < 0x80 ? 1 : c >> 5 == 6 ? 2 : c >> 4 == 14 ? 3 : c >> 3 == 30 ? 4 : 0;
+    unsigned char second, third;
+
+    if (length == 0 || length > left || c < 0x20 || c == 0x7f || !text_is_utf8(at, length))
+        return 0;
+    second = length > 1 ? (unsigned char)at[1] : 0;
+    third = length > 2 ? (unsigned char)at[2] : 0;
+    if (c == 0xc2 && second < 0xa0)
+        return 0; /* C1 controls: terminals obey them */
+    if (c == 0xe2 && second == 0x80 && (third == 0x8e || third == 0x8f || third >= 0xa8) &&
+        third <= 0xae)
+        return 0; /* line separators and bidi marks: a name must not redraw the line it is in */
+    if (c == 0xe2 && second == 0x81 && third >= 0xa6 && third <= 0xa9)
+        return 0;
+    return length;
+}
+
+const char *printable(const char *text)
+{
+    static char buffers[ROTATING][PRINTABLE_MAX];
+    static unsigned turn;
+    char *out = buffers[turn++ % ROTATING];
+    size_t used = 0, left = text ? strlen(text) : 0;
+
+    while (left > 0 && used + 5 < PRINTABLE_MAX) {
+        size_t n = plain_character(text, left);
+
+        if (n > 0) {
+            memcpy(out + used, text, n);
+            used += n;
+        } else {
+            n = 1;
+            used += (size_t)snprintf(out + used, PRINTABLE_MAX - used, "\\x%02x",
+                                     (unsigned)(unsigned char)*text);
+        }
+        text += n;
+        left -= n;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+const char *mode_name(int mode)
+{
+    return mode == HF_SHARED ? "shared" : mode == HF_PERMIT ? "permit" : "exclusive";
+}
+
+const char *span(int64_t ms)
+{
+    static char buffers[ROTATING][TEXT_SPAN_MAX];
+    static unsigned turn;
+    char *out = buffers[turn++ % ROTATING];
+
+    if (ms < 0)
+        return "?";
+    if (ms == HF_UNLIMITED)
+        return "no limit";
+    text_from_ms(ms, out);
+    return out;
+}
+
+const char *clock_time(int64_t age_ms)
+{
+    static char text[32];
+    int64_t wall_ms = clock_wall_ms();
+    time_t when = (time_t)((wall_ms - age_ms) / 1000);
+    struct tm local;
+    /* The date too when it was not today: "since 02:14" of the day before yesterday misleads. */
+    const char *format = age_ms >= 86400000 ? "%Y-%m-%d %H:%M:%S" : "%H:%M:%S";
+
+    if (!localtime_r(&when, &local) || strftime(text, sizeof text, format, &local) == 0)
+        return "?";
+    return text;
+}
+
+void describe_holder(const hf_entry *entry, char *ret_text, size_t size)
+{
+    const char *owner = *entry->owner ? printable(entry->owner) : "somebody";
+
+    if (entry->age_ms < 0)
+        snprintf(ret_text, size, "%s, token %llu", owner, (unsigned long long)entry->token);
+    else
+        snprintf(ret_text, size, "%s, token %llu, since %s (%s)", owner,
+                 (unsigned long long)entry->token, clock_time(entry->age_ms), span(entry->age_ms));
+}
+
+int finish_output(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    say("cannot write the output: %s", strerror(errno));
+    return EXIT_UNAVAILABLE;
+}
+
+void table_begin(struct table *table, int columns)
+{
+    *table = (struct table){.columns = columns};
+}
+
+void table_cell(struct table *table, const char *text)
+{
+    if (table->used == table->room) {
+        size_t room = table->room ? table->room * 2 : 64;
+        char **cells = realloc(table->cells, room * sizeof *cells);
+
+        if (!cells) {
+            table->failed = true;
+            return;
+        }
+        table->cells = cells;
+        table->room = room;
+    }
+    table->cells[table->used] = strdup(text);
+    if (!table->cells[table->used])
+        table->failed = true;
+    else
+        table->used++;
+}
+
+/* Characters, not bytes, so that names with umlauts line up. */
+static size_t width(const char *text)
+{
+    size_t count = 0;
+
+    for (; *text; text++)
+        count += ((unsigned char)*text & 0xc0) != 0x80;
+    return count;
+}
+
+int table_end(struct table *table)
+{
+    size_t columns = (size_t)table->columns, widths[TABLE_COLUMNS_MAX] = {0};
+
+    for (size_t i = 0; i < table->used; i++)
+        if (widths[i % columns] < width(table->cells[i]))
+            widths[i % columns] = width(table->cells[i]);
+    for (size_t i = 0; i < table->used; i++) {
+        bool last = i % columns == columns - 1;
+        int pad = last ? 0 : (int)(widths[i % columns] - width(table->cells[i])) + 2;
+
+        printf("%s%*s%s", table->cells[i], pad, "", last ? "\n" : "");
+    }
+    for (size_t i = 0; i < table->used; i++)
+        free(table->cells[i]);
+    free(table->cells);
+    if (!table->failed)
+        return EXIT_DONE;
+    say("out of memory");
+    return EXIT_UNAVAILABLE;
+}

@@ -1,0 +1,51 @@
+/* output.h: what people read: one-line messages on stderr, names made printable, tables. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+/* One line on stderr, in one write so that lines of many processes do not mix: "holdfast: ...". */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* hf_error() as a line, and the exit status that goes with the result. */
+int say_result(int result);
+int status_of(int result);
+
+/* Any bytes as printable text: control characters, bytes that are not UTF-8 and characters that
+ * redirect text (bidi) become \xNN. The answer lives in one of a few rotating buffers, so several
+ * can be used in one message; text too long is cut. */
+const char *printable(const char *text);
+
+const char *mode_name(int mode);
+/* "3.2 s", "?" when not known, "no limit". Rotating buffers likewise. */
+const char *span(int64_t ms);
+
+/* The time of day for people, `age_ms` ago: "02:14:05". */
+const char *clock_time(int64_t age_ms);
+
+/* "root@host backup[17], token 4, for 3.2 s" */
+void describe_holder(const hf_entry *entry, char *ret_text, size_t size);
+
+/* Whether stdout took everything; if not says so and returns EXIT_UNAVAILABLE, else `status`. */
+int finish_output(int status);
+
+/* ---- tables -----------------------------------------------------------------------------------
+ */
+
+#define TABLE_COLUMNS_MAX 10
+
+struct table {
+    int columns;
+    char **cells; /* rows * columns, owned */
+    size_t used, room;
+    bool failed; /* out of memory: said at the end */
+};
+
+void table_begin(struct table *table, int columns);
+void table_cell(struct table *table, const char *text); /* copied */
+/* Prints it with the columns aligned, and frees it. */
+int table_end(struct table *table);
+
+#endif

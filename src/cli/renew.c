@@ -1,0 +1,53 @@
+/* renew.c: holdfast renew NAME */
+#include "cli/adopt.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+static const struct option_spec options[] = {
+    ADOPT_OPTIONS,
+    {OPT_ADOPT_TTL, "ttl", "DUR", "the lease from now on (default: the store's)"},
+    {0},
+};
+
+static int run(struct cli *cli, struct args *args)
+{
+    struct adoption adoption;
+    struct json json;
+    int64_t left_ms;
+    int status, result;
+
+    status = adopt(cli, args, &adoption);
+    if (status >= 0)
+        return status;
+    result = hf_renew(adoption.lock);
+    if (result != HF_OK) {
+        status = say_result(result);
+        hf_lock_detach(adoption.lock);
+        return status;
+    }
+    left_ms = hf_lock_left_ms(adoption.lock);
+    if (cli->json) {
+        json_begin(&json);
+        json_name(&json, adoption.name);
+        json_u64(&json, "token", hf_lock_token(adoption.lock));
+        json_ms(&json, "left_ms", left_ms);
+        json_end(&json);
+    } else {
+        printf("%lld\n", (long long)left_ms);
+    }
+    hf_lock_detach(adoption.lock);
+    return finish_output(EXIT_DONE);
+}
+
+const struct command command_renew = {
+    .name = "renew",
+    .summary = "renew a lock taken with 'lock'",
+    .usage = "NAME [OPTION...]",
+    .description =
+        "Renews the lease of NAME and prints the milliseconds that it is certain to last.",
+    .options = options,
+    .takes_json = true,
+    .examples = "  eval \"$(holdfast lock deploy)\"; holdfast renew deploy\n",
+    .statuses = "  0 renewed   1 no longer held   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .run = run,
+};

@@ -1,0 +1,104 @@
+/* show.c: holdfast show NAME */
+#include "cli/args.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+static size_t count_kind(const hf_report *report, int kind)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < hf_report_count(report); i++)
+        count += hf_report_entry(report, i)->kind == kind;
+    return count;
+}
+
+static void json_kind(struct json *json, const char *key, const hf_report *report, int kind)
+{
+    json_array(json, key);
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+
+        if (entry->kind != kind)
+            continue;
+        json_object(json, NULL);
+        json_entry(json, entry);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+static void print_json(const char *name, const hf_report *report)
+{
+    struct json json;
+
+    json_begin(&json);
+    json_name(&json, name);
+    json_bool(&json, "held", count_kind(report, HF_ENTRY_HOLDER) > 0);
+    json_kind(&json, "holders", report, HF_ENTRY_HOLDER);
+    json_kind(&json, "waiters", report, HF_ENTRY_WAITER);
+    json_end(&json);
+}
+
+static void print_text(const char *name, const hf_report *report)
+{
+    size_t holders = count_kind(report, HF_ENTRY_HOLDER);
+    size_t waiters = count_kind(report, HF_ENTRY_WAITER);
+
+    if (holders == 0)
+        printf("%s: nobody holds it\n", printable(name));
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+        char text[512];
+
+        if (entry->kind == HF_ENTRY_HOLDER) {
+            describe_holder(entry, text, sizeof text);
+            printf("%s: held (%s) by %s", printable(name), mode_name(entry->mode), text);
+            if (entry->mode == HF_PERMIT)
+                printf(", one of %u permits", (unsigned)entry->permits);
+            if (entry->left_ms >= 0 && entry->left_ms != HF_UNLIMITED)
+                printf(", %s left", span(entry->left_ms));
+            putchar('\n');
+        } else if (entry->kind == HF_ENTRY_WAITER) {
+            printf("%s: waiting: %s, for %s\n", printable(name),
+                   *entry->owner ? printable(entry->owner) : "somebody", span(entry->age_ms));
+        }
+    }
+    if (waiters == 0)
+        printf("%s: nobody waits\n", printable(name));
+}
+
+static int run(struct cli *cli, struct args *args)
+{
+    const char *name;
+    hf_report *report;
+    int status, result;
+
+    if (args_words(args, &name, 1, 1, NULL, &status))
+        return status;
+    if (!args_name(args, name))
+        return EXIT_USAGE;
+    status = cli_open(cli);
+    if (status != 0)
+        return status;
+    result = hf_show(cli->store, name, &report);
+    if (result != HF_OK)
+        return say_result(result);
+    if (cli->json)
+        print_json(name, report);
+    else
+        print_text(name, report);
+    hf_report_free(report);
+    return finish_output(EXIT_DONE);
+}
+
+const struct command command_show = {
+    .name = "show",
+    .summary = "show who holds a lock and who waits for it",
+    .usage = "NAME",
+    .description =
+        "Shows the holders of NAME with token, mode, owner and age, then those who wait.",
+    .takes_json = true,
+    .examples = "  holdfast show nightly\n  holdfast show nightly --json | jq '.holders[].owner'\n",
+    .statuses = "  0 held or not   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .run = run,
+};

@@ -1,0 +1,151 @@
+/* stores.c: holdfast stores: what each store promises, and which one is in effect. */
+#include "cli/args.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+#include <string.h>
+
+static const struct {
+    uint32_t bit;
+    const char *name;
+} features[] = {
+    {HF_HAS_TTL, "ttl"},         {HF_HAS_SHARED, "shared"}, {HF_HAS_PERMITS, "permits"},
+    {HF_HAS_FIFO, "fifo"},       {HF_HAS_DELAY, "delay"},   {HF_HAS_DETACH, "detach"},
+    {HF_HAS_PASS_FD, "inherit"}, {HF_HAS_BREAK, "break"},   {HF_HAS_FLOOR, "floor"},
+};
+
+static const char *strength(int value)
+{
+    return value == HF_STRICT ? "strict" : "best effort";
+}
+
+static void feature_list(uint32_t has, char *ret_text, size_t size)
+{
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (has & features[i].bit)
+            used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? " " : "",
+                                     features[i].name);
+}
+
+static void json_store(struct json *json, const hf_store_info *info)
+{
+    json_string(json, "scheme", info->scheme);
+    json_string(json, "url", info->url);
+    if (info->missing) {
+        json_string(json, "missing", info->missing);
+        return;
+    }
+    json_string(json, "exclusion", strength(info->exclusion));
+    json_string(json, "tokens", strength(info->tokens));
+    json_array(json, "features");
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (info->features & features[i].bit)
+            json_string(json, NULL, features[i].name);
+    json_close(json, ']');
+    json_string(json, "survives", info->survives);
+    json_string(json, "wakes", info->wakes);
+    json_ms(json, "ttl_ms", info->ttl_ms ? info->ttl_ms : -1);
+}
+
+static void engine_json(const hf_store_info *info, void *arg)
+{
+    struct json json;
+
+    (void)arg;
+    json_begin(&json);
+    json_store(&json, info);
+    json_bool(&json, "in_effect", false);
+    json_end(&json);
+}
+
+static void engine_row(const hf_store_info *info, void *arg)
+{
+    struct table *table = arg;
+    char text[128];
+
+    table_cell(table, printable(info->url));
+    if (info->missing) {
+        table_cell(table, "-");
+        table_cell(table, "-");
+        table_cell(table, "-");
+        table_cell(table, printable(info->missing));
+        table_cell(table, "");
+        return;
+    }
+    feature_list(info->features, text, sizeof text);
+    table_cell(table, strength(info->exclusion));
+    table_cell(table, strength(info->tokens));
+    table_cell(table, text);
+    table_cell(table, info->survives ? info->survives : "");
+    table_cell(table, info->wakes ? info->wakes : "");
+}
+
+static int print_table(void)
+{
+    static const char *const titles[] = {"STORE", "EXCLUSION", "TOKENS",
+                                         "HAS",   "SURVIVES",  "WAKES"};
+    struct table table;
+    int result;
+
+    table_begin(&table, 6);
+    for (size_t i = 0; i < 6; i++)
+        table_cell(&table, titles[i]);
+    result = hf_engines(engine_row, &table);
+    return table_end(&table) == EXIT_DONE && result == HF_OK ? EXIT_DONE : EXIT_UNAVAILABLE;
+}
+
+/* The store that a command without --on would use. That it cannot be opened is worth knowing, but
+ * does not make this list any less true. */
+static int in_effect(struct cli *cli)
+{
+    const hf_store_info *info;
+    struct json json;
+    int result = hf_open(cli->url, &cli->store);
+
+    if (result != HF_OK) {
+        say("the store in effect cannot be opened: %s", hf_error());
+        return status_of(result);
+    }
+    info = hf_info(cli->store);
+    if (cli->json) {
+        json_begin(&json);
+        json_store(&json, info);
+        json_string(&json, "where", info->where);
+        json_bool(&json, "in_effect", true);
+        json_end(&json);
+    } else {
+        printf("\nIn effect: %s (%s)\n", printable(info->url), printable(info->where));
+    }
+    return EXIT_DONE;
+}
+
+static int run(struct cli *cli, struct args *args)
+{
+    int status;
+
+    if (args_words(args, NULL, 0, 0, NULL, &status))
+        return status;
+    if (cli->json)
+        status = hf_engines(engine_json, NULL) == HF_OK ? EXIT_DONE : EXIT_UNAVAILABLE;
+    else
+        status = print_table();
+    fflush(stdout);
+    if (status == EXIT_DONE)
+        status = in_effect(cli);
+    return finish_output(status);
+}
+
+const struct command command_stores = {
+    .name = "stores",
+    .summary = "list the kinds of stores and what each promises",
+    .usage = "",
+    .description =
+        "Lists the stores that this build knows with what they promise, and the one in effect.",
+    .takes_json = true,
+    .examples = "  holdfast stores\n  holdfast --on file:/srv/locks stores --json\n",
+    .statuses = "  0, or why the store in effect cannot be used: 69, 77, 64\n",
+    .run = run,
+};

@@ -1,0 +1,351 @@
+/* supervise.c
+ *
+ *      RUNNING ──left <= grace, or lost──▶ ENDING ──left = 0, or grace over──▶ KILLED
+ *         │  SIGTERM to the group             │        SIGKILL to the group      │
+ *         └──────────── the child and, after a loss, its whole group have ended ─┴──▶ done
+ *
+ * Time here is hf_lock_left_ms and CLOCK_BOOTTIME only. A renewal that succeeds after the SIGTERM
+ * does not take it back: the job has been told to stop, and half-stopped jobs help nobody. */
+#include "cli/supervise.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/job.h"
+#include "cli/output.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define REMAINS_CHECK_MS \
+    20 /* we hear of the end of what we adopted; others may be init's already */
+/* So long after SIGKILL we stop looking: what is left then are zombies that nobody collects (a
+ * container without an init), and they cannot hurt. */
+#define REMAINS_MAX_MS 1000
+
+enum phase { RUNNING, ENDING, KILLED, IGNORING };
+
+struct watch {
+    const struct supervision *how;
+    struct job job;
+    enum phase phase;
+    bool lost;
+    int64_t zero_ms; /* when the hold runs out, as far as we knew when we last looked */
+    int64_t kill_ms; /* ENDING: when SIGKILL is due; KILLED: when it went out */
+    int told;        /* the last ending signal passed on */
+    int timer, lost_fd;
+    int64_t timer_ms; /* what the timer is set to */
+};
+
+static void set_timer(struct watch *watch, int64_t at_ms)
+{
+    struct itimerspec when = {.it_value = {0}};
+
+    if (at_ms == watch->timer_ms)
+        return;
+    watch->timer_ms = at_ms;
+
+    if (at_ms != CLOCK_NEVER) {
+        if (at_ms < 1)
+            at_ms = 1; /* all zero would switch it off */
+        when.it_value.tv_sec = at_ms / 1000;
+        when.it_value.tv_nsec = at_ms % 1000 * 1000000;
+    }
+    timerfd_settime(watch->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* Why it was lost, in words. Only a store without TTL is asked, where the library answers at once:
+ * with one, a renewal may be hanging, and we have a SIGKILL to send in time. */
+static const char *why_lost(const struct watch *watch, int64_t left_ms)
+{
+    const struct supervision *how = watch->how;
+    int64_t held_ms = clock_boot_ms() - how->granted_ms;
+    static char text[128];
+    const char *reason;
+
+    if (how->max_hold_ms > 0 && held_ms + left_ms + how->margin_ms >= how->max_hold_ms) {
+        snprintf(text, sizeof text, "it was held for its maximum of %s", span(how->max_hold_ms));
+        return text;
+    }
+    if (left_ms > 0) {
+        snprintf(text, sizeof text, "it could not be renewed, and %s are left", span(left_ms));
+        return text;
+    }
+    if (how->has_ttl)
+        return clock_boot_ms() < watch->zero_ms ? "the store says that it has ended"
+                                                : "its lease has run out";
+    if (hf_renew(how->lock) != HF_ELOST)
+        return "it has ended";
+    reason = strstr(hf_error(), "was lost: ");
+    return reason ? reason + strlen("was lost: ") : hf_error();
+}
+
+static void say_lost(const struct watch *watch, int64_t left_ms, const char *what_now)
+{
+    say("lost '%s' (token %llu): %s; %s", printable(hf_lock_name(watch->how->lock)),
+        (unsigned long long)hf_lock_token(watch->how->lock), why_lost(watch, left_ms), what_now);
+}
+
+static void kill_job(struct watch *watch)
+{
+    watch->phase = KILLED;
+    watch->kill_ms = clock_boot_ms();
+    job_signal(&watch->job, SIGKILL);
+}
+
+static void end_job(struct watch *watch, int64_t kill_ms)
+{
+    watch->phase = ENDING;
+    watch->kill_ms = kill_ms;
+    job_signal(&watch->job, SIGTERM);
+    job_signal(&watch->job, SIGCONT); /* a stopped job could not obey */
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void on_loss(struct watch *watch, int64_t left_ms, int64_t now_ms)
+{
+    const struct supervision *how = watch->how;
+    /* Past the time we counted on, the next holder may be at work: we were stopped, or asleep. */
+    bool too_late = left_ms <= 0 && now_ms >= watch->zero_ms;
+
+    watch->lost = true;
+    switch (how->on_lost) {
+    case ON_LOST_IGNORE:
+        watch->phase = IGNORING;
+        say_lost(watch, left_ms, "the job runs on, as --on-lost ignore says");
+        return;
+    case ON_LOST_KILL:
+        job_adopt_orphans(true);
+        kill_job(watch);
+        break;
+    case ON_LOST_TERM:
+        job_adopt_orphans(true);
+        if (too_late)
+            kill_job(watch);
+        else if (left_ms > 0)
+            end_job(watch, now_ms + left_ms - how->margin_ms);
+        else
+            end_job(watch, earlier(clock_after(now_ms, how->grace_ms), watch->zero_ms));
+        break;
+    }
+    /* First the signal, then the words: stderr may be slow. */
+    say_lost(watch, left_ms, "stopping the job");
+}
+
+/* How much must be left for the job to go on undisturbed. */
+static int64_t needed_ms(const struct supervision *how)
+{
+    return how->on_lost == ON_LOST_TERM   ? how->grace_ms
+           : how->on_lost == ON_LOST_KILL ? how->margin_ms
+                                          : 0;
+}
+
+/* Looks at the lock and the clock and does what is due. */
+static void look(struct watch *watch)
+{
+    int64_t now_ms = clock_boot_ms(), left_ms;
+
+    switch (watch->phase) {
+    case RUNNING:
+        left_ms = hf_lock_left_ms(watch->how->lock);
+        if (left_ms <= needed_ms(watch->how))
+            on_loss(watch, left_ms, now_ms);
+        else
+            watch->zero_ms = left_ms == HF_UNLIMITED ? CLOCK_NEVER : clock_after(now_ms, left_ms);
+        break;
+    case ENDING:
+        if (now_ms >= watch->kill_ms)
+            kill_job(watch);
+        break;
+    case KILLED:
+    case IGNORING:
+        break;
+    }
+}
+
+static int64_t next_look_ms(const struct watch *watch)
+{
+    int64_t next = CLOCK_NEVER;
+
+    if (watch->phase == RUNNING && watch->zero_ms != CLOCK_NEVER)
+        next = watch->zero_ms - needed_ms(watch->how);
+    else if (watch->phase == ENDING)
+        next = watch->kill_ms;
+    if (watch->job.ended && watch->lost)
+        next = earlier(next, clock_boot_ms() + REMAINS_CHECK_MS);
+    return next;
+}
+
+/* Signals to us are for the job. */
+static void pass_on_signals(struct watch *watch)
+{
+    int number;
+
+    while ((number = signals_take(watch->how->signals)) != 0) {
+        if (number == SIGCHLD)
+            continue;
+        if (number == SIGCONT) {
+            if (watch->job.stopped_by)
+                job_continue(&watch->job);
+        } else if (!watch->job.ended) {
+            job_signal(&watch->job, number);
+            if (number == SIGTSTP || number == SIGUSR1 || number == SIGUSR2)
+                continue;
+            watch->told = number;
+            /* A stopped job could not obey; and whether it is stopped we may not have heard yet. */
+            job_continue(&watch->job);
+        }
+    }
+}
+
+static void look_after_job(struct watch *watch)
+{
+    int before = watch->job.stopped_by;
+
+    job_look(&watch->job);
+    if (watch->job.stopped_by == 0 || watch->job.stopped_by == before)
+        return;
+    if (watch->phase != RUNNING && watch->phase != IGNORING) {
+        job_signal(&watch->job, SIGCONT); /* being ended: no time to stand still */
+        return;
+    }
+    before = watch->job.stopped_by;
+    job_follow_stop(&watch->job);
+    if (before == SIGSTOP && !watch->job.foreground)
+        return; /* stays stopped until whoever stopped it lets it go on */
+    /* We may have stood still for hours: first the lock, then the job. */
+    look(watch);
+    job_continue(&watch->job);
+}
+
+static bool is_over(const struct watch *watch)
+{
+    if (!watch->job.ended)
+        return false;
+    /* After a loss nobody of the group may run on; on a normal end whoever is left (a daemon the
+     * job started) is left alone. */
+    if (!watch->lost || watch->phase == IGNORING || !job_has_remains(&watch->job))
+        return true;
+    return watch->phase == KILLED && clock_boot_ms() - watch->kill_ms > REMAINS_MAX_MS;
+}
+
+static void run_job(struct watch *watch)
+{
+    struct pollfd fds[] = {{.fd = watch->how->signals->fd, .events = POLLIN},
+                           {.fd = watch->timer, .events = POLLIN},
+                           {.fd = watch->lost_fd, .events = POLLIN}};
+
+    for (;;) {
+        look(watch);
+        pass_on_signals(watch);
+        look_after_job(watch);
+        if (is_over(watch))
+            return;
+        if (watch->phase == KILLED && watch->job.ended)
+            job_signal(&watch->job, SIGKILL); /* whoever forked while we killed */
+        set_timer(watch, next_look_ms(watch));
+        if (watch->phase != RUNNING)
+            fds[2].fd = -1; /* it stays readable, and we know */
+        if (poll(fds, 3, -1) < 0 && errno != EINTR)
+            say("poll: %s", strerror(errno));
+        if (fds[1].revents & POLLIN) {
+            uint64_t expirations;
+
+            (void)!read(watch->timer, &expirations, sizeof expirations);
+            watch->timer_ms = CLOCK_NEVER; /* it fires once */
+        }
+    }
+}
+
+/* --hold-at-least: the job is done, but the lock is kept so that a host whose clock runs behind
+ * finds it taken. */
+static void hold_on(struct watch *watch, int *ret_signal)
+{
+    int64_t until_ms = clock_after(watch->how->granted_ms, watch->how->hold_at_least_ms);
+    struct pollfd fds[] = {{.fd = watch->how->signals->fd, .events = POLLIN},
+                           {.fd = watch->timer, .events = POLLIN},
+                           {.fd = watch->lost_fd, .events = POLLIN}};
+
+    set_timer(watch, until_ms);
+    while (clock_boot_ms() < until_ms) {
+        int number;
+
+        while ((number = signals_take(watch->how->signals)) != 0) {
+            if (number == SIGTSTP)
+                signals_stop(SIGTSTP, false);
+            if (signals_ends(number)) {
+                *ret_signal = number;
+                return;
+            }
+        }
+        if (poll(fds, 3, -1) < 0 && errno != EINTR)
+            return;
+        if (fds[2].revents & POLLIN) {
+            say("lost '%s' (token %llu) after the job had ended, while holding on to it",
+                printable(hf_lock_name(watch->how->lock)),
+                (unsigned long long)hf_lock_token(watch->how->lock));
+            return;
+        }
+    }
+}
+
+void supervise(const struct supervision *how, struct outcome *ret_outcome)
+{
+    struct watch watch = {.how = how, .zero_ms = CLOCK_NEVER, .timer = -1, .timer_ms = CLOCK_NEVER};
+    int64_t left_ms;
+
+    *ret_outcome = (struct outcome){0};
+    watch.lost_fd = hf_lock_lost_fd(how->lock);
+    watch.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (watch.lost_fd < 0 || watch.timer < 0) {
+        /* Without these a loss would go unnoticed: then rather no job. */
+        ret_outcome->failure = EMFILE;
+        if (how->pass_fd >= 0)
+            close(how->pass_fd);
+        return;
+    }
+    /* What is left now is the measure if we are stopped before we look again. */
+    left_ms = hf_lock_left_ms(how->lock);
+    if (left_ms != HF_UNLIMITED)
+        watch.zero_ms = clock_after(clock_boot_ms(), left_ms);
+    ret_outcome->failure = job_start(&watch.job, how->argv, how->envp, how->signals);
+    if (how->pass_fd >= 0)
+        close(how->pass_fd); /* the job has its own copy; ours would outlive the release */
+    if (ret_outcome->failure == 0) {
+        run_job(&watch);
+        ret_outcome->was_foreground = watch.job.foreground;
+        ret_outcome->told = watch.told;
+        job_finish(&watch.job);
+        if (watch.lost)
+            job_adopt_orphans(false);
+        /* Lost in the last instant, before we looked. */
+        if (!watch.lost && hf_lock_left_ms(how->lock) <= 0) {
+            watch.lost = true;
+            say_lost(&watch, 0, "the job had just ended");
+        }
+        ret_outcome->lost = watch.lost;
+        ret_outcome->wait_status = watch.job.wait_status;
+        if (!watch.lost && how->hold_at_least_ms > 0)
+            hold_on(&watch, &ret_outcome->signal);
+    }
+    close(watch.timer);
+}
+
+int exit_status_of(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status)
+                                    : WEXITSTATUS(wait_status);
+}
+
+int say_cannot_run(const char *program, int failure)
+{
+    say("cannot run '%s': %s", printable(program), strerror(failure));
+    return failure == ENOENT || failure == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}

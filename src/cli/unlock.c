@@ -1,0 +1,40 @@
+/* unlock.c: holdfast unlock NAME */
+#include "cli/adopt.h"
+#include "cli/json.h"
+#include "cli/output.h"
+
+static const struct option_spec options[] = {ADOPT_OPTIONS, {0}};
+
+static int run(struct cli *cli, struct args *args)
+{
+    struct adoption adoption;
+    struct json json;
+    int status, result;
+
+    status = adopt(cli, args, &adoption);
+    if (status >= 0)
+        return status;
+    result = hf_release(adoption.lock);
+    if (result != HF_OK)
+        return say_result(result);
+    if (cli->json) {
+        json_begin(&json);
+        json_name(&json, adoption.name);
+        json_bool(&json, "unlocked", true);
+        json_end(&json);
+    }
+    return finish_output(EXIT_DONE);
+}
+
+const struct command command_unlock = {
+    .name = "unlock",
+    .summary = "give up a lock taken with 'lock'",
+    .usage = "NAME [OPTION...]",
+    .description = "Gives up NAME if this lease and token still hold it; touches nothing newer.",
+    .options = options,
+    .takes_json = true,
+    .examples = "  eval \"$(holdfast lock deploy)\"; work; holdfast unlock deploy\n",
+    .statuses =
+        "  0 given up   1 was not held any more   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .run = run,
+};

@@ -1,0 +1,109 @@
+"""lock, renew and unlock, from a script; nested runs."""
+import json
+import subprocess
+
+from conftest import BIN
+
+
+def sh(cli, script):
+    return subprocess.run(["sh", "-ec", script], env={**cli.env, "H": BIN}, capture_output=True, text=True, timeout=60)
+
+
+def test_by_eval(ttl_cli):
+    done = sh(ttl_cli, """
+        lease=$($H lock deploy --ttl 20s)
+        eval "$lease"
+        echo $HOLDFAST_TOKEN
+        $H renew deploy --ttl 20s
+        $H run -n deploy true && exit 1
+        $H check deploy $HOLDFAST_TOKEN
+        $H unlock deploy
+        $H run -n deploy true
+        set +e
+        $H unlock deploy; echo unlock $?
+        $H renew deploy; echo renew $?
+    """)
+    assert done.returncode == 0, done.stderr
+    token, left, alive, unlock, renew = done.stdout.splitlines()
+    assert int(token) > 0
+    assert 10000 < int(left) <= 20000
+    assert (alive, unlock, renew) == ("alive", "unlock 1", "renew 1")
+
+
+def test_lines_are_as_documented(ttl_cli):
+    one, two = ttl_cli("lock", "x").stdout.splitlines()
+    assert one.startswith("HOLDFAST_LEASE=") and one.endswith("; export HOLDFAST_LEASE")
+    assert two.startswith("HOLDFAST_TOKEN=") and two.endswith("; export HOLDFAST_TOKEN")
+
+
+def test_lease_outlives_the_process_and_runs_out(ttl_cli):
+    assert ttl_cli("lock", "x", "--ttl", "1s").status == 0
+    assert ttl_cli("run", "-n", "x", "true").status == 75
+    assert ttl_cli("run", "-w", "20s", "x", "true").status == 0
+
+
+def test_json(ttl_cli):
+    locked = json.loads(ttl_cli("lock", "x", "--json", "--ttl", "20s").stdout)
+    assert locked["name"] == "x" and locked["mode"] == "exclusive" and 0 < locked["left_ms"] <= 20000
+    words = ["x", "--lease", locked["lease"], "--token", str(locked["token"]), "--json"]
+    renewed = json.loads(ttl_cli("renew", *words, "--ttl", "40s").stdout)
+    assert renewed["token"] == locked["token"] and 20000 < renewed["left_ms"] <= 40000
+    shown = ttl_cli.show("x")["holders"][0]
+    assert locked["lease"] not in json.dumps(shown), "the lease is a secret"
+    assert json.loads(ttl_cli("unlock", *words).stdout) == {"name": "x", "unlocked": True}
+    assert ttl_cli("unlock", *words).status == 1
+
+
+def test_wrong_lease_touches_nothing(ttl_cli):
+    locked = json.loads(ttl_cli("lock", "x", "--json").stdout)
+    token = str(locked["token"])
+    assert ttl_cli("unlock", "x", "--lease", "0123456789abcdef", "--token", token).status == 1
+    assert ttl_cli("unlock", "x", "--lease", locked["lease"], "--token", str(int(token) + 1)).status == 1
+    assert ttl_cli("check", "x", token).status == 0
+
+
+def test_unlock_of_an_unreachable_store(ttl_cli):
+    locked = json.loads(ttl_cli("lock", "x", "--json").stdout)
+    ttl_cli.faults("unreachable", "on")
+    done = ttl_cli("unlock", "x", "--lease", locked["lease"], "--token", str(locked["token"]))
+    assert done.status == 69, done.stderr
+
+
+def test_a_lease_that_nobody_could_read_is_given_up(ttl_cli):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BIN, "lock", "x"], env=ttl_cli.env, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 69
+    assert ttl_cli("run", "-n", "x", "true").status == 0
+
+
+def test_nested_run_is_an_error(cli):
+    done = cli("run", "x", "--", BIN, "run", "x", "true")
+    assert done.status == 64 and "already runs under the lock 'x'" in done.stderr
+    done = cli("run", "x", "--", BIN, "run", "y", "--", BIN, "run", "-s", "x", "true")
+    assert done.status == 64, "also with another one between"
+    assert cli("run", "x", "--", BIN, "elect", "x", "true").status == 64
+
+
+def test_nested_run_of_another_name_or_store(cli, directory):
+    other = directory / "other"
+    other.mkdir(mode=0o700)
+    assert cli("run", "x", "--", BIN, "run", "y", "--", "echo", "ran").stdout == "ran\n"
+    done = cli("run", "x", "--", BIN, "--on", f"file:{other}", "run", "x", "--", "echo", "ran")
+    assert done.stdout == "ran\n"
+
+
+def test_nested_run_through_another_spelling(cli, directory):
+    (directory / "link").symlink_to(directory / "locks")
+    done = cli("run", "x", "--", BIN, "--on", f"file:{directory}/./locks", "run", "x", "true")
+    assert done.status == 64
+
+
+def test_leftover_environment_of_a_lock_that_is_over_does_no_harm(cli):
+    held = cli("run", "x", "-c", 'echo "$HOLDFAST_HELD"').stdout.strip()
+    assert cli("run", "-n", "x", "true", env={"HOLDFAST_HELD": held}).status == 0
+    assert cli("run", "-n", "x", "true", env={"HOLDFAST_HELD": "garbage x:y  z"}).status == 0
+
+
+def test_nested_on_the_test_store(ttl_cli):
+    assert ttl_cli("run", "x", "--", BIN, "run", "x", "true").status == 64
+    assert ttl_cli("run", "x", "--", BIN, "lock", "x").status == 64

@@ -1,0 +1,165 @@
+"""Job control on a pseudo-terminal."""
+import os
+import pty
+import re
+import select
+import signal
+import time
+
+import pytest
+from conftest import BIN, PATIENCE, shell_status
+
+
+class Terminal:
+    """A program that is the session leader of its own terminal."""
+
+    def __init__(self, argv, env):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(argv[0], argv, env)
+        self.seen = ""
+
+    def expect(self, pattern):
+        """Reads until the pattern has been seen; what came before it is forgotten."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = re.search(pattern, self.seen)
+            if found:
+                self.seen = self.seen[found.end():]
+                return found
+            assert time.monotonic() < deadline, (pattern, self.seen)
+            if select.select([self.fd], [], [], 0.5)[0]:
+                try:
+                    self.seen += os.read(self.fd, 4096).decode(errors="replace")
+                except OSError:
+                    raise AssertionError((pattern, self.seen)) from None
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def wait(self):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return shell_status(os.waitstatus_to_exitcode(status))
+            if select.select([self.fd], [], [], 0.05)[0]:
+                try:
+                    os.read(self.fd, 4096)  # a terminal nobody reads holds up its writer
+                except OSError:
+                    time.sleep(0.01)
+        raise AssertionError("did not end")
+
+
+@pytest.fixture
+def terminal(cli):
+    made = []
+
+    def make(*argv):
+        made.append(Terminal(list(argv), {**cli.env, "H": BIN, "PS1": "PROMPT> ", "TERM": "dumb"}))
+        return made[-1]
+
+    yield make
+    for t in made:
+        try:
+            os.kill(t.pid, signal.SIGKILL)
+            os.waitpid(t.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+
+
+def test_job_is_in_front(terminal):
+    t = terminal(BIN, "run", "x", "--", "sh", "-c", "set -- $(cut -d')' -f2 /proc/$$/stat); echo groups $3 $6 end; read line; echo got $line")
+    own, front = t.expect(r"groups (\d+) (-?\d+) end").groups()
+    assert own == front and int(own) != t.pid
+    t.type("hello\n")
+    t.expect("got hello")
+    assert t.wait() == 0
+
+
+def test_interrupt_reaches_the_job_and_then_us(terminal, cli):
+    t = terminal(BIN, "run", "x", "--", "sh", "-c", "echo in; exec sleep 100")
+    t.expect("in\r\n")
+    t.type("\x03")
+    assert t.wait() == 130
+    assert cli("run", "-n", "x", "true").status == 0
+
+
+def test_interrupt_that_the_job_handles(terminal):
+    t = terminal(BIN, "run", "x", "--", "sh", "-c", "trap 'echo handled; exit 4' INT; echo in; while :; do sleep 0.02; done")
+    t.expect("in\r\n")
+    t.type("\x03")
+    t.expect("handled")
+    assert t.wait() == 4
+
+
+def test_interrupt_while_waiting(terminal, cli):
+    holder = cli.hold("x")
+    t = terminal(BIN, "run", "x", "true")
+    cli.await_waiters("x")
+    t.type("\x03")
+    assert t.wait() == 130
+    assert cli.show("x")["waiters"] == []
+    assert holder.end() == 0
+
+
+def test_stop_and_continue_under_a_shell(terminal, cli):
+    t = terminal("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
+    t.expect("PROMPT> ")
+    t.type("$H run x -- sh -c 'echo i''n; read line; echo got $line; exit 3'\n")
+    t.expect("\nin\r\n")
+    t.type("\x1a")
+    t.expect(r"Stopped")
+    t.expect("PROMPT> ")
+    assert cli("run", "-n", "x", "true").status == 75, "stopped, and still holding"
+    t.type("fg\n")
+    t.expect("run x")
+    t.type("hello\n")
+    t.expect("got hello")
+    t.expect("PROMPT> ")
+    t.type("echo status $?\n")
+    t.expect("status 3\r")
+    t.type("exit\n")
+    assert t.wait() == 0
+
+
+def test_script_around_us_is_interrupted_too(terminal):
+    """for i in 1 2 3; do holdfast run ...; done: Ctrl-C must end the loop, as with flock(1)."""
+    t = terminal("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
+    t.expect("PROMPT> ")
+    t.type("""bash -c 'for i in 1 2 3; do $H run x -- sh -c "echo i""n; exec sleep 100"; done'\n""")
+    t.expect("\nin\r\n")
+    t.type("\x03")
+    assert t.expect(r"PROMPT> |\nin\r").group(0) == "PROMPT> ", "not the second round"
+    t.type("echo sta''tus $?\n")
+    assert t.expect(r"status (\d+)").group(1) == "130"
+    t.type("exit\n")
+    assert t.wait() in (0, 130)
+
+
+def test_pipeline_keeps_its_terminal(terminal):
+    """holdfast run x report | reader-of-the-terminal: we do not take the terminal away from the reader."""
+    t = terminal("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
+    t.expect("PROMPT> ")
+    t.type("$H run x -- sh -c 'echo report; exec sleep 2' | sh -c 'head -1; echo as''k; read answer </dev/tty; echo go''t $answer'\n")
+    t.expect("ask")
+    t.type("yes\n")
+    t.expect("got yes")
+    t.expect("PROMPT> ")
+    t.type("exit\n")
+    assert t.wait() == 0
+
+
+def test_job_in_a_pipeline_gets_the_terminal_when_it_reads(terminal):
+    t = terminal("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
+    t.expect("PROMPT> ")
+    t.type("$H run x -- sh -c 'echo as''k; read answer </dev/tty; echo go''t $answer' | cat\n")
+    t.expect("ask")
+    t.type("yes\n")
+    t.expect("got yes")
+    t.expect("PROMPT> ")
+    t.type("exit\n")
+    assert t.wait() == 0

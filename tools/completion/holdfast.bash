@@ -1,0 +1,88 @@
+# bash completion for holdfast                                       -*- shell-script -*-
+# Names come from the store itself (`holdfast ls --all --json`), quickly or not at all.
+
+_holdfast_names()
+{
+    local -a on=()
+    local i
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [[ ${COMP_WORDS[i]} == --on ]] && on=(--on "${COMP_WORDS[i + 1]}")
+    done
+    timeout 1 holdfast "${on[@]}" ls --all 2>/dev/null | awk 'NR > 1 && $1 !~ /\\x/ { print $1 }' | sort -u
+}
+
+_holdfast()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local commands="run lock renew unlock elect leader check ls show watch break floor stores help"
+    local command= name_at=0 i options
+    COMPREPLY=()
+
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        --on | -w | --wait | -E | --conflict-exit-code | --ttl | --permits | --owner | --delay | --need | \
+            --grace | --max-hold | --hold-at-least | --on-lost | --lease | --token) ((i++)) ;;
+        -c | --command) [[ -n $command ]] && ((i++)) ;;
+        --) [[ -n $command && $name_at -gt 0 ]] && break ;;
+        -*) ;;
+        *)
+            if [[ -z $command ]]; then
+                command=${COMP_WORDS[i]}
+            elif [[ $name_at -eq 0 ]]; then
+                name_at=$i
+            else
+                break
+            fi
+            ;;
+        esac
+    done
+
+    # After NAME, the command that runs under the lock is completed as itself.
+    if [[ ($command == run || $command == elect) && $name_at -gt 0 && $i -lt $COMP_CWORD ]]; then
+        if declare -F _command_offset >/dev/null; then
+            [[ ${COMP_WORDS[i]} == -- ]] && ((i++))
+            _command_offset "$i"
+        else
+            COMPREPLY=($(compgen -c -f -- "$cur"))
+        fi
+        return
+    fi
+
+    case $prev in
+    --on) COMPREPLY=($(compgen -W "file: ${HOLDFAST_URL-}" -- "$cur")); return ;;
+    --on-lost) COMPREPLY=($(compgen -W "term kill ignore" -- "$cur")); return ;;
+    --need) COMPREPLY=($(compgen -W "strict" -- "$cur")); return ;;
+    --wait | -w | --ttl | --grace | --max-hold | --hold-at-least | --delay)
+        COMPREPLY=($(compgen -W "500ms 5s 30s 1m 10m 1h" -- "$cur")); return ;;
+    esac
+
+    if [[ -z $command ]]; then
+        COMPREPLY=($(compgen -W "$commands --on --json --help --version" -- "$cur"))
+        return
+    fi
+    local taking="--ttl --delay --owner --need --verbose --quiet"
+    local waiting="--no-wait --wait --shared --exclusive --permits --conflict-exit-code"
+    local running="--command --max-hold --grace --on-lost --close"
+    case $command in
+    run) options="$waiting $taking $running --hold-at-least" ;;
+    elect) options="$taking $running" ;;
+    lock) options="$waiting $taking --json" ;;
+    renew) options="--lease --token --ttl --json" ;;
+    unlock) options="--lease --token --json" ;;
+    leader) options="--follow --json" ;;
+    ls) options="--all --json" ;;
+    break) options="--now --grace --json" ;;
+    check | show | watch | floor | stores) options="--json" ;;
+    help) COMPREPLY=($(compgen -W "$commands" -- "$cur")); return ;;
+    *) return ;;
+    esac
+    if [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$options --on --help" -- "$cur"))
+    elif [[ $command == run || $command == elect ]] && [[ $name_at -gt 0 ]]; then
+        COMPREPLY=($(compgen -c -f -- "$cur"))
+    elif [[ $command != floor && $command != stores && $name_at -eq 0 ]]; then
+        COMPREPLY=($(compgen -W "$(_holdfast_names)" -- "$cur"))
+    fi
+}
+
+complete -F _holdfast holdfast
