@@ -12,27 +12,27 @@ static void make_printable(char *text)
             *text = '?';
 }
 
-int error_set(struct error_text *err, int code, const char *format, ...)
+int error_write(struct error_text *err, const char *format, ...)
 {
     va_list args;
 
     if (!err)
-        return code;
+        return 0;
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
     make_printable(err->text);
-    return code;
+    return 0;
 }
 
-int error_set_errno(struct error_text *err, int code, int errno_value, const char *format, ...)
+int error_write_errno(struct error_text *err, int errno_value, const char *format, ...)
 {
     char reason[128];
     va_list args;
     size_t used;
 
     if (!err)
-        return code;
+        return 0;
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
@@ -40,7 +40,7 @@ int error_set_errno(struct error_text *err, int code, int errno_value, const cha
     snprintf(err->text + used, sizeof err->text - used, ": %s",
              strerror_r(errno_value, reason, sizeof reason));
     make_printable(err->text);
-    return code;
+    return 0;
 }
 
 const char *error_name(int code)

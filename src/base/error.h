@@ -11,15 +11,25 @@ struct error_text {
     char text[ERROR_TEXT_MAX];
 };
 
-/* Writes the message and returns code, so that callers can `return error_set(...)`. err may be
+/* Writes the message and gives the code, so that callers can `return error_set(...)`. err may be
  * NULL. A message too long is cut. Control characters that came in from outside are shown as '?'.
- */
-int error_set(struct error_text *err, int code, const char *format, ...)
+ * Macros, so that a checker which sees one file at a time sees the code come back as it went in. */
+#define error_set(err, code, ...) error_code((code), error_write((err), __VA_ARGS__))
+/* The same, followed by ": " and what errno_value means. The code must not depend on errno. */
+#define error_set_errno(err, code, errno_value, ...) \
+    error_code((code), error_write_errno((err), (errno_value), __VA_ARGS__))
+
+/* Both return 0. */
+int error_write(struct error_text *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+int error_write_errno(struct error_text *err, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same, followed by ": " and what errno_value means. */
-int error_set_errno(struct error_text *err, int code, int errno_value, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+static inline int error_code(int code, int written)
+{
+    (void)written;
+    return code;
+}
 
 /* "HF_EBUSY" */
 const char *error_name(int code);

@@ -58,7 +58,7 @@ int adopt(struct cli *cli, struct args *args, struct adoption *ret_adoption)
 {
     struct words words = {.lease = getenv("HOLDFAST_LEASE"), .token = getenv("HOLDFAST_TOKEN")};
     hf_options options = HF_OPTIONS_INIT;
-    uint64_t token;
+    uint64_t token = 0;
     int status, result;
 
     status = parse(args, &words);

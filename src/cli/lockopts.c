@@ -163,7 +163,7 @@ int lockopts_acquire(const struct lockopts *opts, struct cli *cli, const char *n
                                  .say_busy = true};
     struct error_text err = {""};
     int64_t begun_ms = clock_boot_ms();
-    int result, number;
+    int result, number = 0;
 
     result = environment_check_nested(cli->store, name, &err);
     if (result == HF_OK)

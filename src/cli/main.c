@@ -110,7 +110,7 @@ static int global_options(struct cli *cli, int count, char **words, int *ret_sta
 static int dispatch(struct cli *cli, int count, char **words)
 {
     struct args args = {.cli = cli};
-    int status, at = global_options(cli, count, words, &status);
+    int status = EXIT_OURS, at = global_options(cli, count, words, &status);
 
     if (at < 0)
         return status;

@@ -198,7 +198,12 @@ struct hf_store {
 };
 
 /* failure.c: keeps the words of a failure for hf_error and returns its code. */
-int failure_keep(int result, const struct error_text *err);
+void failure_note(int result, const struct error_text *err);
+static inline int failure_keep(int result, const struct error_text *err)
+{
+    failure_note(result, err);
+    return result;
+}
 
 /* store.c */
 bool store_forked(const hf_store *store);

@@ -8,15 +8,14 @@
 
 static _Thread_local struct error_text last_failure;
 
-int failure_keep(int result, const struct error_text *err)
+void failure_note(int result, const struct error_text *err)
 {
     if (result >= 0)
-        return result;
+        return;
     if (err && err->text[0])
         memcpy(last_failure.text, err->text, strlen(err->text) + 1);
     else
         error_set(&last_failure, result, "%s", error_name(result));
-    return result;
 }
 
 const char *hf_error(void)

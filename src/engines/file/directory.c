@@ -137,11 +137,13 @@ static int make_path(const char *path, struct error_text *err)
         memcpy(part, path, i);
         part[i] = '\0';
         if (mkdir(part, 0700) < 0) {
-            if (errno == EEXIST || errno == EISDIR)
+            int failure = errno;
+
+            if (failure == EEXIST || failure == EISDIR)
                 continue;
-            if (errno == EROFS || errno == EACCES) /* fine if it exists: open will tell */
+            if (failure == EROFS || failure == EACCES) /* fine if it exists: open will tell */
                 continue;
-            return error_set_errno(err, errno == ENOSPC ? HF_EIO : HF_EREFUSED, errno,
+            return error_set_errno(err, failure == ENOSPC ? HF_EIO : HF_EREFUSED, failure,
                                    "cannot make the file store's directory %s", part);
         }
         slash = strrchr(part, '/');

@@ -98,6 +98,7 @@ int lockfile_create(const struct directory *directory, const char *name, char *r
         unlinkat(directory->locks_fd, ret_temp_name, 0);
         return directory_failure(directory, failure, "write a lock file", err);
     }
+    ret_file->page = NULL;
     ret_file->fd = forks_open(directory->locks_fd, ret_temp_name, O_RDWR);
     if (ret_file->fd < 0 || fstat(ret_file->fd, &st) < 0) {
         failure = errno;
@@ -106,7 +107,6 @@ int lockfile_create(const struct directory *directory, const char *name, char *r
             lockfile_close(ret_file);
         return directory_failure(directory, failure, "open a lock file", err);
     }
-    ret_file->page = NULL;
     ret_file->device = st.st_dev;
     ret_file->inode = st.st_ino;
     lockfile_encode_name(name, ret_file->file_name);
@@ -118,7 +118,7 @@ static int create_in_place(const struct directory *directory, const char *name,
                            const char *file_name, struct error_text *err)
 {
     char temp[DIRECTORY_TEMP_MAX];
-    struct lockfile created;
+    struct lockfile created = {.fd = -1};
     int failure = 0, result = lockfile_create(directory, name, temp, &created, err);
 
     if (result != HF_OK)

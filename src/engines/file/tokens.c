@@ -100,7 +100,7 @@ static int newest_slot(struct tokens *tokens, struct slot *ret_slot, off_t *ret_
 static int raise_ceiling(struct tokens *tokens, uint64_t token, struct slot *ret_slot,
                          struct error_text *err)
 {
-    off_t spare;
+    off_t spare = 0;
     int failure, result = newest_slot(tokens, ret_slot, &spare, err);
 
     if (result != HF_OK)
@@ -151,7 +151,7 @@ static int begin_boot(struct tokens *tokens, struct error_text *err)
     struct tokens_page *page = tokens->page;
     uint64_t words[TOKENS_BOOT_ID_SIZE / 8], resume_at;
     struct slot slot;
-    off_t spare;
+    off_t spare = 0;
     int failure, result;
 
     result = newest_slot(tokens, &slot, &spare, err);
@@ -249,7 +249,7 @@ int tokens_store_id(struct tokens *tokens, char ret_id[TOKENS_STORE_ID_SIZE],
                     struct error_text *err)
 {
     struct slot slot;
-    off_t spare;
+    off_t spare = 0;
     int result = newest_slot(tokens, &slot, &spare, err);
 
     if (result == HF_OK)

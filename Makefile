@@ -1,0 +1,95 @@
+# Holdfast. Meson and Ninja do the work, in build*/; this file only knows what people want of them.
+#
+#     make try      a first minute with it, from nothing
+#     make check    all tests, from nothing
+#     make help     the rest
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+# What installs packages. `make SETUP=: check` leaves that to you.
+SETUP ?= tools/setup
+# Extra arguments for `meson setup`, for instance CONFIGURE=-Dbuildtype=release
+CONFIGURE ?=
+
+configure = tools/configure
+ninja = ninja --quiet -C
+
+.PHONY: all try check install lint bench asan tsan valgrind soak-race soak-kill clean help
+
+# Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
+all:
+	@$(configure) build -Dwerror=false --prefix=$(PREFIX) $(CONFIGURE)
+	@$(ninja) build
+
+try:
+	@$(SETUP) build
+	@$(MAKE) --no-print-directory all
+	@tools/try.sh build
+
+check:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@tools/check build-check
+
+install: all
+	@DESTDIR='$(DESTDIR)' meson install -C build --no-rebuild --quiet
+	@echo 'installed under $(DESTDIR)$(PREFIX)'
+
+lint:
+	@$(SETUP) lint
+	@tools/lint
+
+bench:
+	@$(SETUP) check
+	@$(configure) build-bench -Dtests=true -Dbuildtype=release $(CONFIGURE)
+	@$(ninja) build-bench
+	@rm -rf build-bench/play && mkdir build-bench/play
+	@build-bench/bench/bench-file '$(CURDIR)/build-bench/play' build-bench/src/cli/holdfast
+	@rm -rf build-bench/play
+
+# The sanitizers and valgrind run the tests that are written in C.
+asan:
+	@$(SETUP) check
+	@$(configure) build-asan -Dtests=true -Db_sanitize=address,undefined -Db_lundef=false $(CONFIGURE)
+	@$(ninja) build-asan
+	@tools/check --sanitizer build-asan
+
+tsan:
+	@$(SETUP) check
+	@$(configure) build-tsan -Dtests=true -Db_sanitize=thread -Db_lundef=false $(CONFIGURE)
+	@$(ninja) build-tsan
+	@tools/check --sanitizer build-tsan
+
+valgrind:
+	@$(SETUP) valgrind
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@tools/check --valgrind build-check
+
+# The long forms of what `make check` runs in short.
+soak-race: cases = test_race and not kill
+soak-kill: cases = kill
+soak-race soak-kill:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 tools/check --pytest '$(cases)' build-check
+
+clean:
+	@rm -rf build build-*
+
+help:
+	@echo 'make             builds into build/'
+	@echo 'make try         installs what building needs, builds, shows a first minute'
+	@echo 'make check       installs what the tests need, builds, runs all tests'
+	@echo 'make install     PREFIX=$(PREFIX), DESTDIR='
+	@echo 'make lint        formatting, clang-tidy, cppcheck, man pages, scripts, rooms'
+	@echo 'make bench       the benchmarks'
+	@echo 'make asan        the C tests with the address and undefined-behaviour sanitizers'
+	@echo 'make tsan        the C tests with the thread sanitizer'
+	@echo 'make valgrind    the C tests under valgrind'
+	@echo 'make soak-race   many processes race for one lock, in full'
+	@echo 'make soak-kill   holders are killed over and over, in full'
+	@echo 'make clean       removes build*/'
+	@echo 'SETUP=:          with any of them: installs nothing'
