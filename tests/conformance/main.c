@@ -122,8 +122,12 @@ static int run_suite(const char *pattern)
     return _cmocka_run_group_tests(kind->name, tests, count, NULL, NULL);
 }
 
+char program_path[4096];
+
 int main(int argc, char **argv)
 {
+    if (!realpath(argv[0], program_path))
+        return 1;
     if (argc > 1 && strcmp(argv[1], "--hold") == 0)
         return helper_main(argc, argv);
     for (size_t i = 0; argc > 1 && i < sizeof store_kinds / sizeof *store_kinds; i++)

@@ -65,6 +65,9 @@ struct suite_test {
 extern const struct suite_test acquiring_tests[], waiting_tests[], dying_tests[], asking_tests[],
     breaking_tests[], started_tests[], mode_tests[], lease_tests[];
 
+/* main.c: where this program is. */
+extern char program_path[4096];
+
 /* ---- support.c */
 
 int64_t now_ms(void);

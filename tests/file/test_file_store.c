@@ -219,6 +219,21 @@ static void another_locks_file_is_not_shared(void **state)
     hf_close(store);
 }
 
+static void the_lease_is_in_no_file(void **state)
+{
+    hf_store *store = open_store();
+    char command[9000];
+    hf_lock *lock;
+
+    (void)state;
+    assert_int_equal(hf_acquire(store, "secret", NULL, &lock), HF_OK);
+    snprintf(command, sizeof command, "grep -rqF secret '%s/locks'", dir);
+    assert_int_equal(WEXITSTATUS(system(command)), 0); /* it would be found */
+    snprintf(command, sizeof command, "grep -rqF %s '%s'", hf_lock_lease(lock), dir);
+    assert_int_equal(WEXITSTATUS(system(command)), 1);
+    hf_close(store);
+}
+
 /* ---- directories ----------------------------------------------------------------------------- */
 
 static void expect_open(const char *what, int result, const char *words)
@@ -360,7 +375,7 @@ static void whoever_may_only_read_can_look(void **state)
 
 static void a_full_disk_is_said_and_loses_nothing(void **state)
 {
-    char mounted[4200], filler[4400], small_url[4400], name[64];
+    char mounted[4200], filler[4400], small_url[4400], name[64] = "";
     hf_store *store;
     hf_lock *lock;
     uint64_t before, after;
@@ -500,6 +515,7 @@ int main(void)
         CASE(an_emptied_lock_file_is_mended),
         CASE(a_link_in_the_place_of_a_lock_file_is_refused),
         CASE(another_locks_file_is_not_shared),
+        CASE(the_lease_is_in_no_file),
         CASE(a_directory_others_can_write_to_is_refused),
         CASE(a_shared_directory_makes_shared_files),
         CASE(tmpfs_is_refused),
