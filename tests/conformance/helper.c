@@ -23,7 +23,7 @@ static void become_helper(const struct context *context, const char *name, const
                           pid_t parent)
 {
     char words[256] = "";
-    char *argv[4 + WORDS_MAX + 1] = {"conformance", "--hold", (char *)(uintptr_t)context->url,
+    char *argv[4 + WORDS_MAX + 1] = {program_path, "--hold", (char *)(uintptr_t)context->url,
                                      (char *)(uintptr_t)name};
     int argc = 4;
     char *rest = words;
