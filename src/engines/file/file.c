@@ -60,18 +60,19 @@ static int disk_sync_directory(void *context)
     return failure;
 }
 
-/* The kernel's lock excludes other processes and other stores, the mutex our own threads. */
+/* The kernel's lock excludes other processes. Threads of this one, in whichever store, exclude each other
+ * first, and a fork waits: no child inherits the counter in the middle of being raised. */
 static int disk_lock(void *context)
 {
     struct engine_store *store = context;
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
-    pthread_mutex_lock(&store->tokens_mutex);
+    forks_hold_off();
     while (fcntl(store->tokens_fd, F_OFD_SETLKW, &range) < 0) {
         if (errno != EINTR) {
             int failure = errno;
 
-            pthread_mutex_unlock(&store->tokens_mutex);
+            forks_go_on();
             return failure;
         }
     }
@@ -84,7 +85,7 @@ static void disk_unlock(void *context)
     struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
     fcntl(store->tokens_fd, F_OFD_SETLK, &range);
-    pthread_mutex_unlock(&store->tokens_mutex);
+    forks_go_on();
 }
 
 /* ---- the token file -------------------------------------------------------------------------- */

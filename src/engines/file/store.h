@@ -19,7 +19,7 @@ struct engine_store {
     pid_t pid; /* ours */
     bool forked;
 
-    pthread_mutex_t tokens_mutex; /* opening the token file; raising its ceiling */
+    pthread_mutex_t tokens_mutex; /* opening the token file */
     int tokens_fd;                /* -1 until the first use */
     struct tokens tokens;         /* page is NULL when we may only read */
     _Atomic bool tokens_ready;    /* open for drawing */
