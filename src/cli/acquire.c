@@ -73,7 +73,7 @@ static void inquiry_done(hf_op *op, int result, void *arg)
             describe_wait(report, text, sizeof text, &token);
             if (!waiting->reported || token != waiting->reported_token)
                 say("waiting for '%s' in %s: %s", printable(wanted->name),
-                    printable(hf_info(wanted->store)->url), text);
+                    printable(hf_info(wanted->store)->where), text);
             waiting->reported = true;
             waiting->reported_token = token;
         }

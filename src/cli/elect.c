@@ -134,7 +134,7 @@ const struct command command_elect = {
         "the campaign begins again. When CMD ends by itself, the lead is given up and its exit\n"
         "status is ours. Who leads is told by 'holdfast leader NAME'.",
     .options = options,
-    .examples = "  holdfast --on holdfast://a,b,c elect scheduler -- scheduler --serve\n"
+    .examples = "  holdfast --on file:/srv/locks elect scheduler -- scheduler --serve\n"
                 "  holdfast leader scheduler --follow\n",
     .statuses = "  the command's own; 69, 77, 78, 64, 70 as in 'holdfast run --help'\n",
     .run = run,

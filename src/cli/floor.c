@@ -42,7 +42,7 @@ const struct command command_floor = {
         "For moving from another store: guards remember the greatest token they have seen, so\n"
         "the new store must begin above it. It never lowers anything.",
     .takes_json = true,
-    .examples = "  holdfast --on holdfast://a,b,c floor 184467\n",
+    .examples = "  holdfast --on file:/srv/locks floor 184467\n",
     .statuses = "  0 done   69, 77, 64, 70 as in 'holdfast run --help'\n",
     .run = run,
 };

@@ -98,7 +98,7 @@ const struct command command_run = {
                 "  holdfast run -n nightly -- backup          # skip if it is still running\n"
                 "  holdfast run nightly -w 5m -c 'dump | gzip > dump.gz'\n"
                 "  holdfast run reminder --hold-at-least 1m -- send-mail\n"
-                "  holdfast --on holdfast://a,b,c run settle --ttl 30s -- settle 4472\n",
+                "  holdfast run --permits 3 downloads -- fetch\n",
     .statuses =
         "  the command's own (128+n: ended by signal n; 126, 127: cannot be run, not found)\n"
         "  75 not acquired in time       76 lost before the command ended\n"

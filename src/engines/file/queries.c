@@ -39,16 +39,23 @@ int file_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
     return result == HF_OK ? tokens_raise(&store->tokens, token, err) : result;
 }
 
+/* The file of a name, to look only; fd is -1 if there is none. */
+static int look_up(struct engine_store *store, const char *name, struct lockfile *ret_file,
+                   struct error_text *err)
+{
+    char file_name[LOCKFILE_NAME_MAX + 100];
+
+    lockfile_encode_name(name, file_name);
+    return lockfile_open_to_look(&store->directory, file_name, ret_file, err);
+}
+
 int file_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
                int64_t deadline_ms, struct error_text *err)
 {
-    char file_name[LOCKFILE_NAME_MAX + 100];
     struct lockfile file;
-    int result;
+    int result = look_up(store, name, &file, err);
 
     (void)deadline_ms;
-    lockfile_encode_name(name, file_name);
-    result = lockfile_open_to_look(&store->directory, file_name, &file, err);
     if (result != HF_OK)
         return result;
     *ret_alive = file.fd >= 0 && token <= HF_TOKEN_MAX &&
@@ -179,13 +186,10 @@ static int look_at(const struct lockfile *file, const char *name, bool waiters,
 int file_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
               int64_t deadline_ms, struct error_text *err)
 {
-    char file_name[LOCKFILE_NAME_MAX + 100];
     struct lockfile file;
-    int result;
+    int result = look_up(store, name, &file, err);
 
     (void)deadline_ms;
-    lockfile_encode_name(name, file_name);
-    result = lockfile_open_to_look(&store->directory, file_name, &file, err);
     if (result != HF_OK || file.fd < 0)
         return result;
     result = look_at(&file, name, true, sink, err);
