@@ -302,8 +302,10 @@ static void odd_urls_are_refused(void **state)
     (void)state;
     snprintf(text, sizeof text, "%s?allow=everything", url);
     expect_open(text, HF_EINVAL, "allow=");
-    snprintf(text, sizeof text, "%s?colour=red", url);
+    snprintf(text, sizeof text, "%s/new?colour=red", url);
     expect_open(text, HF_EINVAL, "colour");
+    snprintf(text, sizeof text, "%s/new", dir);
+    assert_int_equal(access(text, F_OK), -1); /* and nothing was made */
     snprintf(text, sizeof text, "%s?ttl=30s", url);
     expect_open(text, HF_ENOTSUP, "TTL");
     expect_open("file://elsewhere/dir", HF_EINVAL, "on this machine");

@@ -164,10 +164,10 @@ static int check_filesystem(const struct directory *directory, const struct allo
     while (statfs(path, &fs) < 0) {
         char *slash = strrchr(path, '/');
 
-        if (errno != ENOENT || !slash || slash == path)
+        if (errno != ENOENT || !slash || (slash == path && !slash[1]))
             return error_set_errno(err, HF_EREFUSED, errno, "cannot tell the filesystem of %s",
                                    directory->path);
-        *slash = '\0';
+        slash[slash == path] = '\0'; /* the one above "/x" is "/" */
     }
     for (size_t i = 0; i < sizeof unsafe_filesystems / sizeof *unsafe_filesystems; i++) {
         const char *name = unsafe_filesystems[i].name;
@@ -239,6 +239,8 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
 
     directory->fd = directory->locks_fd = -1;
     result = parse_allow(url, &allow, err);
+    if (result == HF_OK)
+        result = url_check_all_used(url, err); /* before anything is made */
     if (result == HF_OK)
         result = find_path(url, directory->path, sizeof directory->path, err);
     if (result == HF_OK)
