@@ -50,7 +50,7 @@ static int count_other_threads_and_check_them(void)
 
     assert_non_null(tasks);
     while ((entry = readdir(tasks)) != NULL) {
-        if (entry->d_name[0] == '.' || atol(entry->d_name) == (long)getpid())
+        if (entry->d_name[0] == '.' || strtol(entry->d_name, NULL, 10) == (long)getpid())
             continue;
         count++;
         for (int number = 1; number < 32; number++) {
