@@ -115,10 +115,11 @@ static void unlock_all(struct file_claim *own)
 static void prepare_record(const struct engine_store *store, struct file_claim *own)
 {
     const struct engine_claim *claim = own->claim;
-    uint64_t digest = hash_bytes(claim->lease, strlen(claim->lease));
+    uint64_t digest;
 
     if (own->record.pid)
         return;
+    digest = hash_bytes(claim->lease, strlen(claim->lease));
     own->record.pid = store->pid;
     own->record.mode = (uint32_t)claim->mode;
     own->record.permits = claim->permits;
@@ -251,10 +252,11 @@ int file_release(struct engine_store *store, struct engine_claim *claim, int64_t
     replaced = lockfile_is_replaced(&store->directory, &own->file);
     if (own->passed) {
         leave_list(store, own);
+        waiting_forget_the_dead(&own->file);
         /* As long as a child has the descriptor, the hold is the child's. The page outlives it. */
         forks_close(own->file.fd);
         own->file.fd = -1;
-        waiting_ring_all(&own->file);
+        waiting_ring_released(&own->file, claim->mode);
         lockfile_close(&own->file);
     } else {
         unlock_all(own);

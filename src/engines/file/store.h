@@ -97,6 +97,8 @@ void waiting_granted(struct engine_store *store, struct file_claim *own);
 /* After a change: wakes exactly those who can use it, if anybody waits or observes at all. mode: of
  * the hold that has ended or begun. */
 void waiting_ring_released(const struct lockfile *file, int mode);
+/* Takes attention back that nobody asks for any more. Needs the descriptor, which ringing does not. */
+void waiting_forget_the_dead(const struct lockfile *file);
 /* After the file has been replaced: everybody looks again. */
 void waiting_ring_all(const struct lockfile *file);
 

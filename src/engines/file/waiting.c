@@ -61,8 +61,16 @@ enum {
 static void take_back(const struct lockfile *file, _Atomic uint32_t *hint, uint32_t seen,
                       int64_t from)
 {
-    if (!lockfile_locked(file, from, RANGE_SLOT - from, NULL))
+    if (file->fd >= 0 && !lockfile_locked(file, from, RANGE_SLOT - from, NULL))
         atomic_compare_exchange_strong(hint, &seen, 0);
+}
+
+void waiting_forget_the_dead(const struct lockfile *file)
+{
+    uint32_t attention = atomic_load(&file->page->attention);
+
+    if (attention != 0)
+        take_back(file, &file->page->attention, attention, RANGE_WAIT);
 }
 
 static int wake_observers(const struct lockfile *file)
@@ -97,8 +105,7 @@ void waiting_ring_released(const struct lockfile *file, int mode)
         take_back(file, &file->page->attention, attention, RANGE_WAIT);
 }
 
-/* A reader lets the next one in; a head appoints its successor, to watch over the new holder: us.
- */
+/* A reader lets the next one in; a head appoints its successor, to watch over the new holder: us. */
 static void ring_granted(const struct lockfile *file, int mode, bool was_head)
 {
     if (atomic_load(&file->page->attention) == 0)
