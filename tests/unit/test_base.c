@@ -4,6 +4,7 @@
 #include "base/futex.h"
 #include "base/list.h"
 #include "base/random.h"
+#include "base/sha1.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "base/url.h"
@@ -264,6 +265,43 @@ static void sha256_gives_the_published_digests(void **state)
     free(million);
 }
 
+static void digest_sha1(const char *bytes, size_t size, char ret_hex[2 * SHA1_SIZE + 1])
+{
+    unsigned char out[SHA1_SIZE];
+
+    sha1(bytes, size, out);
+    text_hex(out, sizeof out, ret_hex);
+}
+
+static void sha1_gives_the_published_digests(void **state)
+{
+    static const char *const two_blocks =
+        "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    char hex[2 * SHA1_SIZE + 1], *million = malloc(1000000);
+
+    (void)state;
+    assert_non_null(million);
+    digest_sha1("abc", 3, hex); /* FIPS 180-4's examples, and the empty message */
+    assert_string_equal("a9993e364706816aba3e25717850c26c9cd0d89d", hex);
+    digest_sha1("", 0, hex);
+    assert_string_equal("da39a3ee5e6b4b0d3255bfef95601890afd80709", hex);
+    digest_sha1(two_blocks, strlen(two_blocks), hex);
+    assert_string_equal("84983e441c3bd26ebaae4aa1f95129e5e54670f1", hex);
+    memset(million, 'a', 1000000);
+    digest_sha1(million, 1000000, hex);
+    assert_string_equal("34aa973cd4c4daa4f61eeb2bdbad27316534016f", hex);
+    /* Around the place where the length no longer fits into the last block. */
+    digest_sha1(million, 55, hex);
+    assert_string_equal("c1c8bbdc22796e28c0e15163d20899b65621d65a", hex);
+    digest_sha1(million, 56, hex);
+    assert_string_equal("c2db330f6083854c99d4b5bfb6e8f29f201be699", hex);
+    digest_sha1(million, 63, hex);
+    assert_string_equal("03f09f5b158a7a8cdad920bddc29b81c18a551f5", hex);
+    digest_sha1(million, 64, hex);
+    assert_string_equal("0098ba824b5c16427bd7a1122a5a442a25ec644d", hex);
+    free(million);
+}
+
 static void errors_are_one_printable_line(void **state)
 {
     char long_text[2 * ERROR_TEXT_MAX];
@@ -384,6 +422,7 @@ int main(void)
         cmocka_unit_test(names_have_a_length),
         cmocka_unit_test(a_url_comes_apart),
         cmocka_unit_test(bad_urls_are_refused),
+        cmocka_unit_test(sha1_gives_the_published_digests),
         cmocka_unit_test(sha256_gives_the_published_digests),
         cmocka_unit_test(errors_are_one_printable_line),
         cmocka_unit_test(the_clock_counts_and_does_not_overflow),
