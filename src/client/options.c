@@ -88,9 +88,9 @@ static int check_strength(const hf_store *store, struct error_text *err)
 {
     if (store->info.exclusion != HF_STRICT)
         return error_set(err, HF_EWEAK,
-                         "a %s store excludes others as a best effort only: two may hold a lock at "
-                         "once after a failure",
-                         store->info.scheme);
+                         "a %s store excludes others as a best effort only: it survives %s. Use one "
+                         "that 'holdfast stores' calls strict: file: on one machine",
+                         store->info.scheme, store->info.survives);
     if (store->info.tokens != HF_STRICT)
         return error_set(err, HF_EWEAK,
                          "the tokens of a %s store are a best effort only: one may come twice "

@@ -1,0 +1,101 @@
+/* modules.c: where modules are, and loading them. */
+#include "engines/modules.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef HOLDFAST_MODULE_DIR
+#error "the build says where modules live"
+#endif
+
+#define MODULE_PATH_MAX 4096
+
+/* The module in the first directory of the list that has it; in the first directory of all if none
+ * has, so that the loader's words name a path. False if a path is too long. */
+static bool search(const char *directories, const char *name, char ret_path[MODULE_PATH_MAX],
+                   bool *ret_found)
+{
+    char path[MODULE_PATH_MAX];
+    bool any = false;
+
+    *ret_found = false;
+    for (const char *at = directories; *at && !*ret_found;) {
+        size_t size = strcspn(at, ":");
+
+        if (size > 0) {
+            int length = size < sizeof path ? snprintf(path, sizeof path, "%.*s/holdfast-%s.so",
+                                                       (int)size, at, name)
+                                            : -1;
+
+            if (length < 0 || length >= MODULE_PATH_MAX)
+                return false;
+            *ret_found = access(path, F_OK) == 0;
+            if (*ret_found || !any)
+                memcpy(ret_path, path, (size_t)length + 1);
+            any = true;
+        }
+        at += size;
+        at += *at == ':';
+    }
+    return any;
+}
+
+static int module_path(const char *name, char ret_path[MODULE_PATH_MAX], bool *ret_found,
+                       struct error_text *err)
+{
+    /* The build tree's programs and tests are told where its modules are. Not for set-user-id
+     * programs: the variable would let anybody run code as somebody else. */
+    const char *directories = secure_getenv("HOLDFAST_MODULE_DIR");
+
+    if (!directories || !directories[strspn(directories, ":")])
+        directories = HOLDFAST_MODULE_DIR;
+    if (!search(directories, name, ret_path, ret_found))
+        return error_set(err, HF_EMODULE, "the module directory's path is too long");
+    return HF_OK;
+}
+
+bool module_exists(const char *name)
+{
+    char path[MODULE_PATH_MAX];
+    bool found;
+
+    return module_path(name, path, &found, NULL) == HF_OK && found;
+}
+
+int module_symbol(const struct module *module, void **ret_symbol, struct error_text *err)
+{
+    char path[MODULE_PATH_MAX];
+    void *loaded, *symbol;
+    bool found;
+    int result = module_path(module->name, path, &found, err);
+
+    if (result != HF_OK)
+        return result;
+    loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!loaded)
+        return error_set(err, HF_EMODULE, "%s a module that is not there: install %s (%s)",
+                         module->needed_by, module->package, dlerror());
+    symbol = dlsym(loaded, module->symbol);
+    if (!symbol) {
+        dlclose(loaded);
+        return module_misfit(module, err);
+    }
+    *ret_symbol = symbol;
+    return HF_OK;
+}
+
+int module_misfit(const struct module *module, struct error_text *err)
+{
+    char path[MODULE_PATH_MAX];
+    bool found;
+    int result = module_path(module->name, path, &found, err);
+
+    if (result != HF_OK)
+        return result;
+    return error_set(err, HF_EMODULE,
+                     "%s does not fit this version of holdfast: install the same version of %s",
+                     path, module->package);
+}

@@ -1,0 +1,26 @@
+/* modules.h: code with a heavy library behind it, loaded with its first use. A module is the file
+ * holdfast-NAME.so with one symbol: a function that gives a table which begins with its ABI number.
+ * What has been loaded stays loaded: its code may run until the process ends. */
+#ifndef ENGINES_MODULES_H
+#define ENGINES_MODULES_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+
+struct module {
+    const char *name;      /* "tls" is holdfast-tls.so */
+    const char *needed_by; /* how the message about a missing one begins: "TLS needs" */
+    const char *package;   /* what to install when it is missing */
+    const char *symbol;
+};
+
+/* Is there such a file? It may still not be a module. */
+bool module_exists(const char *name);
+/* HF_EMODULE: not there, cannot be loaded, or without that symbol. May be called again and again,
+ * from any thread. */
+int module_symbol(const struct module *module, void **ret_symbol, struct error_text *err);
+/* For the caller who found another ABI number in the table than its own: always HF_EMODULE. */
+int module_misfit(const struct module *module, struct error_text *err);
+
+#endif

@@ -1,0 +1,41 @@
+/* address.h: where a server is and how to be let in. */
+#ifndef ENGINES_NET_ADDRESS_H
+#define ENGINES_NET_ADDRESS_H
+
+#include "base/url.h"
+
+#include <stdbool.h>
+
+#define ADDRESS_HOST_MAX 255
+#define ADDRESS_PATH_MAX 107 /* sun_path */
+#define ADDRESS_SECRET_MAX 1024
+#define ADDRESS_FILE_MAX 1023
+#define ADDRESS_TEXT_MAX 288
+
+struct address {
+    char host[ADDRESS_HOST_MAX + 1]; /* name or number, an IPv6 one without its brackets */
+    char port[6];
+    char path[ADDRESS_PATH_MAX + 1]; /* a unix socket; "" for TCP */
+    char shown[ADDRESS_TEXT_MAX];    /* "host:port" or the path, for people; never a password */
+};
+
+/* How to be let in, the same for all servers of a store. Wiped by access_wipe. */
+struct access {
+    char user[ADDRESS_SECRET_MAX + 1]; /* "": the default user */
+    char password[ADDRESS_SECRET_MAX + 1];
+    bool tls;
+    /* PEM files; "": the system's authorities; no certificate of our own. */
+    char ca_file[ADDRESS_FILE_MAX + 1];
+    char cert_file[ADDRESS_FILE_MAX + 1], key_file[ADDRESS_FILE_MAX + 1];
+};
+
+/* "host", "host:port", "[::1]:port", or a percent-encoded path that begins with '/'. */
+int address_parse(const char *text, size_t length, const char *default_port,
+                  struct address *ret_address, struct error_text *err);
+/* The options password-file, ca-file, cert-file, key-file, the part of the URL before '@'
+ * (userinfo, still encoded, or NULL), and HOLDFAST_PASSWORD for a password given nowhere else. */
+int access_read(struct url *url, const char *userinfo, size_t userinfo_length,
+                struct access *ret_access, struct error_text *err);
+void access_wipe(struct access *access);
+
+#endif

@@ -1,0 +1,331 @@
+/* stream.c: sockets that never wait.
+ *
+ *     CONNECTING ──(refused, and the host has another address)──▶ CONNECTING
+ *         │
+ *         ├──(no TLS)──▶ CONNECTED
+ *         └──▶ SHAKING_HANDS ──▶ CONNECTED
+ *
+ * A failed handshake is not tried with the next address: somebody was there, and what is wrong with
+ * their certificate is worth more to the reader than "connection refused" from the next one. */
+#include "engines/net/stream.h"
+#include "engines/modules.h"
+#include "engines/net/tls.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* A server that is gone without a word is noticed within about half a minute, whether we are
+ * waiting for it (keepalive: 15 + 3 * 5 s) or writing to it. */
+#define KEEPALIVE_IDLE_S 15
+#define KEEPALIVE_INTERVAL_S 5
+#define KEEPALIVE_COUNT 3
+#define UNANSWERED_MAX_MS 30000
+
+enum state { CONNECTING, SHAKING_HANDS, CONNECTED };
+
+struct stream {
+    const struct address *address;
+    enum state state;
+    int fd;
+
+    struct addrinfo *resolved;   /* what getaddrinfo gave; NULL for a unix socket */
+    const struct addrinfo *next; /* to try if the present one fails */
+    struct sockaddr_un unix_address;
+    struct addrinfo unix_info; /* so that a unix socket is a host with one address */
+
+    const struct tls_provider *tls; /* NULL: no TLS */
+    struct tls_session *session;
+};
+
+/* ---- TLS's module ---------------------------------------------------------------------------- */
+
+static int find_tls(const struct tls_provider **ret_tls, struct error_text *err)
+{
+    static const struct module module = {.name = "tls",
+                                         .needed_by = "TLS needs",
+                                         .package = "holdfast-tls",
+                                         .symbol = TLS_MODULE_SYMBOL};
+    /* Two threads may both find it empty: the second load gives the same table. A failure is not
+     * kept, since the module may be installed while the program runs. */
+    static const struct tls_provider *_Atomic loaded;
+    const struct tls_provider *tls = atomic_load_explicit(&loaded, memory_order_acquire);
+    tls_module_fn *get;
+    int result;
+
+    if (!tls) {
+        result = module_symbol(&module, (void **)&get, err);
+        if (result != HF_OK)
+            return result;
+        tls = get();
+        if (!tls || tls->abi != TLS_ABI)
+            return module_misfit(&module, err);
+        atomic_store_explicit(&loaded, tls, memory_order_release);
+    }
+    *ret_tls = tls;
+    return HF_OK;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static void resolve_unix(struct stream *stream)
+{
+    stream->unix_address.sun_family = AF_UNIX;
+    _Static_assert(sizeof stream->unix_address.sun_path > ADDRESS_PATH_MAX, "room for the NUL");
+    memcpy(stream->unix_address.sun_path, stream->address->path, strlen(stream->address->path));
+    stream->unix_info = (struct addrinfo){.ai_family = AF_UNIX,
+                                          .ai_addr = (struct sockaddr *)&stream->unix_address,
+                                          .ai_addrlen = sizeof stream->unix_address};
+    stream->next = &stream->unix_info;
+}
+
+static int resolve_host(struct stream *stream, struct error_text *err)
+{
+    const struct address *address = stream->address;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST};
+    int failure;
+
+    /* First as a number: that loads no resolver and asks nobody. */
+    failure = getaddrinfo(address->host, address->port, &hints, &stream->resolved);
+    if (failure == EAI_NONAME) {
+        hints.ai_flags = AI_NUMERICSERV;
+        failure = getaddrinfo(address->host, address->port, &hints, &stream->resolved);
+    }
+    if (failure == EAI_SYSTEM)
+        return error_set_errno(err, HF_EUNREACH, errno, "%s", address->shown);
+    if (failure)
+        return error_set(err, failure == EAI_MEMORY ? HF_ENOMEM : HF_EUNREACH, "%s: %s",
+                         address->shown, gai_strerror(failure));
+    stream->next = stream->resolved;
+    return HF_OK;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static void set_options(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, UNANSWERED_MAX_MS},
+    };
+
+    /* Without one of them the stream is slower or later to notice, and still right. */
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                         sizeof options[i].value);
+}
+
+static void drop_socket(struct stream *stream)
+{
+    if (stream->fd >= 0)
+        close(stream->fd);
+    stream->fd = -1;
+}
+
+static enum state after_connect(const struct stream *stream)
+{
+    return stream->tls ? SHAKING_HANDS : CONNECTED;
+}
+
+/* Begins with one address; 0, or the errno of why not. */
+static int begin(struct stream *stream, const struct addrinfo *to)
+{
+    drop_socket(stream);
+    stream->fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (stream->fd < 0)
+        return errno;
+    if (to->ai_family != AF_UNIX)
+        set_options(stream->fd);
+    if (connect(stream->fd, to->ai_addr, to->ai_addrlen) == 0)
+        stream->state = after_connect(stream);
+    else if (errno == EINPROGRESS || errno == EINTR)
+        stream->state = CONNECTING;
+    else
+        return errno;
+    return 0;
+}
+
+/* Begins with the next address that lets us. failure: why the last one did not, 0 if there was
+ * none. */
+static int begin_next(struct stream *stream, int failure, struct error_text *err)
+{
+    while (stream->next) {
+        const struct addrinfo *to = stream->next;
+
+        stream->next = to->ai_next;
+        failure = begin(stream, to);
+        if (failure == 0)
+            return HF_OK;
+    }
+    if (failure == EMFILE || failure == ENFILE || failure == ENOMEM || failure == ENOBUFS)
+        return error_set_errno(err, HF_ENOMEM, failure, "%s", stream->address->shown);
+    return error_set_errno(err, HF_EUNREACH, failure, "%s", stream->address->shown);
+}
+
+int stream_open(const struct address *address, const struct access *access,
+                struct stream **ret_stream, struct error_text *err)
+{
+    struct stream *stream;
+    int result;
+
+    if (access->tls && address->path[0])
+        return error_set(err, HF_EINVAL, "%s: a unix socket has no host to prove by TLS",
+                         address->shown);
+    stream = calloc(1, sizeof *stream);
+    if (!stream)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    stream->address = address;
+    stream->fd = -1;
+    result = access->tls ? find_tls(&stream->tls, err) : HF_OK;
+    if (result == HF_OK && stream->tls)
+        result = stream->tls->session_new(access, address, &stream->session, err);
+    if (result != HF_OK)
+        goto failed;
+    if (address->path[0])
+        resolve_unix(stream);
+    else
+        result = resolve_host(stream, err);
+    if (result == HF_OK)
+        result = begin_next(stream, 0, err);
+    if (result != HF_OK)
+        goto failed;
+    *ret_stream = stream;
+    return HF_OK;
+failed:
+    stream_close(stream);
+    return result;
+}
+
+void stream_after_fork(struct stream *stream)
+{
+    int fd = stream->fd;
+
+    stream->fd = -1;
+    if (fd >= 0)
+        close(fd);
+}
+
+void stream_close(struct stream *stream)
+{
+    if (!stream)
+        return;
+    if (stream->tls)
+        stream->tls->session_free(stream->session);
+    drop_socket(stream);
+    if (stream->resolved)
+        freeaddrinfo(stream->resolved);
+    free(stream);
+}
+
+/* Whether the socket has come to a conclusion: STREAM_AGAIN, or HF_OK with 0 or the errno. */
+static int ask_socket(int fd, int *ret_failure)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+    socklen_t size = sizeof *ret_failure;
+
+    if (poll(&poll_fd, 1, 0) <= 0)
+        return STREAM_AGAIN;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, ret_failure, &size) < 0)
+        *ret_failure = errno;
+    return HF_OK;
+}
+
+int stream_connect(struct stream *stream, struct error_text *err)
+{
+    int failure = 0, result;
+
+    while (stream->state == CONNECTING) {
+        if (ask_socket(stream->fd, &failure) == STREAM_AGAIN)
+            return STREAM_AGAIN;
+        if (failure == 0) {
+            stream->state = after_connect(stream);
+        } else {
+            result = begin_next(stream, failure, err);
+            if (result != HF_OK)
+                return result;
+        }
+    }
+    if (stream->state == SHAKING_HANDS) {
+        result = stream->tls->handshake(stream->session, stream->fd, err);
+        if (result != HF_OK)
+            return result;
+        stream->state = CONNECTED;
+    }
+    return HF_OK;
+}
+
+int stream_fd(const struct stream *stream)
+{
+    return stream->fd;
+}
+
+short stream_events(const struct stream *stream, bool has_output)
+{
+    if (stream->state == CONNECTING)
+        return POLLOUT;
+    if (stream->tls)
+        return stream->tls->events(stream->session, has_output);
+    return has_output ? POLLIN | POLLOUT : POLLIN;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+ssize_t stream_read(struct stream *stream, void *bytes, size_t size, struct error_text *err)
+{
+    ssize_t n;
+
+    INVARIANT(stream->state == CONNECTED);
+    if (size == 0)
+        return 0;
+    if (stream->tls)
+        return stream->tls->read(stream->session, bytes, size, err);
+    do {
+        n = recv(stream->fd, bytes, size, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0)
+        return n;
+    if (n == 0)
+        return error_set(err, HF_EUNREACH, "%s: the server closed the connection",
+                         stream->address->shown);
+    if (errno == EAGAIN)
+        return 0;
+    return error_set_errno(err, HF_EUNREACH, errno, "%s", stream->address->shown);
+}
+
+ssize_t stream_write(struct stream *stream, const void *bytes, size_t size, struct error_text *err)
+{
+    ssize_t n;
+
+    INVARIANT(stream->state == CONNECTED);
+    if (size == 0)
+        return 0;
+    if (stream->tls)
+        return stream->tls->write(stream->session, bytes, size, err);
+    do {
+        n = send(stream->fd, bytes, size, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    if (n >= 0)
+        return n;
+    if (errno == EAGAIN)
+        return 0;
+    if (errno == EPIPE)
+        return error_set(err, HF_EUNREACH, "%s: the server closed the connection",
+                         stream->address->shown);
+    return error_set_errno(err, HF_EUNREACH, errno, "%s", stream->address->shown);
+}

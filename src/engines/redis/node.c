@@ -1,0 +1,368 @@
+#include "engines/redis/node.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STALE_MS 100 /* a link idle for longer is looked at before it is used */
+#define TEXT_MAX 300 /* of a server's words, in ours */
+
+/* ---- what errors mean ------------------------------------------------------------------------ */
+
+struct refusal {
+    const char *begins;
+    int code;
+    const char *words; /* with one %s: the server; NULL: its own words will do */
+};
+
+static const struct refusal refusals[] = {
+    {"NOAUTH", HF_EREFUSED,
+     "%s needs a password: give it in the URL, in ?password-file= or in HOLDFAST_PASSWORD"},
+    {"WRONGPASS", HF_EREFUSED, "%s does not accept this user and password"},
+    {"ERR AUTH", HF_EREFUSED, "%s has no password set, and one was given"},
+    {"ERR invalid password", HF_EREFUSED, "%s does not accept this password"},
+    {"NOPERM", HF_EREFUSED, NULL},
+    {"READONLY", HF_EREFUSED, "%s is a read-only replica: use the address of its primary"},
+    {"OOM", HF_EREFUSED, "%s has reached its maxmemory, and grants nothing until there is room"},
+    {"WRONGTYPE", HF_EREFUSED,
+     "%s has something that is not a lock under this name: choose another name or ?prefix="},
+    {"MISCONF", HF_EIO, "%s refuses writes because it cannot save to its disk"},
+    {"NOREPLICAS", HF_EREFUSED, "%s refuses writes because it has too few replicas"},
+    {"MOVED", HF_EREFUSED, "%s is part of a Redis Cluster, which cannot keep these locks"},
+    {"CROSSSLOT", HF_EREFUSED, "%s is part of a Redis Cluster, which cannot keep these locks"},
+    {"CLUSTERDOWN", HF_EREFUSED, "%s is part of a Redis Cluster, which cannot keep these locks"},
+    {"LOADING", HF_EUNREACH, "%s is still loading its data"},
+    {"BUSY", HF_EUNREACH, "%s is busy running a script"},
+    {"MASTERDOWN", HF_EUNREACH, "%s is a replica that has lost its primary"},
+    {"ERR max number of clients", HF_EUNREACH, "%s has as many clients as it allows"},
+};
+
+int node_refusal(const struct node *node, const struct resp_node *reply, struct error_text *err)
+{
+    const char *shown = node->address.shown;
+
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const struct refusal *refusal = &refusals[i];
+        size_t size = strlen(refusal->begins);
+
+        if (reply->size < size || memcmp(reply->text, refusal->begins, size) != 0)
+            continue;
+        if (!refusal->words)
+            break;
+/* The formats are ours, in the table above. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        return error_set(err, refusal->code, refusal->words, shown);
+#pragma GCC diagnostic pop
+    }
+    return error_set(err, HF_EREFUSED, "%s refuses: %.*s", shown,
+                     (int)(reply->size < TEXT_MAX ? reply->size : TEXT_MAX), reply->text);
+}
+
+/* ---- what a server says about itself --------------------------------------------------------- */
+
+/* The value of "key:value\r\n" in the answer to INFO. */
+static bool info_value(const struct resp_node *info, const char *key, char *ret_value, size_t size)
+{
+    size_t key_size = strlen(key);
+    const char *at = info->text, *end = info->text + info->size;
+
+    while (at < end) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        size_t length = (size_t)((line_end ? line_end : end) - at);
+
+        if (length > key_size && at[key_size] == ':' && memcmp(at, key, key_size) == 0) {
+            size_t from = key_size + 1;
+
+            length -= from + (at[length - 1] == '\r');
+            if (length >= size)
+                return false;
+            memcpy(ret_value, at + from, length);
+            ret_value[length] = '\0';
+            return true;
+        }
+        at += length + 1;
+    }
+    return false;
+}
+
+static void warn_of_eviction(struct node *node, const char *policy)
+{
+    char text[ADDRESS_TEXT_MAX + 200];
+    bool first;
+
+    pthread_mutex_lock(&node->mutex);
+    first = !node->warned_policy;
+    node->warned_policy = true;
+    pthread_mutex_unlock(&node->mutex);
+    if (!first)
+        return;
+    snprintf(text, sizeof text,
+             "%s: maxmemory-policy is %s: Redis may throw locks away when memory is short; set it "
+             "to noeviction",
+             node->address.shown, policy);
+    node->host->warn(node->host->context, text);
+}
+
+static int look_at_info(struct node *node, const struct resp_node *info, struct error_text *err)
+{
+    char value[64];
+    uint64_t uptime_s;
+
+    if (info_value(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0)
+        return error_set(err, HF_EREFUSED,
+                         "%s is a Sentinel, not a store: give the address of the primary, or use "
+                         "redlock:// over independent servers",
+                         node->address.shown);
+    if (info_value(info, "cluster_enabled", value, sizeof value) && strcmp(value, "1") == 0)
+        return error_set(err, HF_EREFUSED,
+                         "%s is part of a Redis Cluster, which cannot keep these locks: use a "
+                         "single server, or redlock:// over independent servers",
+                         node->address.shown);
+    if (info_value(info, "maxmemory_policy", value, sizeof value) &&
+        strcmp(value, "noeviction") != 0)
+        warn_of_eviction(node, value);
+    if (info_value(info, "uptime_in_seconds", value, sizeof value) &&
+        text_to_u64(value, INT64_MAX / 1000, &uptime_s)) {
+        pthread_mutex_lock(&node->mutex);
+        node->facts_known = true;
+        node->started_ms = clock_boot_ms() - (int64_t)uptime_s * 1000;
+        pthread_mutex_unlock(&node->mutex);
+    }
+    return HF_OK;
+}
+
+int64_t node_uptime_ms(struct node *node)
+{
+    int64_t uptime_ms = -1;
+
+    pthread_mutex_lock(&node->mutex);
+    if (node->facts_known)
+        uptime_ms = clock_boot_ms() - node->started_ms;
+    pthread_mutex_unlock(&node->mutex);
+    return uptime_ms;
+}
+
+static int on_greeting(void *context, int index, const struct resp_node *reply,
+                       struct error_text *err)
+{
+    struct node *node = context;
+    enum greeting greeting = node->greetings[index];
+
+    if (reply->type != RESP_ERROR)
+        return greeting == GREET_INFO ? look_at_info(node, reply, err) : HF_OK;
+    /* Somebody who may not ask may still lock; without a password he may not, and hears so here. */
+    if ((greeting == GREET_NAME || greeting == GREET_INFO) && reply->size >= 6 &&
+        memcmp(reply->text, "NOAUTH", 6) != 0)
+        return HF_OK;
+    return node_refusal(node, reply, err);
+}
+
+static void write_hello(struct node *node, unsigned database, const char *channel)
+{
+    const struct access *access = node->access;
+    struct resp_writer *hello = &node->hello;
+    int count = 0;
+
+    if (access->password[0]) {
+        resp_write_array(hello, access->user[0] ? 3 : 2);
+        resp_write_text(hello, "AUTH");
+        if (access->user[0])
+            resp_write_text(hello, access->user);
+        resp_write_text(hello, access->password);
+        node->greetings[count++] = GREET_AUTH;
+    }
+    if (database > 0) {
+        resp_write_array(hello, 2);
+        resp_write_text(hello, "SELECT");
+        resp_write_number(hello, database);
+        node->greetings[count++] = GREET_SELECT;
+    }
+    resp_write_array(hello, 3);
+    resp_write_text(hello, "CLIENT");
+    resp_write_text(hello, "SETNAME");
+    resp_write_text(hello, "holdfast");
+    node->greetings[count++] = GREET_NAME;
+    resp_write_array(hello, channel ? 2 : 1);
+    resp_write_text(hello, channel ? "SUBSCRIBE" : "INFO");
+    if (channel)
+        resp_write_text(hello, channel);
+    node->greetings[count++] = channel ? GREET_SUBSCRIBE : GREET_INFO;
+    node->greeting = (struct link_greeting){.replies = count,
+                                            .bytes = hello->bytes,
+                                            .size = hello->size,
+                                            .on_reply = on_greeting,
+                                            .context = node};
+}
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+int node_init(struct node *node, const struct address *address, const struct access *access,
+              unsigned database, const char *channel, const struct engine_host *host,
+              struct error_text *err)
+{
+    pthread_condattr_t attributes;
+
+    memset(node, 0, sizeof *node);
+    node->address = *address;
+    node->access = access;
+    node->host = host;
+    write_hello(node, database, channel);
+    if (node->hello.failed) {
+        resp_writer_free(&node->hello);
+        return error_set(err, HF_ENOMEM, "out of memory");
+    }
+    pthread_mutex_init(&node->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&node->returned, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return HF_OK;
+}
+
+void node_after_fork(struct node *node)
+{
+    for (int i = 0; i < NODE_LINKS_MAX; i++) {
+        struct link *link = atomic_load(&node->links[i]);
+
+        if (link)
+            stream_after_fork(link->stream);
+    }
+}
+
+void node_close(struct node *node, bool forked)
+{
+    if (node->hello.bytes)
+        explicit_bzero(node->hello.bytes, node->hello.size);
+    resp_writer_free(&node->hello);
+    for (int i = 0; i < NODE_LINKS_MAX; i++)
+        link_close(atomic_load(&node->links[i]));
+    if (forked) /* threads that are not here may be waiting for these */
+        return;
+    pthread_cond_destroy(&node->returned);
+    pthread_mutex_destroy(&node->mutex);
+}
+
+static void forget(struct node *node, struct link *link)
+{
+    atomic_store(&node->links[link->slot], NULL);
+    link_close(link);
+    node->open_count--;
+    pthread_cond_signal(&node->returned);
+}
+
+/* With the mutex: takes the idle link at `index` out of the list. */
+static struct link *take_idle(struct node *node, int index)
+{
+    struct link *link = node->idle[index].link;
+
+    node->idle[index] = node->idle[--node->idle_count];
+    return link;
+}
+
+/* With the mutex. An idle link that can be used, rather one that owes nothing; or NULL. */
+static struct link *pick_idle(struct node *node, int64_t now_ms)
+{
+    int behind = -1;
+
+    for (int i = node->idle_count - 1; i >= 0; i--) {
+        struct link *link = node->idle[i].link;
+        bool lags = link->lags_since_ms != 0;
+
+        /* Nothing is expected of a link that does not lag, and something of one that does. */
+        if (lags ? now_ms - link->lags_since_ms > LINK_LAG_MS && !link_has_news(link)
+                 : now_ms - node->idle[i].since_ms > STALE_MS && link_has_news(link)) {
+            forget(node, take_idle(node, i));
+            behind = -1; /* another took its place in the list */
+            i = node->idle_count;
+        } else if (!lags) {
+            return take_idle(node, i);
+        } else {
+            behind = i;
+        }
+    }
+    return behind >= 0 ? take_idle(node, behind) : NULL;
+}
+
+/* With the mutex. False: the time is up. */
+static bool await_return(struct node *node, int64_t deadline_ms)
+{
+    int64_t left_ms = deadline_ms - clock_boot_ms();
+    struct timespec until;
+
+    if (left_ms <= 0)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(left_ms / 1000);
+    until.tv_nsec += (long)(left_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_cond_timedwait(&node->returned, &node->mutex, &until);
+    return true;
+}
+
+static int dial(struct node *node, struct link **ret_link, struct error_text *err)
+{
+    struct link *link;
+    int result = link_open(&node->address, node->access, &node->greeting, &link, err);
+
+    pthread_mutex_lock(&node->mutex);
+    for (int i = 0; result == HF_OK && i < NODE_LINKS_MAX; i++) {
+        if (atomic_load(&node->links[i]))
+            continue;
+        atomic_store(&node->links[i], link);
+        link->slot = i;
+        break;
+    }
+    if (result != HF_OK) {
+        node->open_count--;
+        pthread_cond_signal(&node->returned);
+    }
+    pthread_mutex_unlock(&node->mutex);
+    if (result == HF_OK)
+        *ret_link = link;
+    return result;
+}
+
+int node_take(struct node *node, int64_t deadline_ms, struct link **ret_link,
+              struct error_text *err)
+{
+    struct link *link;
+
+    pthread_mutex_lock(&node->mutex);
+    for (;;) {
+        link = pick_idle(node, clock_boot_ms());
+        if (link || node->open_count < NODE_LINKS_MAX)
+            break;
+        if (!await_return(node, deadline_ms)) {
+            pthread_mutex_unlock(&node->mutex);
+            return error_set(err, HF_EUNREACH, "%s: all %d connections are in use",
+                             node->address.shown, NODE_LINKS_MAX);
+        }
+    }
+    if (!link)
+        node->open_count++;
+    pthread_mutex_unlock(&node->mutex);
+    if (!link)
+        return dial(node, ret_link, err);
+    *ret_link = link;
+    return HF_OK;
+}
+
+void node_give(struct node *node, struct link *link, bool over)
+{
+    pthread_mutex_lock(&node->mutex);
+    if (over) {
+        forget(node, link);
+    } else {
+        node->idle[node->idle_count].link = link;
+        node->idle[node->idle_count++].since_ms = clock_boot_ms();
+        pthread_cond_signal(&node->returned);
+    }
+    pthread_mutex_unlock(&node->mutex);
+}

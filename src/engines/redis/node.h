@@ -1,0 +1,58 @@
+/* node.h: one Redis server: our connections to it, and what it says about itself. */
+#ifndef ENGINES_REDIS_NODE_H
+#define ENGINES_REDIS_NODE_H
+
+#include "engines/engine.h"
+#include "engines/net/link.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define NODE_LINKS_MAX 16 /* at once, to one server; more calls than that wait for a turn */
+
+enum greeting { GREET_AUTH, GREET_SELECT, GREET_NAME, GREET_INFO, GREET_SUBSCRIBE, GREETINGS_MAX };
+
+struct node {
+    struct address address;
+    const struct access *access;
+    const struct engine_host *host;
+
+    struct resp_writer hello; /* what every link says first */
+    enum greeting greetings[GREETINGS_MAX];
+    struct link_greeting greeting;
+
+    pthread_mutex_t mutex; /* of all below */
+    pthread_cond_t returned;
+    struct {
+        struct link *link;
+        int64_t since_ms;
+    } idle[NODE_LINKS_MAX];
+    int idle_count, open_count;
+    struct link *_Atomic links[NODE_LINKS_MAX]; /* all of them; for the child of a fork */
+
+    bool warned_policy;
+    bool facts_known;   /* it may forbid us to ask */
+    int64_t started_ms; /* clock_boot_ms when the server started, as far as it says */
+};
+
+/* address: copied; access, host: borrowed. channel: to subscribe to, or NULL. */
+int node_init(struct node *node, const struct address *address, const struct access *access,
+              unsigned database, const char *channel, const struct engine_host *host,
+              struct error_text *err);
+/* All links have been given back. */
+void node_close(struct node *node, bool forked);
+/* In the child of a fork: closes the descriptors. Async-signal-safe. */
+void node_after_fork(struct node *node);
+
+/* A link to use alone until node_give; perhaps not READY yet. */
+int node_take(struct node *node, int64_t deadline_ms, struct link **ret_link,
+              struct error_text *err);
+void node_give(struct node *node, struct link *link, bool over);
+
+/* How long the server has been up, in ms; -1 if it does not say. */
+int64_t node_uptime_ms(struct node *node);
+
+/* What an error reply means: a negative HF_E... with words for the user. */
+int node_refusal(const struct node *node, const struct resp_node *reply, struct error_text *err);
+
+#endif

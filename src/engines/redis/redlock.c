@@ -1,0 +1,337 @@
+/* redlock.c: one lock over N independent Redis servers, the `redlock:` store: giving up, keeping, and
+ * the table of it all. redlock-voting.c takes locks, redlock-queries.c asks about them. */
+#include "base/clock.h"
+#include "engines/redis/redis.h"
+#include "engines/redis/store.h"
+
+#include <stdlib.h>
+
+int64_t redlock_validity_ms(int64_t ttl_ms, int64_t elapsed_ms)
+{
+    return ttl_ms - elapsed_ms - (ttl_ms / 100 + 2);
+}
+
+int64_t redlock_deadline(const struct engine_store *store, int64_t deadline_ms)
+{
+    int64_t node_ms = clock_after(clock_boot_ms(), store->timeout_ms);
+
+    return node_ms < deadline_ms ? node_ms : deadline_ms;
+}
+
+int redlock_no_majority(const struct session *session, struct error_text *err)
+{
+    const struct engine_store *store = session->store;
+    int answered = 0, unknown = 0, refusals = 0, refused = HF_EUNREACH, example = -1;
+    struct error_text why = {""};
+
+    for (int i = 0; i < store->node_count; i++) {
+        struct error_text words;
+        int result = session_result(session, i, &words);
+
+        answered += result == HF_OK;
+        unknown += result == HF_EUNKNOWN;
+        if (session->calls[i].result == HF_OK && result != HF_OK) {
+            refusals++;
+            refused = result;
+        }
+        if (result != HF_OK && (example < 0 || result == refused)) {
+            example = i;
+            why = words;
+        }
+    }
+    if (answered + unknown >= redlock_quorum(store) && unknown > 0)
+        return error_set(err, HF_EUNKNOWN, "only %d of %d servers answered (%.300s)", answered,
+                         store->node_count, why.text);
+    if (refusals >= redlock_blocking(store))
+        return error_set(err, refused, "%.400s", why.text);
+    return error_set(err, HF_EUNREACH, "only %d of %d servers answered, %d are needed (%.300s)",
+                     answered, store->node_count, redlock_quorum(store), why.text);
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+struct ending {
+    struct engine_store *store;
+    struct session *session;
+    const struct engine_claim *claim;
+    bool abandons;
+    int64_t remember_ms;
+    int ended, absent; /* answers */
+};
+
+static void write_ending(void *context, int index, bool by_text, struct resp_writer *writer)
+{
+    const struct ending *ending = context;
+    const struct engine_claim *claim = ending->claim;
+
+    (void)index;
+    script_write(writer, ending->abandons ? SCRIPT_ABANDON : SCRIPT_RELEASE, by_text,
+                 ending->store->prefix, claim->name, claim->lease, 3);
+    resp_write_text(writer, claim->lease);
+    if (ending->abandons)
+        resp_write_text(writer, "");
+    else
+        resp_write_number(writer, (int64_t)claim->token);
+    resp_write_number(writer, ending->remember_ms);
+}
+
+static void read_ending(void *context, int node, int index, const struct resp_node *value)
+{
+    struct ending *ending = context;
+
+    (void)node;
+    (void)index;
+    if (value->type == RESP_INTEGER && value->integer == 1)
+        ending->ended++;
+    else
+        ending->absent++;
+}
+
+/* Those that hang are told, and not waited for. */
+static bool enough_ended(void *context)
+{
+    const struct ending *ending = context;
+
+    return ending->ended >= redlock_quorum(ending->store) ||
+           ending->absent >= redlock_blocking(ending->store);
+}
+
+static void end_on_all(struct ending *ending, int64_t deadline_ms)
+{
+    struct question question = {.commands = 1,
+                                .context = ending,
+                                .write = write_ending,
+                                .answer = read_ending,
+                                .enough = enough_ended};
+
+    session_begin(ending->session, ending->store, deadline_ms);
+    session_ask(ending->session, &question, deadline_ms);
+}
+
+static int redlock_abandon(struct engine_store *store, struct engine_claim *claim,
+                           int64_t deadline_ms, struct error_text *err)
+{
+    struct session session;
+    struct ending ending = {.store = store,
+                            .session = &session,
+                            .claim = claim,
+                            .abandons = true,
+                            .remember_ms = claim->ttl_ms};
+    struct redlock_claim *own = claim->private;
+    int result = HF_OK;
+
+    end_on_all(&ending, redlock_deadline(store, deadline_ms));
+    if (ending.ended < redlock_blocking(store))
+        result = redlock_no_majority(&session, err);
+    else if (own)
+        own->unsure = false;
+    session_end(&session);
+    return result;
+}
+
+static int redlock_release(struct engine_store *store, struct engine_claim *claim,
+                           int64_t deadline_ms, struct error_text *err)
+{
+    struct session session;
+    struct redlock_claim *own = claim->private;
+    struct ending ending = {.store = store,
+                            .session = &session,
+                            .claim = claim,
+                            .remember_ms = own && own->unsure ? claim->ttl_ms : 0};
+    int result = HF_OK;
+
+    end_on_all(&ending, redlock_deadline(store, deadline_ms));
+    if (ending.ended >= redlock_quorum(store))
+        result = HF_OK;
+    else if (ending.absent >= redlock_blocking(store))
+        result = error_set(err, HF_ELOST, "'%.100s' was not ours any more", claim->name);
+    else if (ending.ended + ending.absent < redlock_blocking(store))
+        result = redlock_no_majority(&session, err);
+    session_end(&session);
+    return result;
+}
+
+static void redlock_dispose(struct engine_store *store, struct engine_claim *claim)
+{
+    (void)store;
+    free(claim->private);
+}
+
+/* ---- keeping --------------------------------------------------------------------------------- */
+
+struct renewing {
+    struct engine_store *store;
+    struct session *session;
+    struct engine_claim *const *claims;
+    int count;
+    /* Of each claim: nodes that renewed it, that have somebody else, that have nothing; and the
+     * least that one of the first said is left. */
+    uint8_t renewed[REDIS_BATCH_MAX], gone[REDIS_BATCH_MAX], empty[REDIS_BATCH_MAX];
+    int64_t left_ms[REDIS_BATCH_MAX];
+    int refills[REDIS_BATCH_MAX], refill_count;
+};
+
+static void write_renew(void *context, int index, bool by_text, struct resp_writer *writer)
+{
+    const struct renewing *renewing = context;
+    const struct engine_claim *claim = renewing->claims[index];
+
+    script_write(writer, SCRIPT_RENEW, by_text, renewing->store->prefix, claim->name, claim->lease,
+                 6);
+    resp_write_text(writer, claim->lease);
+    resp_write_number(writer, (int64_t)claim->token);
+    resp_write_number(writer, claim->ttl_ms);
+    resp_write_number(writer, 0);
+    resp_write_text(writer, claim->owner ? claim->owner : "");
+    resp_write_text(writer, "");
+}
+
+static void read_renew(void *context, int node, int index, const struct resp_node *value)
+{
+    struct renewing *renewing = context;
+    int64_t left_ms;
+
+    (void)node;
+    if (!resp_to_int64(value, &left_ms))
+        return;
+    if (left_ms < 0) {
+        renewing->gone[index]++;
+        renewing->empty[index] = (uint8_t)(renewing->empty[index] + (left_ms == -2));
+        return;
+    }
+    if (renewing->renewed[index]++ == 0 || left_ms < renewing->left_ms[index])
+        renewing->left_ms[index] = left_ms;
+}
+
+static bool is_decided(const struct renewing *renewing, int index)
+{
+    return renewing->renewed[index] >= redlock_quorum(renewing->store) ||
+           renewing->gone[index] >= redlock_blocking(renewing->store);
+}
+
+static bool enough_renewed(void *context)
+{
+    const struct renewing *renewing = context;
+
+    for (int i = 0; i < renewing->count; i++)
+        if (!is_decided(renewing, i))
+            return false;
+    return true;
+}
+
+static void write_refill(void *context, int index, bool by_text, struct resp_writer *writer)
+{
+    const struct renewing *renewing = context;
+    const struct engine_claim *claim = renewing->claims[renewing->refills[index]];
+
+    script_write(writer, SCRIPT_REFILL, by_text, renewing->store->prefix, claim->name, claim->lease,
+                 4);
+    resp_write_text(writer, claim->lease);
+    resp_write_number(writer, (int64_t)claim->token);
+    resp_write_number(writer, claim->ttl_ms);
+    resp_write_text(writer, claim->owner ? claim->owner : "");
+}
+
+static void ignore(void *context, int node, int index, const struct resp_node *value)
+{
+    (void)context;
+    (void)node;
+    (void)index;
+    (void)value;
+}
+
+/* A node that came back empty gets what a majority still has, so that the next failure does not
+ * find a majority without it. */
+static void refill(struct renewing *renewing)
+{
+    struct question question = {.context = renewing, .write = write_refill, .answer = ignore};
+
+    for (int i = 0; i < renewing->count; i++)
+        if (renewing->empty[i] > 0 && renewing->renewed[i] >= redlock_quorum(renewing->store) &&
+            renewing->claims[i]->token > 0)
+            renewing->refills[renewing->refill_count++] = i;
+    question.commands = renewing->refill_count;
+    if (question.commands > 0)
+        session_ask(renewing->session, &question, redlock_deadline(renewing->store, CLOCK_NEVER));
+}
+
+static int renew_batch(struct engine_store *store, struct engine_claim *const *claims, int count,
+                       int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
+{
+    struct session session;
+    struct renewing renewing = {
+        .store = store, .session = &session, .claims = claims, .count = count};
+    struct question question = {.commands = count,
+                                .context = &renewing,
+                                .write = write_renew,
+                                .answer = read_renew,
+                                .enough = enough_renewed};
+    int result = HF_OK;
+
+    session_begin(&session, store, redlock_deadline(store, deadline_ms));
+    session_ask(&session, &question, redlock_deadline(store, deadline_ms));
+    if (enough_renewed(&renewing)) {
+        for (int i = 0; i < count; i++)
+            ret_left_ms[i] =
+                renewing.renewed[i] >= redlock_quorum(store) ? renewing.left_ms[i] : -1;
+        refill(&renewing);
+    } else {
+        result = redlock_no_majority(&session, err);
+    }
+    session_end(&session);
+    return result;
+}
+
+static int redlock_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
+                         int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
+{
+    int result = HF_OK;
+
+    for (int done = 0; done < count && result == HF_OK; done += REDIS_BATCH_MAX)
+        result = renew_batch(store, claims + done,
+                             count - done < REDIS_BATCH_MAX ? count - done : REDIS_BATCH_MAX,
+                             ret_left_ms + done, deadline_ms, err);
+    return result;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static int redlock_open(struct url *url, const struct engine_host *host,
+                        struct engine_store **ret_store, char *ret_where, struct error_text *err)
+{
+    return redis_open_nodes(url, host, true, ret_store, ret_where, err);
+}
+
+static void redlock_after_fork(struct engine_store *store)
+{
+    store->forked = true;
+    for (int i = 0; i < store->node_count; i++)
+        node_after_fork(&store->nodes[i]);
+}
+
+const struct engine redlock_engine = {
+    .abi = ENGINE_ABI,
+    .traits = {.size = sizeof(hf_store_info),
+               .scheme = "redlock",
+               .url = "redlock://H1,H2,H3,H4,H5",
+               .features = HF_HAS_TTL | HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR,
+               .exclusion = HF_BEST_EFFORT,
+               .tokens = HF_BEST_EFFORT,
+               .survives = "loss of a minority, but no jump of clocks and no restart without data",
+               .wakes = "asks again with backoff and jitter",
+               .ttl_ms = HF_TTL_DEFAULT_MS},
+    .open = redlock_open,
+    .close = redis_close_nodes,
+    .after_fork = redlock_after_fork,
+    .id = redlock_id,
+    .acquire = redlock_acquire,
+    .abandon = redlock_abandon,
+    .release = redlock_release,
+    .renew = redlock_renew,
+    .dispose = redlock_dispose,
+    .show = redlock_show,
+    .list = redlock_list,
+    .check = redlock_check,
+    .break_name = redlock_break,
+    .floor = redlock_floor,
+};

@@ -1,0 +1,33 @@
+-- ARGV: grace. 0: the name is free at once. Else it is withheld until the holders' TTL and lock-delay
+-- have run; holders without a TTL (of the plain recipe) are given the grace. Answers how many holds
+-- were ended.
+local grace = tonumber(ARGV[1])
+local value = call('GET', main)
+local count = 0
+
+if value == '*shared' or (value and permits_of(value)) then
+    expire_members()
+    count = call('ZCARD', members)
+    value = call('GET', main)
+elseif value and value ~= '*broken' then
+    count = 1
+end
+if grace == 0 then
+    call('DEL', main, info, members)
+elseif value and value ~= '*broken' then
+    local left = call('PTTL', main)
+    if left < 0 then left = grace end
+    left = math.max(left, tonumber(call('HGET', info, '*back') or 0) - now, 1)
+    call('SET', main, '*broken', 'PX', string.format('%.0f', left))
+    call('DEL', info, members)
+end
+changed()
+wake()
+if grace > 0 then -- the first who waits learns for how long it still has to
+    local place = call('ZCARD', wait) > 0 and first_waiter()
+    if place then
+        local _, client, claim = client_of(place)
+        call('PUBLISH', 'holdfast.wake:' .. client, claim)
+    end
+end
+return count

@@ -1,0 +1,171 @@
+-- common.lua: goes before every other script. docs/redis-store.md draws the keys.
+--
+-- main     a string: the lease of an exclusive holder, or '*shared', '*permits:N', '*broken'. It is
+--          there exactly while the name is held, so a client of the plain recipe
+--          (SET name value NX PX) and we keep each other out.
+-- info     a hash, lease -> 'token since delay owner' of each holder. It outlives main by the
+--          lock-delay: its field '*back' says until when the name is held back after an expiry.
+-- members  a sorted set, lease -> when it runs out, of shared holders and of holders of permits.
+-- wait     a sorted set, place -> order of arrival; due: place -> when that place runs out.
+-- turn     the place that was told to try: for TURN_MS nobody overtakes it.
+-- counter  the last token. ended: there if this lease is over.
+local main, info, wait, due, members, turn, counter, ended = KEYS[1], KEYS[2], KEYS[3], KEYS[4],
+    KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local call = redis.call
+local TURN_MS, SLACK_MS, TOKEN_MAX = 200, 60000, 9007199254740991
+local time = call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now = math.floor(now_us / 1000)
+
+-- A key outlives what is already promised of it.
+local function last_at_least(key, ms)
+    if call('PTTL', key) < ms then call('PEXPIRE', key, ms) end
+end
+
+local function entry_of(lease)
+    local entry = call('HGET', info, lease)
+    if not entry then return nil end
+    local token, since, delay, owner = string.match(entry, '^(%d+) (%d+) (%d+) (.*)$')
+    return token, tonumber(since), tonumber(delay), owner
+end
+
+local function last_token()
+    local last = call('GET', counter)
+    if last and not tonumber(last) then error('the token counter is not a number') end
+    return tonumber(last or 0)
+end
+
+-- Wall time, and only upwards: a counter that was lost does not begin again at 1.
+local function next_token()
+    local token = math.max(last_token() + 1, now_us)
+    if token > TOKEN_MAX then error('there are no tokens left') end
+    token = string.format('%.0f', token)
+    call('SET', counter, token)
+    return token
+end
+
+-- Writes down who holds; `back` only where there is a lock-delay, so that the usual grant is cheap.
+local function note_holder(lease, token, since, delay, owner, ttl)
+    local entry = token .. ' ' .. string.format('%.0f', since) .. ' ' .. delay .. ' ' .. owner
+    call('HSET', info, lease, entry)
+    last_at_least(info, ttl + delay)
+end
+
+local function changed()
+    call('PUBLISH', 'holdfast.change:' .. main, '')
+end
+
+local function hold_back_until(back)
+    if back > tonumber(call('HGET', info, '*back') or 0) then
+        call('HSET', info, '*back', string.format('%.0f', back))
+    end
+end
+
+-- Shared holders and permits: those whose time is over go, and leave their lock-delay behind.
+local function expire_members()
+    for _, lease in ipairs(call('ZRANGEBYSCORE', members, '-inf', now)) do
+        local _, _, delay = entry_of(lease)
+        if delay and delay > 0 then
+            hold_back_until(tonumber(call('ZSCORE', members, lease)) + delay)
+        end
+        call('ZREM', members, lease)
+        call('HDEL', info, lease)
+    end
+    if call('ZCARD', members) == 0 then call('DEL', main) end
+end
+
+-- With main gone: for how many ms the name is still held back. Forgets what is over.
+local function held_back()
+    if call('HLEN', info) == 0 then return 0 end
+    if call('EXISTS', members) == 1 then expire_members() end
+    local back = tonumber(call('HGET', info, '*back') or 0)
+    if back > now then return math.ceil(back - now) end
+    call('DEL', info, members)
+    return 0
+end
+
+-- After a member came, went or was renewed: main lasts as long as the longest of them.
+local function settle_members()
+    local last = call('ZRANGE', members, -1, -1, 'WITHSCORES')
+    if last[2] then
+        call('PEXPIRE', main, math.max(1, math.ceil(tonumber(last[2]) - now)))
+        return
+    end
+    call('DEL', main)
+    held_back()
+end
+
+local function note_member(lease, ttl, delay)
+    local before = tonumber(call('ZSCORE', members, lease) or 0)
+    call('ZADD', members, math.max(before, now + ttl), lease)
+    last_at_least(members, ttl + delay)
+    settle_members()
+end
+
+local function permits_of(value)
+    return tonumber(string.match(value, '^%*permits:(%d+)$') or '')
+end
+
+local function leave_queue(place)
+    call('ZREM', due, place)
+    return call('ZREM', wait, place)
+end
+
+-- 'mode:client:claim:owner'
+local function client_of(place)
+    return string.match(place, '^(.):([^:]*):(%d+):')
+end
+
+-- The first who waits and still lives. One whose client is not connected lives no longer.
+local function first_waiter()
+    for _, place in ipairs(call('ZRANGEBYSCORE', due, '-inf', now)) do leave_queue(place) end
+    while true do
+        local place = call('ZRANGE', wait, 0, 0)[1]
+        if not place then return nil end
+        local mode, client = client_of(place)
+        if mode and call('PUBSUB', 'NUMSUB', 'holdfast.wake:' .. client)[2] > 0 then
+            return place, mode
+        end
+        leave_queue(place)
+    end
+end
+
+-- Tells exactly one, the first who can have it.
+local function wake()
+    if call('ZCARD', wait) == 0 then return end
+    local value = call('GET', main)
+    if not value and held_back() > 0 then return end
+    local place, mode = first_waiter()
+    if not place then return end
+    local permits = value and permits_of(value)
+    if not value or (value == '*shared' and mode == 's') or
+        (permits and mode == 'p' and call('ZCARD', members) < permits) then
+        local _, client, claim = client_of(place)
+        call('SET', turn, place, 'PX', TURN_MS)
+        call('PUBLISH', 'holdfast.wake:' .. client, claim)
+    end
+end
+
+-- Ends the hold of a lease, if it has one and (token not '') that token. Tells the next.
+local function let_go(lease, token)
+    local value = call('GET', main)
+    if not value then return 0 end
+    local held = value == lease
+    if not held and (value == '*shared' or permits_of(value)) then
+        expire_members()
+        held = call('ZSCORE', members, lease)
+    end
+    if not held then return 0 end
+    local own = entry_of(lease)
+    if token ~= '' and own and own ~= token then return 0 end
+    if value == lease then
+        call('DEL', main, info)
+    else
+        call('ZREM', members, lease)
+        call('HDEL', info, lease)
+        settle_members()
+    end
+    changed()
+    wake()
+    return 1
+end

@@ -1,0 +1,33 @@
+-- ARGV: lease, token ('0': not known), ttl, delay, owner, place ('': does not wait).
+-- Answers the ms left; -1: the lease is gone; -2: gone, and nobody holds the name. Never shortens.
+local lease, ttl, delay, place = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[6]
+local value = call('GET', main)
+
+if ttl < 1 then error('a TTL below 1 ms would end the hold') end
+if value == lease then
+    local token = entry_of(lease)
+    if token and ARGV[2] ~= '0' and token ~= ARGV[2] then return -1 end
+    if not token and ARGV[2] ~= '0' then -- lost by eviction or by hand
+        note_holder(lease, ARGV[2], now, delay, ARGV[5], ttl)
+    end
+    last_at_least(main, ttl)
+    last_at_least(info, ttl + delay)
+    if delay > 0 then hold_back_until(now + ttl + delay) end
+    return call('PTTL', main)
+end
+if value == '*shared' or (value and permits_of(value)) then
+    expire_members()
+    local token = entry_of(lease)
+    if call('ZSCORE', members, lease) and (ARGV[2] == '0' or token == ARGV[2]) then
+        note_member(lease, ttl, delay)
+        last_at_least(info, ttl + delay)
+        return math.floor(tonumber(call('ZSCORE', members, lease)) - now)
+    end
+end
+if place ~= '' and call('ZSCORE', wait, place) then
+    call('ZADD', due, now + ttl, place)
+    last_at_least(wait, ttl + SLACK_MS)
+    last_at_least(due, ttl + SLACK_MS)
+    return ttl
+end
+return value and -1 or -2

@@ -1,0 +1,159 @@
+/* session.c: asking one node, or all at once.
+ *
+ * Scripts go out by their digest. A server that does not know one (first use, restart, SCRIPT
+ * FLUSH) says so without having done anything, and gets that command again, with the whole text,
+ * on the same link and within the same exchange. */
+#include "engines/redis/store.h"
+
+#include <string.h>
+
+static bool begins(const struct resp_node *value, const char *text)
+{
+    size_t size = strlen(text);
+
+    return value->size >= size && memcmp(value->text, text, size) == 0;
+}
+
+/* True: it is under way once more. */
+static bool send_text(struct session *session, int node, int index)
+{
+    const struct question *question = session->question;
+    struct call *call = &session->calls[node];
+    struct resp_writer writer = {0};
+    bool sent;
+
+    question->write(question->context, index, true, &writer);
+    sent = !writer.failed && link_send(call->link, writer.bytes, writer.size, &call->err) == HF_OK;
+    resp_writer_free(&writer);
+    if (!sent)
+        return false;
+    session->again[node][session->again_count[node]++] = (int16_t)index;
+    call->replies++;
+    return true;
+}
+
+static void on_reply(void *context, int call, int reply, const struct resp_node *value)
+{
+    struct session *session = context;
+    const struct question *question = session->question;
+    int node = question->to > 0 ? question->to - 1 : call;
+    bool first = reply < question->commands;
+    int index = first ? reply : session->again[node][reply - question->commands];
+
+    if (value->type != RESP_ERROR) {
+        question->answer(question->context, node, index, value);
+        return;
+    }
+    if (first && begins(value, "NOSCRIPT") && send_text(session, node, index))
+        return;
+    if (session->refused[node] == HF_OK)
+        session->refused[node] =
+            node_refusal(&session->store->nodes[node], value, &session->calls[node].err);
+}
+
+static bool enough(void *context)
+{
+    struct session *session = context;
+
+    return session->question->enough(session->question->context);
+}
+
+void session_begin(struct session *session, struct engine_store *store, int64_t deadline_ms)
+{
+    session->store = store;
+    for (int i = 0; i < store->node_count; i++) {
+        struct call *call = &session->calls[i];
+
+        call->link = NULL;
+        call->over = call->sent = false;
+        call->err.text[0] = '\0';
+        call->result = node_take(&store->nodes[i], deadline_ms, &call->link, &call->err);
+    }
+}
+
+static void drop_link(struct session *session, int node)
+{
+    struct call *call = &session->calls[node];
+
+    if (call->link)
+        node_give(&session->store->nodes[node], call->link, call->over);
+    call->link = NULL;
+}
+
+void session_end(struct session *session)
+{
+    for (int i = 0; i < session->store->node_count; i++)
+        drop_link(session, i);
+}
+
+void session_ask(struct session *session, const struct question *question, int64_t deadline_ms)
+{
+    struct engine_store *store = session->store;
+    struct resp_writer own = {0}, *request = &own;
+    struct exchange exchange = {.calls = session->calls,
+                                .count = store->node_count,
+                                .deadline_ms = deadline_ms,
+                                .context = session,
+                                .on_reply = on_reply,
+                                .enough = question->enough ? enough : NULL};
+
+    INVARIANT(question->commands <= REDIS_BATCH_MAX);
+    session->question = question;
+    if (store->node_count == 1 && session->calls[0].link) { /* memory that is there already */
+        request = &session->calls[0].link->scratch;
+        resp_writer_clear(request);
+    }
+    for (int i = 0; i < question->commands; i++)
+        question->write(question->context, i, false, request);
+    for (int i = 0; i < store->node_count; i++) {
+        struct call *call = &session->calls[i];
+
+        if (call->link && call->over) {
+            drop_link(session, i);
+            call->result = HF_EUNREACH;
+            call->sent = false;
+        }
+        call->request = request->bytes;
+        call->size = request->size;
+        call->replies = question->commands;
+        session->refused[i] = HF_OK;
+        session->again_count[i] = 0;
+        if (request->failed && call->link) {
+            call->over = true;
+            drop_link(session, i);
+            call->result = error_set(&call->err, HF_ENOMEM, "out of memory");
+        }
+    }
+    if (question->to > 0) {
+        exchange.calls += question->to - 1;
+        exchange.count = 1;
+    }
+    exchange_run(&exchange);
+    resp_writer_free(&own);
+}
+
+int session_result(const struct session *session, int node, struct error_text *err)
+{
+    const struct call *call = &session->calls[node];
+    int result = call->result == HF_OK ? session->refused[node] : call->result;
+
+    if (result == HF_OK)
+        return HF_OK;
+    if (result == HF_EUNKNOWN || strstr(call->err.text, session->store->nodes[node].address.shown))
+        return error_set(err, result, "%s", call->err.text);
+    return error_set(err, result, "%s: %s", session->store->nodes[node].address.shown,
+                     call->err.text);
+}
+
+int redis_ask(struct engine_store *store, const struct question *question, int64_t deadline_ms,
+              struct error_text *err)
+{
+    struct session session;
+    int result;
+
+    session_begin(&session, store, deadline_ms);
+    session_ask(&session, question, deadline_ms);
+    result = session_result(&session, 0, err);
+    session_end(&session);
+    return result;
+}

@@ -1,0 +1,657 @@
+/* test_net.c: addresses, passwords, and streams without TLS. */
+#include "peer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char directory[] = "/tmp/holdfast-net-XXXXXX";
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static void addresses_are_read(void **state)
+{
+    static const struct {
+        const char *text, *host, *port, *path, *shown;
+    } good[] = {
+        {"localhost", "localhost", "6379", "", "localhost:6379"},
+        {"localhost:7000", "localhost", "7000", "", "localhost:7000"},
+        {"10.0.0.1:1", "10.0.0.1", "1", "", "10.0.0.1:1"},
+        {"a-b_c.example.:65535", "a-b_c.example.", "65535", "", "a-b_c.example.:65535"},
+        {"H:00080", "H", "80", "", "H:80"},
+        {"[::1]", "::1", "6379", "", "[::1]:6379"},
+        {"[2001:db8::2]:7000", "2001:db8::2", "7000", "", "[2001:db8::2]:7000"},
+        {"[::ffff:10.0.0.1]:7", "::ffff:10.0.0.1", "7", "", "[::ffff:10.0.0.1]:7"},
+        {"/run/redis.sock", "", "", "/run/redis.sock", "/run/redis.sock"},
+        {"%2Frun%2fredis.sock", "", "", "/run/redis.sock", "/run/redis.sock"},
+        {"/a%20b", "", "", "/a b", "/a b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct error_text err = {""};
+        struct address address;
+
+        memset(&address, 'x', sizeof address);
+        assert_int_equal(HF_OK,
+                         address_parse(good[i].text, strlen(good[i].text), "6379", &address, &err));
+        assert_string_equal(good[i].host, address.host);
+        assert_string_equal(good[i].port, address.port);
+        assert_string_equal(good[i].path, address.path);
+        assert_string_equal(good[i].shown, address.shown);
+    }
+}
+
+static void bad_addresses_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"", "the name of a host is missing"},
+        {":6379", "the name of a host is missing"},
+        {"host:", "a port is a number from 1 to 65535"},
+        {"host:0", "a port is a number from 1 to 65535"},
+        {"host:65536", "a port is a number from 1 to 65535"},
+        {"host:000001", "a port is a number from 1 to 65535"},
+        {"host:-1", "a port is a number from 1 to 65535"},
+        {"host:+1", "a port is a number from 1 to 65535"},
+        {"host: 1", "a port is a number from 1 to 65535"},
+        {"host:6379x", "a port is a number from 1 to 65535"},
+        {"::1", "in brackets"},
+        {"fe80::1:6379", "in brackets"},
+        {"host:1:2", "in brackets"},
+        {"ho st", "only letters"},
+        {"ho%41st", "only letters"},
+        {"h\xc3\xb6st", "only letters"},
+        {"host\n", "only letters"},
+        {"host/0", "only letters"},
+        {"a,b", "only letters"},
+        {"[::1", "'[' without ']'"},
+        {"[]", "not an IPv6 address"},
+        {"[localhost]", "not an IPv6 address"},
+        {"[127.0.0.1]", "not an IPv6 address"},
+        {"[::1%25lo]", "not an IPv6 address"},
+        {"[::1]6379", "after ']'"},
+        {"[::1]:", "a port is a number"},
+        {"ss@host", "%40"},
+        {"/bad%zz", "badly percent-encoded"},
+        {"/nul%00", "badly percent-encoded"},
+        {"/control%0a", "control character"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct error_text err = {""};
+        struct address address = {.host = "untouched"};
+
+        assert_int_equal(HF_EINVAL,
+                         address_parse(bad[i].text, strlen(bad[i].text), "6379", &address, &err));
+        assert_says(&err, bad[i].message);
+        assert_string_equal("untouched", address.host);
+    }
+}
+
+static void addresses_have_limits(void **state)
+{
+    struct error_text err = {""};
+    struct address address;
+    char text[ADDRESS_HOST_MAX + 2];
+
+    (void)state;
+    memset(text, 'h', sizeof text);
+    assert_int_equal(HF_OK, address_parse(text, ADDRESS_HOST_MAX, "65535", &address, &err));
+    assert_int_equal(ADDRESS_HOST_MAX + 6, strlen(address.shown)); /* nothing of it was cut */
+    assert_int_equal(HF_EINVAL, address_parse(text, ADDRESS_HOST_MAX + 1, "1", &address, &err));
+    text[0] = '/';
+    assert_int_equal(HF_OK, address_parse(text, ADDRESS_PATH_MAX, "1", &address, &err));
+    assert_int_equal(ADDRESS_PATH_MAX, strlen(address.path));
+    assert_int_equal(HF_EINVAL, address_parse(text, ADDRESS_PATH_MAX + 1, "1", &address, &err));
+    /* The length is what counts, not a NUL or what comes behind. */
+    assert_int_equal(HF_OK, address_parse("host:63790", 9, "1", &address, &err));
+    assert_string_equal("6379", address.port);
+    assert_int_equal(HF_EINVAL, address_parse("ho\0st", 5, "1", &address, &err));
+    assert_int_equal(HF_EINVAL, address_parse("[::1\0]", 6, "1", &address, &err));
+}
+
+/* ---- users and passwords --------------------------------------------------------------------- */
+
+/* userinfo may be NULL. */
+static int read_access(const char *query, const char *userinfo, struct access *ret_access,
+                       struct error_text *err)
+{
+    char text[HF_URL_MAX];
+    struct url url;
+    int result;
+
+    snprintf(text, sizeof text, "redis://host?%s", query);
+    assert_int_equal(HF_OK, url_parse(text, &url, err));
+    result = access_read(&url, userinfo, userinfo ? strlen(userinfo) : 0, ret_access, err);
+    if (result == HF_OK) /* every option was asked for */
+        assert_int_equal(HF_OK, url_check_all_used(&url, err));
+    return result;
+}
+
+static void users_and_passwords_are_read(void **state)
+{
+    static const struct {
+        const char *userinfo, *user, *password;
+    } good[] = {
+        {NULL, "", ""},
+        {"", "", ""},
+        {"ann", "ann", ""},
+        {"ann:secret", "ann", "secret"},
+        {":secret", "", "secret"},
+        {"ann:", "ann", ""},
+        {"a%3ab:c%40d", "a:b", "c@d"},
+        {"ann:a:b", "ann", "a:b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct error_text err = {""};
+        struct access access;
+
+        memset(&access, 'x', sizeof access);
+        assert_int_equal(HF_OK, read_access("", good[i].userinfo, &access, &err));
+        assert_string_equal(good[i].user, access.user);
+        assert_string_equal(good[i].password, access.password);
+        assert_int_equal(0, access.tls);
+        assert_string_equal("", access.ca_file);
+    }
+}
+
+/* Asked to fail with these words, and never with the password among them. */
+static void assert_refused(const char *query, const char *userinfo, const char *message)
+{
+    struct access access = {.user = "untouched"};
+    struct error_text err = {""};
+
+    assert_int_equal(HF_EINVAL, read_access(query, userinfo, &access, &err));
+    assert_says(&err, message);
+    assert_null(strstr(err.text, "hush"));
+    assert_string_equal("untouched", access.user);
+}
+
+static void bad_userinfo_is_refused(void **state)
+{
+    char longest[ADDRESS_SECRET_MAX + 3] = ":";
+    struct error_text err = {""};
+    struct access access;
+
+    (void)state;
+    assert_refused("", "ann%zz:hush", "user name is badly percent-encoded");
+    assert_refused("", "ann:hush%0", "password is badly percent-encoded");
+    assert_refused("", "ann:hush%00", "password is badly percent-encoded");
+    memset(longest + 1, 'p', ADDRESS_SECRET_MAX);
+    assert_int_equal(HF_OK, read_access("", longest, &access, &err));
+    assert_int_equal(ADDRESS_SECRET_MAX, strlen(access.password));
+    longest[ADDRESS_SECRET_MAX + 1] = 'p';
+    assert_refused("", longest, "longer than 1024");
+}
+
+/* Makes the file `name` in the test's directory; gives "password-file=PATH". */
+static const char *secret_file(const char *name, const void *bytes, size_t size)
+{
+    static char query[128];
+    char path[96];
+    int fd;
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_return_code(fd, errno);
+    assert_int_equal(size, write(fd, bytes, size));
+    close(fd);
+    snprintf(query, sizeof query, "password-file=%s", path);
+    return query;
+}
+
+static void a_password_comes_from_a_file(void **state)
+{
+    static const struct {
+        const char *bytes, *password;
+    } good[] = {{"hush", "hush"},     {"hush\n", "hush"},       {"hush\r\n", "hush"},
+                {"hush \n", "hush "}, {"hush\nmore\n", "hush"}, {"p%41\n", "p%41"}};
+    char longest[ADDRESS_SECRET_MAX + 100];
+    struct error_text err = {""};
+    struct access access;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        const char *query = secret_file("good", good[i].bytes, strlen(good[i].bytes));
+
+        assert_int_equal(HF_OK, read_access(query, "ann", &access, &err));
+        assert_string_equal(good[i].password, access.password);
+        assert_string_equal("ann", access.user);
+    }
+    memset(longest, 'p', sizeof longest);
+    memcpy(longest + ADDRESS_SECRET_MAX, "\r\n", 2);
+    assert_int_equal(
+        HF_OK, read_access(secret_file("long", longest, sizeof longest), NULL, &access, &err));
+    assert_int_equal(ADDRESS_SECRET_MAX, strlen(access.password));
+    longest[ADDRESS_SECRET_MAX] = 'p';
+    assert_refused(secret_file("long", longest, sizeof longest), NULL, "longer than 1024");
+    longest[ADDRESS_SECRET_MAX + 1] = 'p';
+    assert_refused(secret_file("long", longest, sizeof longest), NULL, "longer than 1024");
+}
+
+static void a_password_file_that_cannot_be_used_is_named(void **state)
+{
+    char query[128];
+
+    (void)state;
+    assert_refused(secret_file("empty", "", 0), NULL, "empty: its first line is empty");
+    assert_refused(secret_file("blank", "\r\nhush\n", 7), NULL, "blank: its first line is empty");
+    assert_refused(secret_file("binary", "hu\0sh", 5), NULL, "binary: its first line has a NUL");
+    assert_refused("password-file=/nowhere/at/all", NULL,
+                   "password-file /nowhere/at/all: No such file or directory");
+    snprintf(query, sizeof query, "password-file=%s", directory);
+    assert_refused(query, NULL, ": Is a directory");
+}
+
+static void a_password_is_given_once(void **state)
+{
+    struct error_text err = {""};
+    struct access access;
+
+    (void)state;
+    assert_refused(secret_file("second", "hush", 4), ":hush", "a password both in it and in");
+    /* The environment is for those who gave none. */
+    setenv("HOLDFAST_PASSWORD", "from the environment", 1);
+    assert_int_equal(HF_OK, read_access("", "ann", &access, &err));
+    assert_string_equal("from the environment", access.password);
+    assert_int_equal(HF_OK, read_access("", NULL, &access, &err));
+    assert_string_equal("from the environment", access.password);
+    assert_int_equal(HF_OK, read_access("", ":hush", &access, &err));
+    assert_string_equal("hush", access.password);
+    assert_int_equal(HF_OK, read_access(secret_file("f", "sh", 2), NULL, &access, &err));
+    assert_string_equal("sh", access.password);
+    setenv("HOLDFAST_PASSWORD", "", 1);
+    assert_int_equal(HF_OK, read_access("", NULL, &access, &err));
+    assert_string_equal("", access.password);
+    unsetenv("HOLDFAST_PASSWORD");
+}
+
+static void a_password_of_the_environment_has_a_limit(void **state)
+{
+    char longest[ADDRESS_SECRET_MAX + 2] = "";
+    struct error_text err = {""};
+    struct access access;
+
+    (void)state;
+    memset(longest, 'p', ADDRESS_SECRET_MAX);
+    setenv("HOLDFAST_PASSWORD", longest, 1);
+    assert_int_equal(HF_OK, read_access("", NULL, &access, &err));
+    assert_int_equal(ADDRESS_SECRET_MAX, strlen(access.password));
+    longest[ADDRESS_SECRET_MAX] = 'p';
+    setenv("HOLDFAST_PASSWORD", longest, 1);
+    assert_refused("", NULL, "HOLDFAST_PASSWORD: longer than 1024");
+    unsetenv("HOLDFAST_PASSWORD");
+}
+
+static void certificate_files_are_read(void **state)
+{
+    struct error_text err = {""};
+    struct access access;
+    char query[ADDRESS_FILE_MAX + 16] = "ca-file=";
+
+    (void)state;
+    assert_int_equal(
+        HF_OK, read_access("ca-file=/a%20b&cert-file=c.pem&key-file=k.pem", NULL, &access, &err));
+    assert_string_equal("/a b", access.ca_file);
+    assert_string_equal("c.pem", access.cert_file);
+    assert_string_equal("k.pem", access.key_file);
+    assert_refused("cert-file=c.pem", NULL, "come together");
+    assert_refused("key-file=k.pem", NULL, "come together");
+    assert_refused("ca-file=", NULL, "ca-file is the path of a file");
+    memset(query + 8, 'f', ADDRESS_FILE_MAX);
+    assert_int_equal(HF_OK, read_access(query, NULL, &access, &err));
+    query[8 + ADDRESS_FILE_MAX] = 'f';
+    assert_refused(query, NULL, "ca-file is the path of a file, at most 1023");
+}
+
+static void what_was_read_can_be_wiped(void **state)
+{
+    static const struct access nothing;
+    struct error_text err = {""};
+    struct access access;
+
+    (void)state;
+    assert_int_equal(HF_OK, read_access("ca-file=x", "ann:hush", &access, &err));
+    access_wipe(&access);
+    assert_memory_equal(&nothing, &access, sizeof access);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static const struct access plain;
+
+static void talk(struct peer *peer, struct stream *stream)
+{
+    struct error_text err = {""};
+    char bytes[16];
+
+    assert_int_equal(5, stream_write(stream, "hello", 5, &err));
+    wait_for(peer->fd, POLLIN);
+    assert_int_equal(5, recv(peer->fd, bytes, sizeof bytes, 0));
+    assert_memory_equal("hello", bytes, 5);
+    assert_int_equal(0, stream_read(stream, bytes, sizeof bytes, &err));
+    assert_int_equal(0, stream_read(stream, bytes, 0, &err));
+    assert_int_equal(0, stream_write(stream, bytes, 0, &err));
+    assert_int_equal(7, send(peer->fd, "goodbye", 7, 0));
+    assert_int_equal(4, read_all(stream, bytes, 4, &err));
+    assert_int_equal(3, read_all(stream, bytes + 4, 3, &err));
+    assert_memory_equal("goodbye", bytes, 7);
+    assert_int_equal(POLLIN, stream_events(stream, false));
+    assert_int_equal(POLLIN | POLLOUT, stream_events(stream, true));
+}
+
+static void talk_at(const char *host)
+{
+    struct error_text err = {""};
+    struct stream *stream;
+    struct peer peer;
+
+    if (!peer_listen(host, &peer))
+        skip();
+    assert_int_equal(HF_OK, peer_dial(&peer, &plain, &stream, &err));
+    talk(&peer, stream);
+    stream_close(stream);
+    peer_close(&peer);
+}
+
+static void bytes_go_over_tcp(void **state)
+{
+    (void)state;
+    talk_at("127.0.0.1");
+}
+
+static void bytes_go_over_ipv6(void **state)
+{
+    (void)state;
+    talk_at("[::1]");
+}
+
+static void bytes_go_over_a_unix_socket(void **state)
+{
+    char path[96];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/socket", directory);
+    talk_at(path);
+    unlink(path);
+}
+
+static int option_of(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t size = sizeof value;
+
+    assert_return_code(getsockopt(fd, level, name, &value, &size), errno);
+    return value;
+}
+
+static void sockets_are_set_up(void **state)
+{
+    struct error_text err = {""};
+    struct stream *stream;
+    struct peer peer;
+    int fd;
+
+    (void)state;
+    assert_true(peer_listen("127.0.0.1", &peer));
+    assert_int_equal(HF_OK, peer_dial(&peer, &plain, &stream, &err));
+    fd = stream_fd(stream);
+    assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_int_not_equal(0, option_of(fd, IPPROTO_TCP, TCP_NODELAY));
+    assert_int_not_equal(0, option_of(fd, SOL_SOCKET, SO_KEEPALIVE));
+    assert_int_equal(15, option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE));
+    assert_int_equal(5, option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL));
+    assert_int_equal(3, option_of(fd, IPPROTO_TCP, TCP_KEEPCNT));
+    assert_int_equal(30000, option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT));
+    stream_close(stream);
+    assert_int_equal(-1, fcntl(fd, F_GETFD));
+    peer_close(&peer);
+    stream_close(NULL);
+}
+
+static void a_refused_port_is_named(void **state)
+{
+    struct error_text err = {""};
+    char expected[64];
+    struct stream *stream;
+    struct peer peer;
+
+    (void)state;
+    assert_true(peer_listen("127.0.0.1", &peer));
+    peer_deafen(&peer);
+    assert_int_equal(HF_EUNREACH, peer_dial(&peer, &plain, &stream, &err));
+    snprintf(expected, sizeof expected, "127.0.0.1:%s: Connection refused", peer.address.port);
+    assert_string_equal(expected, err.text);
+    peer_close(&peer);
+}
+
+static void a_missing_unix_socket_is_named(void **state)
+{
+    struct error_text err = {""};
+    struct stream *stream = NULL;
+    struct address address;
+
+    (void)state;
+    assert_int_equal(HF_OK, address_parse("/nowhere/socket", 15, "1", &address, &err));
+    assert_int_equal(HF_EUNREACH, stream_open(&address, &plain, &stream, &err));
+    assert_string_equal("/nowhere/socket: No such file or directory", err.text);
+    assert_null(stream);
+}
+
+static void a_host_that_is_not_there_is_named(void **state)
+{
+    struct error_text err = {""};
+    struct stream *stream = NULL;
+    struct address address;
+
+    (void)state;
+    /* Too long for a label: the resolver says so itself and asks nobody. */
+    static const char name[] = "a123456789012345678901234567890123456789012345678901234567890123.x";
+
+    assert_int_equal(HF_OK, address_parse(name, strlen(name), "6379", &address, &err));
+    assert_int_equal(HF_EUNREACH, stream_open(&address, &plain, &stream, &err));
+    assert_int_equal(0, strncmp(err.text, address.shown, strlen(address.shown)));
+    assert_null(stream);
+}
+
+/* The first address fails at once, or only after a while: the second one is tried. */
+static void every_address_of_a_host_is_tried(void **state)
+{
+    static const char *const first[] = {"127.0.0.2", "255.255.255.255"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        struct error_text err = {""};
+        struct stream *stream;
+        struct peer peer;
+
+        two_test_first = first[i];
+        assert_true(peer_listen("127.0.0.1", &peer));
+        peer_rename(&peer, "two.test");
+        assert_int_equal(HF_OK, peer_dial(&peer, &plain, &stream, &err));
+        talk(&peer, stream);
+        stream_close(stream);
+        /* All refused: the answer is about the host, once. */
+        peer_deafen(&peer);
+        assert_int_equal(HF_EUNREACH, peer_dial(&peer, &plain, &stream, &err));
+        assert_int_equal(0, strncmp("two.test:", err.text, 9));
+        assert_says(&err, ": Connection refused");
+        peer_close(&peer);
+    }
+}
+
+static void a_closed_connection_is_noticed(void **state)
+{
+    struct error_text err = {""};
+    char expected[64], bytes[8];
+    struct stream *stream;
+    struct peer peer;
+    ssize_t sent;
+
+    (void)state;
+    assert_true(peer_listen("127.0.0.1", &peer));
+    assert_int_equal(HF_OK, peer_dial(&peer, &plain, &stream, &err));
+    assert_int_equal(3, send(peer.fd, "bye", 3, 0));
+    peer_hang_up(&peer);
+    assert_int_equal(3, read_all(stream, bytes, 3, &err)); /* the last words first */
+    snprintf(expected, sizeof expected, "127.0.0.1:%s: the server closed the connection",
+             peer.address.port);
+    assert_int_equal(HF_EUNREACH, read_all(stream, bytes, 1, &err));
+    assert_string_equal(expected, err.text);
+    /* SIGPIPE would end this program. */
+    do {
+        err.text[0] = '\0';
+        sent = stream_write(stream, "anybody?", 8, &err);
+    } while (sent > 0);
+    assert_int_equal(HF_EUNREACH, sent);
+    assert_int_equal(0, strncmp("127.0.0.1:", err.text, 10));
+    assert_int_equal(HF_EUNREACH, stream_write(stream, "anybody?", 8, &err));
+    assert_string_equal(expected, err.text);
+    stream_close(stream);
+    peer_close(&peer);
+}
+
+static void a_reset_connection_is_noticed(void **state)
+{
+    struct linger at_once = {.l_onoff = 1};
+    struct error_text err = {""};
+    struct stream *stream;
+    struct peer peer;
+    char byte;
+
+    (void)state;
+    assert_true(peer_listen("127.0.0.1", &peer));
+    assert_int_equal(HF_OK, peer_dial(&peer, &plain, &stream, &err));
+    assert_return_code(setsockopt(peer.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), errno);
+    peer_hang_up(&peer);
+    assert_int_equal(HF_EUNREACH, read_all(stream, &byte, 1, &err));
+    assert_says(&err, ": Connection reset by peer");
+    stream_close(stream);
+    peer_close(&peer);
+}
+
+/* A server that does not read: 0 comes back, and later the rest goes through, in order. */
+static void a_full_socket_takes_the_rest_later(void **state)
+{
+    enum { SIZE = 8 << 20 };
+    unsigned char *out = malloc(SIZE), *in = malloc(SIZE);
+    size_t sent = 0, came = 0, refusals = 0;
+    struct error_text err = {""};
+    struct stream *stream;
+    struct peer peer;
+
+    (void)state;
+    assert_non_null(out);
+    assert_non_null(in);
+    for (size_t i = 0; i < SIZE; i++)
+        out[i] = (unsigned char)(i * 31 + i / 251);
+    assert_true(peer_listen("127.0.0.1", &peer));
+    assert_int_equal(HF_OK, peer_dial(&peer, &plain, &stream, &err));
+    while (came < SIZE) {
+        ssize_t n = stream_write(stream, out + sent, SIZE - sent, &err);
+
+        assert_true(n >= 0);
+        sent += (size_t)n;
+        if (n > 0)
+            continue;
+        refusals += sent < SIZE;
+        wait_for(peer.fd, POLLIN);
+        n = recv(peer.fd, in + came, SIZE - came, 0);
+        assert_true(n > 0);
+        came += (size_t)n;
+    }
+    assert_true(refusals > 0);
+    assert_memory_equal(out, in, SIZE);
+    stream_close(stream);
+    peer_close(&peer);
+    free(out);
+    free(in);
+}
+
+/* Nobody accepts and the queue is full: the stream says "not yet" and does not wait. */
+static void connecting_does_not_wait(void **state)
+{
+    struct error_text err = {""};
+    struct stream *streams[64];
+    struct peer peer;
+    int count = 0, result = HF_OK;
+
+    (void)state;
+    assert_true(peer_listen("127.0.0.1", &peer));
+    while (count < 64 && result == HF_OK) {
+        assert_int_equal(HF_OK, stream_open(&peer.address, &plain, &streams[count], &err));
+        result = stream_connect(streams[count++], &err);
+    }
+    assert_int_equal(STREAM_AGAIN, result);
+    assert_int_equal(POLLOUT, stream_events(streams[count - 1], false));
+    assert_int_equal(STREAM_AGAIN, stream_connect(streams[count - 1], &err));
+    while (count > 0)
+        stream_close(streams[--count]);
+    peer_close(&peer);
+}
+
+static int make_directory(void **state)
+{
+    (void)state;
+    unsetenv("HOLDFAST_PASSWORD");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    static const char *const names[] = {"good",   "long",   "empty", "blank",
+                                        "binary", "second", "f",     "socket"};
+    char path[96];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        unlink(path);
+    }
+    return rmdir(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_are_read),
+        cmocka_unit_test(bad_addresses_are_refused),
+        cmocka_unit_test(addresses_have_limits),
+        cmocka_unit_test(users_and_passwords_are_read),
+        cmocka_unit_test(bad_userinfo_is_refused),
+        cmocka_unit_test(a_password_comes_from_a_file),
+        cmocka_unit_test(a_password_file_that_cannot_be_used_is_named),
+        cmocka_unit_test(a_password_is_given_once),
+        cmocka_unit_test(a_password_of_the_environment_has_a_limit),
+        cmocka_unit_test(certificate_files_are_read),
+        cmocka_unit_test(what_was_read_can_be_wiped),
+        cmocka_unit_test(bytes_go_over_tcp),
+        cmocka_unit_test(bytes_go_over_ipv6),
+        cmocka_unit_test(bytes_go_over_a_unix_socket),
+        cmocka_unit_test(sockets_are_set_up),
+        cmocka_unit_test(a_refused_port_is_named),
+        cmocka_unit_test(a_missing_unix_socket_is_named),
+        cmocka_unit_test(a_host_that_is_not_there_is_named),
+        cmocka_unit_test(every_address_of_a_host_is_tried),
+        cmocka_unit_test(a_closed_connection_is_noticed),
+        cmocka_unit_test(a_reset_connection_is_noticed),
+        cmocka_unit_test(a_full_socket_takes_the_rest_later),
+        cmocka_unit_test(connecting_does_not_wait),
+    };
+
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
