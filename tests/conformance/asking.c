@@ -184,7 +184,7 @@ static void a_sequencer_can_be_checked_by_others(void **state)
     must(HF_EINVAL, hf_check_sequencer(another, ""));
     snprintf(dir, sizeof dir, "%s/foreign", context->dir);
     assert_int_equal(0, mkdir(dir, 0700));
-    snprintf(elsewhere.url, sizeof elsewhere.url, context->kind->url, dir);
+    assert_int_equal(0, url_in(dir, elsewhere.url));
     foreign = open_another(&elsewhere);
     must(HF_ESTORE, hf_check_sequencer(foreign, text));
     hf_close(foreign);

@@ -1,4 +1,5 @@
 /* main.c: conformance KIND [PATTERN] runs the suite over one kind of store. */
+#include "base/text.h"
 #include "suite.h"
 
 #include <ftw.h>
@@ -11,6 +12,7 @@
 
 #define TESTS_MAX 256
 #define TIME_MAX_S 110 /* a hang becomes a failure, before the test runner calls it one */
+#define TIME_MAX_NETWORK_S 290
 
 /* To run the suite over a new store, add a line. %s is a fresh directory of this test. */
 static const struct store_kind store_kinds[] = {
@@ -19,6 +21,16 @@ static const struct store_kind store_kinds[] = {
     {.name = "test-poll", .url = "test:%s/store?push=poll", .shows_waiters = true},
     {.name = "testweak", .url = "testweak:%s/store", .shows_waiters = false},
     {.name = "testweak-mute", .url = "testweak:%s/store?push=no", .shows_waiters = false},
+    {.name = "redis",
+     .start = redis_kind_start,
+     .stop = redis_kinds_stop,
+     .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S},
+    {.name = "redlock",
+     .start = redlock_kind_start,
+     .stop = redis_kinds_stop,
+     .shows_waiters = false,
+     .time_max_s = TIME_MAX_NETWORK_S},
 };
 
 static const struct suite_test *const all_tests[] = {
@@ -27,6 +39,7 @@ static const struct suite_test *const all_tests[] = {
 };
 
 static const struct store_kind *kind;
+static char kind_url[URL_SIZE]; /* with its %s */
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -34,6 +47,23 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     (void)type;
     (void)ftw;
     return remove(path);
+}
+
+int url_in(const char *dir, char ret_url[URL_SIZE])
+{
+    char place[URL_SIZE];
+    size_t length = strlen(dir);
+    int size;
+
+    if (kind->start)
+        length = text_percent_encode(dir, length, "/-._~", place, sizeof place);
+    else
+        memcpy(place, dir, length + 1);
+    size = snprintf(ret_url, URL_SIZE, kind_url, place);
+    if (length < sizeof place && size >= 0 && size < URL_SIZE)
+        return 0;
+    fprintf(stderr, "the path is too long: %s\n", dir);
+    return -1;
 }
 
 static int make_context(struct context *context)
@@ -44,9 +74,13 @@ static int make_context(struct context *context)
     snprintf(context->dir, sizeof context->dir, "%s/conformance.XXXXXX", base ? base : "/tmp");
     if (!mkdtemp(context->dir))
         return -1;
-    snprintf(context->url, sizeof context->url, kind->url, context->dir);
+    if (url_in(context->dir, context->url) < 0) {
+        rmdir(context->dir);
+        return -1;
+    }
     if (hf_open(context->url, &context->store) != HF_OK) {
         fprintf(stderr, "cannot open %s: %s\n", context->url, hf_error());
+        rmdir(context->dir);
         return -1;
     }
     context->features = hf_info(context->store)->features;
@@ -126,6 +160,8 @@ char program_path[4096];
 
 int main(int argc, char **argv)
 {
+    int failed;
+
     if (!realpath(argv[0], program_path))
         return 1;
     if (argc > 1 && strcmp(argv[1], "--hold") == 0)
@@ -141,6 +177,12 @@ int main(int argc, char **argv)
         return 64;
     }
     signal(SIGPIPE, SIG_IGN); /* a helper that was killed */
-    alarm(TIME_MAX_S);
-    return run_suite(argc > 2 ? argv[2] : NULL);
+    alarm(kind->time_max_s ? kind->time_max_s : TIME_MAX_S);
+    snprintf(kind_url, sizeof kind_url, "%s", kind->url ? kind->url : "");
+    if (kind->start && kind->start(kind_url) < 0)
+        return 1;
+    failed = run_suite(argc > 2 ? argv[2] : NULL);
+    if (kind->stop)
+        kind->stop();
+    return failed;
 }

@@ -22,6 +22,7 @@
 #define LONG_TTL_MS INT64_C(20000) /* for tests in which nothing may run out */
 #define HELPERS_MAX 8
 #define LINE_SIZE 3072
+#define URL_SIZE 1024
 
 struct context;
 
@@ -30,6 +31,11 @@ struct store_kind {
     const char *url; /* with one %s: a fresh directory */
     /* Does hf_show tell of those who wait? If not, a test that needs to know gives them time. */
     bool shows_waiters;
+    /* A store with servers: they are started before the first test, and live as long as this run. Says the
+     * URL, in which %s is a fresh directory's path as well, but percent-encoded, to be made a prefix of. */
+    int (*start)(char ret_url[URL_SIZE]);
+    void (*stop)(void);
+    unsigned int time_max_s; /* 0: TIME_MAX_S */
 };
 
 /* Another process, running this program with --hold; see helper.c. */
@@ -43,7 +49,7 @@ struct helper {
 struct context {
     const struct store_kind *kind;
     char dir[512];
-    char url[1024];
+    char url[URL_SIZE];
     hf_store *store;
     uint32_t features;
     struct helper helpers[HELPERS_MAX];
@@ -65,8 +71,17 @@ struct suite_test {
 extern const struct suite_test acquiring_tests[], waiting_tests[], dying_tests[], asking_tests[],
     breaking_tests[], started_tests[], mode_tests[], lease_tests[];
 
+/* main.c: the URL of a store of this kind whose place is `dir`. 0, or -1 with words on stderr. */
+int url_in(const char *dir, char ret_url[URL_SIZE]);
+
 /* main.c: where this program is. */
 extern char program_path[4096];
+
+/* ---- stores.c: the servers of the kinds that have some. */
+
+int redis_kind_start(char ret_url[URL_SIZE]);
+int redlock_kind_start(char ret_url[URL_SIZE]);
+void redis_kinds_stop(void);
 
 /* ---- support.c */
 
