@@ -45,8 +45,16 @@ bench:
 	@$(configure) build-bench -Dtests=true -Dbuildtype=release $(CONFIGURE)
 	@$(ninja) build-bench
 	@rm -rf build-bench/play && mkdir build-bench/play
-	@build-bench/bench/bench-file '$(CURDIR)/build-bench/play' build-bench/src/cli/holdfast
-	@rm -rf build-bench/play
+	@failed=0; \
+	build-bench/bench/bench-file '$(CURDIR)/build-bench/play' build-bench/src/cli/holdfast || failed=1; \
+	if [ -x build-bench/bench/bench-redis ]; then \
+		HF_RELAY='$(CURDIR)/build-bench/tests/servers/hf-relay' HOLDFAST_TEST_DIR='$(CURDIR)/build-bench/play' \
+			build-bench/bench/bench-redis '$(CURDIR)/build-bench/play' build-bench/src/cli/holdfast || failed=1; \
+	else \
+		echo 'bench-redis: left out (needs hiredis and redis-server)'; \
+	fi; \
+	rm -rf build-bench/play; \
+	exit $$failed
 
 # The sanitizers and valgrind run the tests that are written in C.
 asan:
