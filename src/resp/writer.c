@@ -2,15 +2,13 @@
  */
 #include "resp/resp.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WRITER_FIRST 256
 
-/* A mark, at most 20 digits with a sign, CR LF. */
-#define HEADER_MAX 32
+/* At most 20 digits, and a sign. */
+#define HEADER_MAX 24
 
 void resp_writer_free(struct resp_writer *writer)
 {
@@ -60,13 +58,48 @@ void resp_write_raw(struct resp_writer *writer, const void *bytes, size_t size)
         memcpy(to, bytes, size);
 }
 
+/* The digits of a number, at the end of `text`; returns where they begin. By hand: a command has a
+ * dozen of them, and printf costs more than the rest of it. */
+static char *digits_of(uint64_t number, char text[HEADER_MAX])
+{
+    char *at = text + HEADER_MAX;
+
+    do {
+        *--at = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    return at;
+}
+
+static char *signed_digits_of(int64_t number, char text[HEADER_MAX])
+{
+    char *at = digits_of(number < 0 ? -(uint64_t)number : (uint64_t)number, text);
+
+    if (number < 0)
+        *--at = '-';
+    return at;
+}
+
+/* A mark, digits (which end where `text` does) and CR LF. */
+static void write_header(struct resp_writer *writer, char mark, const char *digits,
+                         const char text[HEADER_MAX])
+{
+    size_t size = (size_t)(text + HEADER_MAX - digits);
+    char *to = extend(writer, size + 3);
+
+    if (!to)
+        return;
+    *to++ = mark;
+    memcpy(to, digits, size);
+    memcpy(to + size, "\r\n", 2);
+}
+
 /* What begins an aggregate or a blob. */
 static void write_count(struct resp_writer *writer, char mark, size_t count)
 {
     char text[HEADER_MAX];
-    int size = snprintf(text, sizeof text, "%c%zu\r\n", mark, count);
 
-    resp_write_raw(writer, text, (size_t)size);
+    write_header(writer, mark, digits_of(count, text), text);
 }
 
 void resp_write_array(struct resp_writer *writer, size_t count)
@@ -89,9 +122,9 @@ void resp_write_text(struct resp_writer *writer, const char *text)
 void resp_write_number(struct resp_writer *writer, int64_t number)
 {
     char text[HEADER_MAX];
-    int size = snprintf(text, sizeof text, "%" PRId64, number);
+    const char *digits = signed_digits_of(number, text);
 
-    resp_write_blob(writer, text, (size_t)size);
+    resp_write_blob(writer, digits, (size_t)(text + HEADER_MAX - digits));
 }
 
 /* A line ends at its first CR LF, whoever meant it: text must not bring its own. */
@@ -122,9 +155,8 @@ void resp_write_error(struct resp_writer *writer, const char *text)
 void resp_write_integer(struct resp_writer *writer, int64_t number)
 {
     char text[HEADER_MAX];
-    int size = snprintf(text, sizeof text, ":%" PRId64 "\r\n", number);
 
-    resp_write_raw(writer, text, (size_t)size);
+    write_header(writer, ':', signed_digits_of(number, text), text);
 }
 
 void resp_write_nil(struct resp_writer *writer, bool resp3)

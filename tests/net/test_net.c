@@ -434,7 +434,8 @@ static void a_refused_port_is_named(void **state)
     assert_true(peer_listen("127.0.0.1", &peer));
     peer_deafen(&peer);
     assert_int_equal(HF_EUNREACH, peer_dial(&peer, &plain, &stream, &err));
-    snprintf(expected, sizeof expected, "127.0.0.1:%s: Connection refused", peer.address.port);
+    snprintf(expected, sizeof expected,
+             "127.0.0.1:%s: Connection refused; is the server running there?", peer.address.port);
     assert_string_equal(expected, err.text);
     peer_close(&peer);
 }
@@ -448,7 +449,8 @@ static void a_missing_unix_socket_is_named(void **state)
     (void)state;
     assert_int_equal(HF_OK, address_parse("/nowhere/socket", 15, "1", &address, &err));
     assert_int_equal(HF_EUNREACH, stream_open(&address, &plain, &stream, &err));
-    assert_string_equal("/nowhere/socket: No such file or directory", err.text);
+    assert_string_equal("/nowhere/socket: No such file or directory; is the server running there?",
+                        err.text);
     assert_null(stream);
 }
 

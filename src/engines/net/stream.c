@@ -131,11 +131,14 @@ static void set_options(int fd)
                          sizeof options[i].value);
 }
 
+/* Forgotten before it is closed: a child that is forked in between must not close a stranger's. */
 static void drop_socket(struct stream *stream)
 {
-    if (stream->fd >= 0)
-        close(stream->fd);
+    int fd = stream->fd;
+
     stream->fd = -1;
+    if (fd >= 0)
+        close(fd);
 }
 
 static enum state after_connect(const struct stream *stream)
@@ -175,6 +178,9 @@ static int begin_next(struct stream *stream, int failure, struct error_text *err
     }
     if (failure == EMFILE || failure == ENFILE || failure == ENOMEM || failure == ENOBUFS)
         return error_set_errno(err, HF_ENOMEM, failure, "%s", stream->address->shown);
+    if (failure == ECONNREFUSED || failure == ENOENT)
+        return error_set(err, HF_EUNREACH, "%s: %s; is the server running there?",
+                         stream->address->shown, strerrordesc_np(failure));
     return error_set_errno(err, HF_EUNREACH, failure, "%s", stream->address->shown);
 }
 
@@ -214,11 +220,7 @@ failed:
 
 void stream_after_fork(struct stream *stream)
 {
-    int fd = stream->fd;
-
-    stream->fd = -1;
-    if (fd >= 0)
-        close(fd);
+    drop_socket(stream);
 }
 
 void stream_close(struct stream *stream)
