@@ -426,7 +426,7 @@ static void sockets_are_set_up(void **state)
 static void a_refused_port_is_named(void **state)
 {
     struct error_text err = {""};
-    char expected[64];
+    char expected[128];
     struct stream *stream;
     struct peer peer;
 
