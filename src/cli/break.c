@@ -42,8 +42,8 @@ static void answer_text(const char *name, uint32_t broken, bool now, bool has_tt
                "refused "
                "only by a guard that compares tokens.\n");
     else if (has_ttl)
-        printf("The holder has been told, and nobody else gets the name before its TTL has run "
-               "out.\n");
+        printf("The holder learns it when it next renews, and nobody else gets the name before its "
+               "TTL has run out.\n");
     else
         printf("The holder has been told, and had until now to let go. If it was stopped or "
                "ignores it, "

@@ -36,6 +36,7 @@
 #define SETTLE_MS 5000        /* for clean-up, counted from when clean-up begins */
 #define SETTLE_TRIES 3
 #define QUERY_MS 5000
+#define ID_TRIES 3
 #define LIST_MS 30000
 #define RENEW_BATCH_MAX 256
 #define DISPATCH_MAX 1000 /* callbacks per hf_dispatch, so that a loop gets its turn */

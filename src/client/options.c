@@ -87,10 +87,11 @@ static int check_mode(const hf_store *store, const hf_options *o, struct error_t
 static int check_strength(const hf_store *store, struct error_text *err)
 {
     if (store->info.exclusion != HF_STRICT)
-        return error_set(err, HF_EWEAK,
-                         "a %s store excludes others as a best effort only: it survives %s. Use one "
-                         "that 'holdfast stores' calls strict: file: on one machine",
-                         store->info.scheme, store->info.survives);
+        return error_set(
+            err, HF_EWEAK,
+            "a %s store excludes others as a best effort only: it survives %s. Use one "
+            "that 'holdfast stores' calls strict: file: on one machine",
+            store->info.scheme, store->info.survives);
     if (store->info.tokens != HF_STRICT)
         return error_set(err, HF_EWEAK,
                          "the tokens of a %s store are a best effort only: one may come twice "

@@ -339,16 +339,18 @@ const char *store_owner(hf_store *store)
 
 int store_id(hf_store *store, char ret_id[65], struct error_text *err)
 {
+    int64_t deadline_ms = clock_after(clock_boot_ms(), QUERY_MS);
     char id[65];
-    int result;
+    int result = HF_EUNKNOWN;
 
     pthread_mutex_lock(&store->mutex);
     memcpy(ret_id, store->id, sizeof store->id);
     pthread_mutex_unlock(&store->mutex);
     if (ret_id[0])
         return HF_OK;
-    result =
-        store->engine->id(store->engine_store, id, clock_after(clock_boot_ms(), QUERY_MS), err);
+    /* Whoever asks has a lock already: a connection that broke in between is no reason to fail. */
+    for (int i = 0; i < ID_TRIES && is_transient(result) && clock_boot_ms() < deadline_ms; i++)
+        result = store->engine->id(store->engine_store, id, deadline_ms, err);
     if (result != HF_OK)
         return result;
     memcpy(ret_id, id, sizeof id);

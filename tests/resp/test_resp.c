@@ -191,7 +191,7 @@ static const struct bad {
     {"a nil that is malformed", {"_x\r\n"}},
     {"a double that is malformed", {",\r\n", ",1 5\r\n", ",1@\r\n", ",1\x1b\r\n"}},
     {"a big number that is malformed", {"(\r\n", "(1.5\r\n"}},
-    {"without its format", {"=3\r\ntxt\r\n", "=0\r\n\r\n", "=9\r\ntxt-hello\r\n"}},
+    {"without its format", {"=3\r\ntxt\r\n", "=0\r\n\r\n+:\r\n", "=9\r\ntxt-hello\r\n"}},
     {"a push within another value", {"*1\r\n>", "|1\r\n+a\r\n>0\r\n"}},
     {"nested more than 8 deep",
      {"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*0\r\n",
@@ -373,35 +373,43 @@ static void an_error_leaves_the_output_alone_and_lasts(void **state)
     resp_reader_free(reader);
 }
 
+static void next_is(struct resp_reader *reader, const char *expected)
+{
+    const struct resp_node *value = NULL;
+    char shown[256] = "";
+
+    assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
+    assert_non_null(value);
+    show(value, shown, sizeof shown);
+    assert_string_equal(expected, shown);
+}
+
+/* One is always left in part, so that the buffer never empties and has to come round. */
 static void many_values_share_a_buffer(void **state)
 {
     struct resp_reader *reader = new_reader(GENEROUS);
     const struct resp_node *value;
-    size_t pending = 0;
 
     (void)state;
-    for (size_t i = 0; i < COUNT(good); i++)
-        pending += good[i].size;
     count_from_here();
-    for (int round = 0; round < 300; round++) { /* the buffer comes round several times */
-        for (size_t i = 0; i < COUNT(good); i++)
-            feed(reader, good[i].wire, good[i].size, 1);
-        feed(reader, "$9\r\nleft", 8, 1);
-        for (size_t i = 0, left = pending + 8; i < COUNT(good); i++) {
-            char shown[256] = "";
+    feed(reader, "$9\r\nleft", 8, 1);
+    for (int round = 0; round < 300; round++) {
+        size_t pending;
 
-            assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
-            assert_non_null(value);
-            show(value, shown, sizeof shown);
-            assert_string_equal(good[i].shown, shown);
-            left -= good[i].size;
-            assert_int_equal(left, resp_reader_pending(reader));
-        }
         assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
         assert_null(value);
         feed(reader, " over\r\n", 7, 1);
-        assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
-        assert_true(resp_is(value, "left over"));
+        for (size_t i = 0; i < COUNT(good); i++)
+            feed(reader, good[i].wire, good[i].size, 1);
+        feed(reader, "$9\r\nleft", 8, 1);
+        next_is(reader, "$left over");
+        pending = resp_reader_pending(reader);
+        for (size_t i = 0; i < COUNT(good); i++) {
+            next_is(reader, good[i].shown);
+            pending -= good[i].size;
+            assert_int_equal(pending, resp_reader_pending(reader));
+        }
+        assert_int_equal(8, pending);
     }
     assert_in_range(work.allocated, 1, 50000); /* the usual buffer was enough */
     resp_reader_free(reader);
@@ -486,18 +494,21 @@ static void texts_are_compared_and_counted_strictly(void **state)
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
-/* In pieces of `piece` bytes: the first error, or HF_OK if that was one value and no more. */
+/* In pieces of `piece` bytes: the first error, or HF_OK if that was one value and no more. Twice,
+ * because the limits begin anew with every value. */
 static int read_in_pieces(const char *wire, size_t size, size_t piece, struct resp_limits limits)
 {
     struct resp_reader *reader = new_reader(limits);
     const struct resp_node *value = NULL;
     int r = HF_OK;
 
-    for (size_t at = 0; at < size && r == HF_OK; at += piece) {
-        feed(reader, wire + at, size - at < piece ? size - at : piece, 1);
-        r = resp_reader_next(reader, &value, NULL);
+    for (int round = 0; round < 2 && r == HF_OK; round++) {
+        for (size_t at = 0; at < size && r == HF_OK; at += piece) {
+            feed(reader, wire + at, size - at < piece ? size - at : piece, 1);
+            r = resp_reader_next(reader, &value, NULL);
+        }
+        assert_true(r != HF_OK || (value && resp_reader_pending(reader) == 0));
     }
-    assert_true(r != HF_OK || (value && resp_reader_pending(reader) == 0));
     resp_reader_free(reader);
     return r;
 }
@@ -616,6 +627,28 @@ static void announcements_take_no_memory(void **state)
     }
 }
 
+static void limits_that_are_none_are_limits(void **state)
+{
+    struct resp_reader *reader = new_reader((struct resp_limits){SIZE_MAX, SIZE_MAX, SIZE_MAX});
+    const struct resp_node *value, untouched;
+
+    (void)state;
+    feed(reader, "*4294967295\r\n", 13, 1); /* and itself: more than a span can say */
+    assert_int_equal(HF_EREFUSED, resp_reader_next(reader, &value, NULL));
+    resp_reader_free(reader);
+    reader = new_reader((struct resp_limits){SIZE_MAX, SIZE_MAX, SIZE_MAX});
+    feed(reader, "$9223372036854775807\r\n", 22, 1);
+    assert_int_equal(HF_EREFUSED, resp_reader_next(reader, &value, NULL));
+    resp_reader_free(reader);
+    reader = new_reader((struct resp_limits){0, 0, 0});
+    value = &untouched;
+    assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
+    assert_null(value);
+    feed(reader, "+", 1, 1);
+    assert_int_equal(HF_EREFUSED, resp_reader_next(reader, &value, NULL));
+    resp_reader_free(reader);
+}
+
 /* A value of `size` bytes, in pieces: the work must be in proportion to its size. */
 static void read_counted(const char *wire, size_t size, size_t piece)
 {
@@ -731,9 +764,11 @@ static void the_buffer_has_a_ceiling(void **state)
     struct resp_limits limits = {MB, MB, 10};
     struct resp_reader *reader = new_reader(limits);
     const struct resp_node *value;
-    size_t before = work.live, room;
+    size_t before = work.live, room = 0;
 
     (void)state;
+    assert_non_null(resp_reader_room(reader, 0, &room));
+    assert_true(room > 0);
     feed(reader, "$1000000\r\n", 10, 1);
     for (int i = 0; i < 1000; i++) {
         char *to = resp_reader_room(reader, 4096, &room);
@@ -743,13 +778,14 @@ static void the_buffer_has_a_ceiling(void **state)
         resp_reader_filled(reader, 1000);
         assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
         assert_null(value);
-        assert_in_range(work.live - before, 1, MB + 50000);
+        assert_in_range(work.live - before, 1, MB + 16384 + 1000);
     }
     assert_null(resp_reader_room(reader, SIZE_MAX, &room));
     assert_null(resp_reader_room(reader, SIZE_MAX / 2, &room));
     feed(reader, "\r\n", 2, 0);
     assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
     assert_int_equal(1000000, value->size);
+    assert_in_range(work.live - before, 1, MB + 16384 + 1000); /* with the nodes, ten at most */
     resp_reader_free(reader);
 }
 
@@ -785,7 +821,7 @@ static bool read_without_memory(const char *wire, size_t size, size_t fail_at)
 static void running_out_of_memory_is_an_answer(void **state)
 {
     struct resp_writer writer = {0};
-    size_t before = work.live, n = 1;
+    size_t before = work.live, n = 1, size;
 
     (void)state;
     resp_write_array(&writer, 1000);
@@ -804,8 +840,9 @@ static void running_out_of_memory_is_an_answer(void **state)
         work.fail_at = 0;
         if (!writer.failed)
             break;
+        size = writer.size;
         resp_write_integer(&writer, 1); /* nothing follows a gap */
-        assert_true(writer.failed && writer.size < 5000);
+        assert_true(writer.failed && writer.size == size && size < 5000);
         resp_writer_clear(&writer);
         resp_write_text(&writer, "again");
         assert_true(!writer.failed && writer.size == 11);
@@ -882,13 +919,20 @@ static int outcome(const char *wire, size_t size, size_t piece, uint64_t *seed, 
     return end;
 }
 
+/* A sanitizer makes it a hundred times slower, and would find in fewer rounds what it finds. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define MUTATIONS 10000
+#else
+#define MUTATIONS 200000
+#endif
+
 static void mutated_bytes_do_no_harm(void **state)
 {
     uint64_t seed = 20240229;
     int ends[ENDS] = {0};
 
     (void)state;
-    for (int round = 0; round < 200000; round++) {
+    for (int round = 0; round < MUTATIONS; round++) {
         char wire[512], whole[1024], pieces[1024];
         size_t size = 0;
         int end;
@@ -908,7 +952,7 @@ static void mutated_bytes_do_no_harm(void **state)
         ends[end]++;
     }
     for (int end = 0; end < ENDS; end++)
-        assert_true(ends[end] > 5000);
+        assert_true(ends[end] > MUTATIONS / 40);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -1001,6 +1045,7 @@ int main(void)
         cmocka_unit_test(the_limit_of_a_line_is_exact),
         cmocka_unit_test(a_limit_is_named_in_one_line),
         cmocka_unit_test(announcements_take_no_memory),
+        cmocka_unit_test(limits_that_are_none_are_limits),
         cmocka_unit_test(a_value_in_many_pieces_is_looked_at_once),
         cmocka_unit_test(a_large_value_survives_the_moves_of_its_buffer),
         cmocka_unit_test(the_memory_of_a_huge_value_is_given_back),

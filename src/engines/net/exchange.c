@@ -29,6 +29,8 @@ static bool take_reply(void *context, const struct resp_node *value)
     if (value->type == RESP_PUSH)
         return true;
     if (link->owed > 0) { /* to somebody who has gone */
+        if (value->type == RESP_ERROR)
+            link->marks = 0;
         if (--link->owed == 0)
             link->lags_since_ms = 0;
         return true;
@@ -82,7 +84,9 @@ static bool is_done(struct exchange *exchange)
 static bool wait_for_some(struct exchange *exchange)
 {
     struct pollfd fds[EXCHANGE_CALLS_MAX];
-    int64_t left_ms = exchange->deadline_ms - clock_boot_ms();
+    int64_t until_ms = exchange->until ? exchange->until(exchange->context) : CLOCK_NEVER;
+    int64_t left_ms =
+        (until_ms < exchange->deadline_ms ? until_ms : exchange->deadline_ms) - clock_boot_ms();
     int count = 0, indexes[EXCHANGE_CALLS_MAX];
 
     if (left_ms <= 0)

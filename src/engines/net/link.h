@@ -41,7 +41,9 @@ struct link {
     /* exchange.c: replies to requests nobody waits for any more, and since when they are late. */
     int owed;
     int64_t lags_since_ms;
-    int slot; /* the pool's */
+    int slot;       /* the pool's */
+    uint32_t marks; /* the owner's, of what this server is known to know; an error that nobody
+                     * hears clears them */
 };
 
 /* address, access and greeting are borrowed for as long as the link lives. */

@@ -122,6 +122,11 @@ static int ask(struct acquiring *acquiring, int64_t deadline_ms, struct error_te
 
     if (result == HF_EUNKNOWN)
         own->unsure = true;
+    if (result == HF_EREFUSED || result == HF_EIO) { /* perhaps half-way through the script */
+        struct error_text ignored;
+
+        redis_abandon(acquiring->store, acquiring->claim, deadline_ms, &ignored);
+    }
     if (result != HF_OK)
         return result;
     own->queued = acquiring->outcome == ENGINE_QUEUED;
@@ -316,7 +321,7 @@ int redis_abandon(struct engine_store *store, struct engine_claim *claim, int64_
     struct ending ending = {.store = store,
                             .claim = claim,
                             .place = own ? own->place : "",
-                            .remember_ms = claim->ttl_ms};
+                            .remember_ms = own && own->unsure ? claim->ttl_ms : 0};
     struct question question = {
         .commands = 1, .context = &ending, .write = write_ending, .answer = read_ending};
     int result = redis_ask(store, &question, deadline_ms, err);

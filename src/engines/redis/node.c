@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -167,7 +168,7 @@ static void write_hello(struct node *node, unsigned database, const char *channe
     struct resp_writer *hello = &node->hello;
     int count = 0;
 
-    if (access->password[0]) {
+    if (access->password[0] || access->user[0]) { /* a user may need no password */
         resp_write_array(hello, access->user[0] ? 3 : 2);
         resp_write_text(hello, "AUTH");
         if (access->user[0])
@@ -230,6 +231,34 @@ void node_after_fork(struct node *node)
 
         if (link)
             stream_after_fork(link->stream);
+    }
+}
+
+static bool drop_answer(void *context, const struct resp_node *value)
+{
+    struct link *link = context;
+
+    (void)value;
+    if (link->owed > 0)
+        link->owed--;
+    return link->owed > 0;
+}
+
+void node_linger(struct node *node, int64_t deadline_ms)
+{
+    for (int i = 0; i < node->idle_count; i++) {
+        struct link *link = node->idle[i].link;
+        int64_t left_ms = deadline_ms - clock_boot_ms();
+        struct error_text ignored;
+
+        while (link->owed > 0 && left_ms > 0) {
+            struct pollfd pollfd = {.fd = stream_fd(link->stream), .events = link_events(link)};
+
+            poll(&pollfd, 1, (int)left_ms);
+            if (link_pump(link, drop_answer, link, &ignored) != HF_OK)
+                break;
+            left_ms = deadline_ms - clock_boot_ms();
+        }
     }
 }
 

@@ -30,6 +30,7 @@ struct node {
     int idle_count, open_count;
     struct link *_Atomic links[NODE_LINKS_MAX]; /* all of them; for the child of a fork */
 
+    _Atomic bool suspect; /* the last time it could not even be asked in time */
     bool warned_policy;
     bool facts_known;   /* it may forbid us to ask */
     int64_t started_ms; /* clock_boot_ms when the server started, as far as it says */
@@ -41,6 +42,9 @@ int node_init(struct node *node, const struct address *address, const struct acc
               struct error_text *err);
 /* All links have been given back. */
 void node_close(struct node *node, bool forked);
+/* Before that: waits until the deadline for answers that are still owed. A connection that is closed
+ * on unread answers is reset, and with it may go a release that the server has not read yet. */
+void node_linger(struct node *node, int64_t deadline_ms);
 /* In the child of a fork: closes the descriptors. Async-signal-safe. */
 void node_after_fork(struct node *node);
 

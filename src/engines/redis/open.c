@@ -3,6 +3,7 @@
  *     redis://[user:password@]host[:port][/database][?options]      rediss:// the same with TLS
  *     redis+unix:///path/to/socket[?db=N&options]
  *     redlock://[user:password@]h1[:port],h2[:port],h3[:port][/database][?options] */
+#include "base/clock.h"
 #include "base/text.h"
 #include "engines/redis/store.h"
 
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LINGER_MS 50 /* the longest that closing waits for answers */
 #define REDLOCK_TIMEOUT_MS 50
 #define REDLOCK_TIMEOUT_MIN_MS 1
 #define REDLOCK_TIMEOUT_MAX_MS 10000
@@ -77,6 +79,10 @@ static int read_options(struct engine_store *store, struct url *url, bool many,
     if (tls && strcmp(tls, "yes") != 0 && strcmp(tls, "no") != 0)
         return error_set(err, HF_EINVAL, "store URL: tls=%s is neither yes nor no", tls);
     store->access.tls = strcmp(url->scheme, "rediss") == 0 || (tls && strcmp(tls, "yes") == 0);
+    if (!store->access.tls && (store->access.ca_file[0] || store->access.cert_file[0]))
+        return error_set(err, HF_EINVAL,
+                         "store URL: ca-file, cert-file and key-file are for TLS: use %s",
+                         many ? "tls=yes" : "rediss://");
     if (!many)
         return HF_OK;
     store->timeout_ms = REDLOCK_TIMEOUT_MS;
@@ -191,6 +197,10 @@ int redis_open_nodes(struct url *url, const struct engine_host *host, bool many,
 
 void redis_close_nodes(struct engine_store *store)
 {
+    int64_t deadline_ms = clock_after(clock_boot_ms(), LINGER_MS);
+
+    for (int i = 0; i < store->node_count && !store->forked; i++)
+        node_linger(&store->nodes[i], deadline_ms);
     for (int i = 0; i < store->node_count; i++)
         node_close(&store->nodes[i], store->forked);
     access_wipe(&store->access);

@@ -120,6 +120,7 @@ struct tally {
 
 struct showing {
     struct engine_store *store;
+    struct session *session;
     struct tally *tallies; /* ROWS_MAX */
     const char *name;
     int count, answered;
@@ -168,6 +169,19 @@ static void read_show(void *context, int node, int index, const struct resp_node
             count_row(showing, &row);
 }
 
+/* A majority names the same, or none can any more. */
+static bool enough_shown(void *context)
+{
+    const struct showing *showing = context;
+    int most = 0, quorum = redlock_quorum(showing->store);
+
+    for (int i = 0; i < showing->count; i++)
+        if (showing->tallies[i].nodes > most)
+            most = showing->tallies[i].nodes;
+    return most >= quorum ||
+           (showing->answered >= quorum && most + session_open(showing->session) < quorum);
+}
+
 static int longest_first(const void *a, const void *b)
 {
     int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
@@ -195,8 +209,11 @@ static int add_tallies(struct showing *showing, const struct engine_sink *sink)
 static int show_one(struct session *session, struct showing *showing,
                     const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
 {
-    struct question question = {
-        .commands = 1, .context = showing, .write = write_show, .answer = read_show};
+    struct question question = {.commands = 1,
+                                .context = showing,
+                                .write = write_show,
+                                .answer = read_show,
+                                .enough = enough_shown};
 
     showing->count = showing->answered = 0;
     session_ask(session, &question, redlock_deadline(showing->store, deadline_ms));
@@ -215,6 +232,7 @@ static int show_names(struct engine_store *store, char *const *names, size_t cou
 
     if (!showing.tallies)
         return error_set(err, HF_ENOMEM, "out of memory");
+    showing.session = &session;
     session_begin(&session, store, redlock_deadline(store, deadline_ms));
     for (size_t i = 0; i < count && result == HF_OK; i++) {
         showing.name = names[i];
@@ -366,13 +384,21 @@ static int most_common(const struct naming *naming, const char **ret_id)
     return most;
 }
 
+static bool enough_named(void *context)
+{
+    const char *found = NULL;
+
+    return most_common(context, &found) >= redlock_quorum(((struct naming *)context)->store);
+}
+
 /* Asks, or with a proposal: asks, sets and asks again. Returns how many answered. */
 static int ask_id(struct session *session, struct naming *naming, int64_t deadline_ms)
 {
     struct question question = {.commands = naming->proposed[0] ? 3 : 1,
                                 .context = naming,
                                 .write = write_id,
-                                .answer = read_id};
+                                .answer = read_id,
+                                .enough = naming->proposed[0] ? NULL : enough_named};
     struct error_text ignored;
     int answered = 0;
 

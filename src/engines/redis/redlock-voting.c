@@ -27,7 +27,8 @@ struct voting {
     struct session *session;
     struct engine_claim *claim;
     enum vote votes[REDIS_NODES_MAX];
-    bool asked[REDIS_NODES_MAX]; /* for a vote, whatever came of it */
+    bool asked[REDIS_NODES_MAX];   /* for a vote, whatever came of it */
+    int64_t began_ms, majority_ms; /* majority_ms: when it was reached, 0: not yet */
     uint64_t last_token, own_token, time_us;
     uint64_t token; /* to be sealed */
     bool sealed[REDIS_NODES_MAX], refused[REDIS_NODES_MAX];
@@ -63,7 +64,9 @@ static bool is_too_young(struct voting *voting, int index)
     int64_t uptime_ms = node_uptime_ms(node);
     char text[ADDRESS_TEXT_MAX + 256];
 
-    if (uptime_ms < 0 || (uptime_ms >= voting->claim->ttl_ms && uptime_ms >= store->min_uptime_ms))
+    if (uptime_ms < 0) /* we may not ask */
+        return store->min_uptime_ms > 0;
+    if (uptime_ms >= voting->claim->ttl_ms && uptime_ms >= store->min_uptime_ms)
         return false;
     if (!atomic_exchange(&store->warned_of_youth, true)) {
         snprintf(text, sizeof text,
@@ -101,14 +104,18 @@ static void read_vote(void *context, int node, int index, const struct resp_node
     voting->time_us = larger(voting->time_us, time_us);
 }
 
-/* Calls that may still bring an answer. */
-static int count_open(const struct session *session)
+/* Nodes that are still being connected to, and were not asked. A lock that lives on three nodes of
+ * five is lost with one of them; so, unless a node was as slow the last time, it is worth a moment. */
+static bool has_stragglers(const struct voting *voting)
 {
-    int open = 0;
+    for (int i = 0; i < voting->store->node_count; i++) {
+        const struct call *call = &voting->session->calls[i];
 
-    for (int i = 0; i < session->store->node_count; i++)
-        open += session->calls[i].link && session->calls[i].result == CALL_OPEN;
-    return open;
+        if (call->link && call->result == CALL_OPEN && !call->sent &&
+            !atomic_load(&voting->store->nodes[i].suspect))
+            return true;
+    }
+    return false;
 }
 
 static bool enough_votes(void *context)
@@ -116,7 +123,21 @@ static bool enough_votes(void *context)
     const struct voting *voting = context;
     int yes = count_votes(voting, VOTE_YES), quorum = redlock_quorum(voting->store);
 
-    return yes >= quorum || yes + count_open(voting->session) < quorum;
+    if (yes + session_open(voting->session) < quorum)
+        return true;
+    return yes >= quorum && !has_stragglers(voting);
+}
+
+/* With a majority, stragglers get as long again as that took. */
+static int64_t vote_until(void *context)
+{
+    struct voting *voting = context;
+
+    if (count_votes(voting, VOTE_YES) < redlock_quorum(voting->store))
+        return CLOCK_NEVER;
+    if (voting->majority_ms == 0)
+        voting->majority_ms = clock_boot_ms();
+    return 2 * voting->majority_ms - voting->began_ms + 1;
 }
 
 /* ---- the second round ------------------------------------------------------------------------ */
@@ -159,7 +180,7 @@ static bool enough_seals(void *context)
     const struct voting *voting = context;
     int sealed = count_sealed(voting), quorum = redlock_quorum(voting->store);
 
-    return sealed >= quorum || sealed + count_open(voting->session) < quorum;
+    return sealed >= quorum || sealed + session_open(voting->session) < quorum;
 }
 
 /* One above the largest that the majority knows. If this lease was sealed before and nobody since,
@@ -195,13 +216,13 @@ static void read_release(void *context, int node, int index, const struct resp_n
     voting->released[node] = true;
 }
 
-/* It is told to all; it is waited for those that gave their vote. */
+/* It is told to all; it is waited for those that may have given their vote. */
 static bool enough_released(void *context)
 {
     const struct voting *voting = context;
 
     for (int i = 0; i < voting->store->node_count; i++)
-        if ((voting->votes[i] == VOTE_YES || voting->votes[i] == VOTE_TOO_YOUNG) &&
+        if (voting->asked[i] && voting->votes[i] != VOTE_NO && voting->votes[i] != VOTE_OVER &&
             !voting->released[i] && voting->session->calls[i].result == CALL_OPEN)
             return false;
     return true;
@@ -212,7 +233,8 @@ static int take_back(struct voting *voting, int result, struct error_text *err)
 {
     struct engine_store *store = voting->store;
     int maybe = 0;
-    struct question question = {.commands = 1,
+    struct question question = {.text_first = SCRIPT_RELEASE,
+                                .commands = 1,
                                 .context = voting,
                                 .write = write_release,
                                 .answer = read_release,
@@ -231,16 +253,18 @@ static int take_back(struct voting *voting, int result, struct error_text *err)
 
 /* ---- acquiring ------------------------------------------------------------------------------- */
 
-static int vote_and_seal(struct voting *voting, int64_t began_ms, int64_t deadline_ms,
-                         struct error_text *err)
+static int vote_and_seal(struct voting *voting, int64_t deadline_ms, struct error_text *err)
 {
     struct engine_store *store = voting->store;
-    struct question vote = {.commands = 1,
+    struct question vote = {.text_first = SCRIPT_VOTE,
+                            .commands = 1,
                             .context = voting,
                             .write = write_vote,
                             .answer = read_vote,
-                            .enough = enough_votes};
-    struct question seal = {.commands = 1,
+                            .enough = enough_votes,
+                            .until = vote_until};
+    struct question seal = {.text_first = SCRIPT_SEAL,
+                            .commands = 1,
                             .context = voting,
                             .write = write_seal,
                             .answer = read_seal,
@@ -258,10 +282,11 @@ static int vote_and_seal(struct voting *voting, int64_t began_ms, int64_t deadli
         if (yes + no >= quorum)
             return ENGINE_BUSY;
         if (count_votes(voting, VOTE_TOO_YOUNG) > 0)
-            return error_set(err, HF_EUNREACH,
-                             "%d servers were started too short a time ago to have a vote "
-                             "(?min-uptime=), and %d votes are needed",
-                             count_votes(voting, VOTE_TOO_YOUNG), quorum);
+            return error_set(
+                err, HF_EUNREACH,
+                "%d servers were started too short a time ago to have a vote, or do not "
+                "say when (?min-uptime=), and %d votes are needed",
+                count_votes(voting, VOTE_TOO_YOUNG), quorum);
         return redlock_no_majority(voting->session, err);
     }
     voting->token = choose_token(voting);
@@ -270,7 +295,7 @@ static int vote_and_seal(struct voting *voting, int64_t began_ms, int64_t deadli
     session_ask(voting->session, &seal, redlock_deadline(store, deadline_ms));
     if (count_sealed(voting) < quorum)
         return redlock_no_majority(voting->session, err) == HF_EUNREACH ? HF_EUNREACH : ENGINE_BUSY;
-    if (redlock_validity_ms(voting->claim->ttl_ms, clock_boot_ms() - began_ms) <= 0)
+    if (redlock_validity_ms(voting->claim->ttl_ms, clock_boot_ms() - voting->began_ms) <= 0)
         return ENGINE_BUSY;
     return ENGINE_HELD;
 }
@@ -278,9 +303,9 @@ static int vote_and_seal(struct voting *voting, int64_t began_ms, int64_t deadli
 int redlock_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                     struct error_text *err)
 {
-    int64_t began_ms = clock_boot_ms();
     struct session session;
-    struct voting voting = {.store = store, .session = &session, .claim = claim};
+    struct voting voting = {
+        .store = store, .session = &session, .claim = claim, .began_ms = clock_boot_ms()};
     struct redlock_claim *own = claim->private;
     int result = redis_check_key(store, claim->name, err);
 
@@ -289,7 +314,7 @@ int redlock_acquire(struct engine_store *store, struct engine_claim *claim, int6
     if (!own && !(own = claim->private = calloc(1, sizeof *own)))
         return error_set(err, HF_ENOMEM, "out of memory");
     session_begin(&session, store, redlock_deadline(store, deadline_ms));
-    result = vote_and_seal(&voting, began_ms, deadline_ms, err);
+    result = vote_and_seal(&voting, deadline_ms, err);
     if (result == ENGINE_HELD)
         claim->token = voting.token;
     else

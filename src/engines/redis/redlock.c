@@ -25,7 +25,7 @@ int redlock_no_majority(const struct session *session, struct error_text *err)
     struct error_text why = {""};
 
     for (int i = 0; i < store->node_count; i++) {
-        struct error_text words;
+        struct error_text words = {""};
         int result = session_result(session, i, &words);
 
         answered += result == HF_OK;
@@ -34,18 +34,20 @@ int redlock_no_majority(const struct session *session, struct error_text *err)
             refusals++;
             refused = result;
         }
+        /* The best example of what is wrong: a refusal, then one that cannot be reached. */
         if (result != HF_OK && (example < 0 || result == refused)) {
             example = i;
             why = words;
         }
     }
-    if (answered + unknown >= redlock_quorum(store) && unknown > 0)
-        return error_set(err, HF_EUNKNOWN, "only %d of %d servers answered (%.300s)", answered,
-                         store->node_count, why.text);
     if (refusals >= redlock_blocking(store))
         return error_set(err, refused, "%.400s", why.text);
-    return error_set(err, HF_EUNREACH, "only %d of %d servers answered, %d are needed (%.300s)",
-                     answered, store->node_count, redlock_quorum(store), why.text);
+    if (answered + unknown >= redlock_quorum(store) && unknown > 0)
+        return error_set(err, HF_EUNKNOWN, "%d of %d servers did not answer in time (%.300s)",
+                         unknown, store->node_count, why.text);
+    return error_set(err, HF_EUNREACH,
+                     "%d of %d servers cannot be reached, so there is no majority (%.300s)",
+                     store->node_count - answered - unknown, store->node_count, why.text);
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -98,7 +100,8 @@ static bool enough_ended(void *context)
 
 static void end_on_all(struct ending *ending, int64_t deadline_ms)
 {
-    struct question question = {.commands = 1,
+    struct question question = {.text_first = ending->abandons ? SCRIPT_ABANDON : SCRIPT_RELEASE,
+                                .commands = 1,
                                 .context = ending,
                                 .write = write_ending,
                                 .answer = read_ending,
@@ -244,7 +247,8 @@ static void ignore(void *context, int node, int index, const struct resp_node *v
  * find a majority without it. */
 static void refill(struct renewing *renewing)
 {
-    struct question question = {.context = renewing, .write = write_refill, .answer = ignore};
+    struct question question = {
+        .text_first = SCRIPT_REFILL, .context = renewing, .write = write_refill, .answer = ignore};
 
     for (int i = 0; i < renewing->count; i++)
         if (renewing->empty[i] > 0 && renewing->renewed[i] >= redlock_quorum(renewing->store) &&
@@ -261,7 +265,8 @@ static int renew_batch(struct engine_store *store, struct engine_claim *const *c
     struct session session;
     struct renewing renewing = {
         .store = store, .session = &session, .claims = claims, .count = count};
-    struct question question = {.commands = count,
+    struct question question = {.text_first = SCRIPT_RENEW,
+                                .commands = count,
                                 .context = &renewing,
                                 .write = write_renew,
                                 .answer = read_renew,

@@ -34,7 +34,7 @@ static struct script scripts[SCRIPT_COUNT] = {
 
 static void put_together(void)
 {
-    for (size_t i = 0; i < SCRIPT_COUNT; i++) {
+    for (size_t i = SCRIPT_NONE + 1; i < SCRIPT_COUNT; i++) {
         struct script *script = &scripts[i];
         unsigned char digest[SHA1_SIZE];
         int size =

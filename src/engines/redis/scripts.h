@@ -5,6 +5,7 @@
 #include "resp/resp.h"
 
 enum script_id {
+    SCRIPT_NONE,
     SCRIPT_ACQUIRE,
     SCRIPT_RELEASE,
     SCRIPT_ABANDON,

@@ -2,7 +2,8 @@
  *
  * Scripts go out by their digest. A server that does not know one (first use, restart, SCRIPT
  * FLUSH) says so without having done anything, and gets that command again, with the whole text,
- * on the same link and within the same exchange. */
+ * on the same link and within the same exchange. Where an exchange may end before that answer comes,
+ * the text goes out at once, unless the link has shown before that the script is known. */
 #include "engines/redis/store.h"
 
 #include <string.h>
@@ -32,20 +33,32 @@ static bool send_text(struct session *session, int node, int index)
     return true;
 }
 
+static uint32_t mark_of(const struct question *question)
+{
+    _Static_assert(SCRIPT_COUNT <= 32, "a mark for each script");
+    return question->text_first == SCRIPT_NONE ? 0 : UINT32_C(1) << question->text_first;
+}
+
 static void on_reply(void *context, int call, int reply, const struct resp_node *value)
 {
     struct session *session = context;
     const struct question *question = session->question;
     int node = question->to > 0 ? question->to - 1 : call;
+    struct link *link = session->calls[node].link;
     bool first = reply < question->commands;
     int index = first ? reply : session->again[node][reply - question->commands];
 
+    atomic_store(&session->store->nodes[node].suspect, false);
     if (value->type != RESP_ERROR) {
+        link->marks |= mark_of(question);
         question->answer(question->context, node, index, value);
         return;
     }
-    if (first && begins(value, "NOSCRIPT") && send_text(session, node, index))
-        return;
+    if (first && begins(value, "NOSCRIPT")) {
+        link->marks = 0;
+        if (send_text(session, node, index))
+            return;
+    }
     if (session->refused[node] == HF_OK)
         session->refused[node] =
             node_refusal(&session->store->nodes[node], value, &session->calls[node].err);
@@ -56,6 +69,13 @@ static bool enough(void *context)
     struct session *session = context;
 
     return session->question->enough(session->question->context);
+}
+
+static int64_t until(void *context)
+{
+    struct session *session = context;
+
+    return session->question->until(session->question->context);
 }
 
 void session_begin(struct session *session, struct engine_store *store, int64_t deadline_ms)
@@ -86,16 +106,42 @@ void session_end(struct session *session)
         drop_link(session, i);
 }
 
+/* The commands of a question; by_text: the first of them, which teaches the script for the rest. */
+static void write_request(const struct question *question, bool by_text, struct resp_writer *writer)
+{
+    for (int i = 0; i < question->commands; i++)
+        question->write(question->context, i, by_text && i == 0, writer);
+}
+
+static void prepare_call(struct session *session, int node, const struct resp_writer *request)
+{
+    struct call *call = &session->calls[node];
+
+    session->refused[node] = HF_OK;
+    session->again_count[node] = 0;
+    if (call->link && (call->over || request->failed)) {
+        call->over = true;
+        drop_link(session, node);
+        call->result =
+            request->failed ? error_set(&call->err, HF_ENOMEM, "out of memory") : HF_EUNREACH;
+        call->sent = false;
+    }
+    call->request = request->bytes;
+    call->size = request->size;
+    call->replies = session->question->commands;
+}
+
 void session_ask(struct session *session, const struct question *question, int64_t deadline_ms)
 {
     struct engine_store *store = session->store;
-    struct resp_writer own = {0}, *request = &own;
+    struct resp_writer own = {0}, text = {0}, *request = &own;
     struct exchange exchange = {.calls = session->calls,
                                 .count = store->node_count,
                                 .deadline_ms = deadline_ms,
                                 .context = session,
                                 .on_reply = on_reply,
-                                .enough = question->enough ? enough : NULL};
+                                .enough = question->enough ? enough : NULL,
+                                .until = question->until ? until : NULL};
 
     INVARIANT(question->commands <= REDIS_BATCH_MAX);
     session->question = question;
@@ -103,33 +149,34 @@ void session_ask(struct session *session, const struct question *question, int64
         request = &session->calls[0].link->scratch;
         resp_writer_clear(request);
     }
-    for (int i = 0; i < question->commands; i++)
-        question->write(question->context, i, false, request);
+    write_request(question, false, request);
     for (int i = 0; i < store->node_count; i++) {
-        struct call *call = &session->calls[i];
+        const struct link *link = session->calls[i].link;
+        bool by_text = link && mark_of(question) && !(link->marks & mark_of(question));
 
-        if (call->link && call->over) {
-            drop_link(session, i);
-            call->result = HF_EUNREACH;
-            call->sent = false;
-        }
-        call->request = request->bytes;
-        call->size = request->size;
-        call->replies = question->commands;
-        session->refused[i] = HF_OK;
-        session->again_count[i] = 0;
-        if (request->failed && call->link) {
-            call->over = true;
-            drop_link(session, i);
-            call->result = error_set(&call->err, HF_ENOMEM, "out of memory");
-        }
+        if (by_text && text.size == 0)
+            write_request(question, true, &text);
+        prepare_call(session, i, by_text ? &text : request);
     }
     if (question->to > 0) {
         exchange.calls += question->to - 1;
         exchange.count = 1;
     }
     exchange_run(&exchange);
+    for (int i = 0; i < exchange.count; i++)
+        if (exchange.calls[i].link && !exchange.calls[i].sent)
+            atomic_store(&store->nodes[question->to > 0 ? question->to - 1 : i].suspect, true);
     resp_writer_free(&own);
+    resp_writer_free(&text);
+}
+
+int session_open(const struct session *session)
+{
+    int open = 0;
+
+    for (int i = 0; i < session->store->node_count; i++)
+        open += session->calls[i].link && session->calls[i].result == CALL_OPEN;
+    return open;
 }
 
 int session_result(const struct session *session, int node, struct error_text *err)

@@ -46,12 +46,16 @@ int redis_check_key(const struct engine_store *store, const char *name, struct e
 /* One question: so many commands, the same to every node, or (`to` > 0) to the node `to` - 1. */
 struct question {
     int to;
+    /* Set where not all answers are waited for: a server that is not known to know this script gets
+     * its text at once, because its "no such script" might come too late to be heard. */
+    enum script_id text_first;
     int commands; /* at most REDIS_BATCH_MAX */
     void *context;
     void (*write)(void *context, int index, bool by_text, struct resp_writer *writer);
     /* Each answer that is not an error of the server. */
     void (*answer)(void *context, int node, int index, const struct resp_node *value);
-    bool (*enough)(void *context); /* NULL: when all have answered */
+    bool (*enough)(void *context);   /* NULL: when all have answered */
+    int64_t (*until)(void *context); /* NULL, or a nearer deadline, as in struct exchange */
 };
 
 /* Links to all nodes, kept from question to question, so that a later one arrives behind an
@@ -70,6 +74,8 @@ void session_begin(struct session *session, struct engine_store *store, int64_t 
 void session_end(struct session *session);
 /* What came of it is in calls[].result: HF_OK also when the server refused, see refused[]. */
 void session_ask(struct session *session, const struct question *question, int64_t deadline_ms);
+/* Within a question: how many nodes may still answer. */
+int session_open(const struct session *session);
 /* What came of one node's part, refusals included, with words. */
 int session_result(const struct session *session, int node, struct error_text *err);
 
