@@ -30,7 +30,6 @@ struct tls_session {
     const struct address *address;
     int fd;            /* -1 until the handshake */
     int socket_errno;  /* the last failure of the socket that was not "later" */
-    bool closed;       /* the socket is at its end */
     bool asked;        /* the server asked for a certificate of ours */
     bool done;         /* the handshake */
     short read_wants;  /* poll events: POLLIN, unless reading has to write first */
@@ -62,7 +61,6 @@ static int socket_read(BIO *bio, char *bytes, int size)
         BIO_set_retry_read(bio);
     else if (n < 0)
         session->socket_errno = errno;
-    session->closed = n == 0;
     return (int)n;
 }
 
@@ -84,12 +82,9 @@ static int socket_write(BIO *bio, const char *bytes, int size)
 
 static long socket_control(BIO *bio, int command, long number, void *pointer)
 {
-    const struct tls_session *session = BIO_get_data(bio);
-
+    (void)bio;
     (void)number;
     (void)pointer;
-    if (command == BIO_CTRL_EOF)
-        return session->closed;
     return command == BIO_CTRL_FLUSH; /* nothing is kept back; all else is unknown here */
 }
 
@@ -363,8 +358,6 @@ static int say_protocol_error(const struct tls_session *session, struct error_te
         return say_untrusted(session, verdict, err);
     if (is_about_our_certificate(session, alert))
         return say_unaccepted(session, alert, err);
-    if (code == SSL_R_UNEXPECTED_EOF_WHILE_READING)
-        return say_closed(session, err);
     if (!session->done && is_not_tls(code))
         return error_set(err, HF_EUNREACH,
                          "%s: the server's answer is not TLS: is this its TLS port? (%s)",
@@ -372,6 +365,7 @@ static int say_protocol_error(const struct tls_session *session, struct error_te
     return error_set(err, HF_EUNREACH, "%s: TLS: %s", session->address->shown, reason());
 }
 
+/* For SSL_ERROR_SYSCALL: the socket failed, or came to its end, which is no error of the socket. */
 static int say_socket_error(const struct tls_session *session, struct error_text *err)
 {
     int failure = session->socket_errno;
