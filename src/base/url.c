@@ -9,8 +9,8 @@ static int parse_parameter(struct url *url, char *text, struct error_text *err)
     struct url_parameter *parameter;
 
     if (!equals || equals == text)
-        return error_set(err, HF_EINVAL, "store URL: '%s' is not an option of the form key=value",
-                         text);
+        return error_set(err, HF_EINVAL,
+                         "store URL: after the '?' come options of the form key=value");
     if (url->parameter_count == URL_PARAMETERS_MAX)
         return error_set(err, HF_EINVAL, "store URL: more than %d options", URL_PARAMETERS_MAX);
     *equals = '\0';
@@ -39,9 +39,8 @@ int url_parse(const char *text, struct url *ret_url, struct error_text *err)
         strspn(ret_url->text, "abcdefghijklmnopqrstuvwxyz0123456789+-.") !=
             (size_t)(colon - ret_url->text))
         return error_set(err, HF_EINVAL,
-                         "store URL: '%s' does not begin with a scheme such as file: "
-                         "(see 'holdfast stores')",
-                         text);
+                         "store URL: it does not begin with a scheme such as file: (see 'holdfast "
+                         "stores')");
     *colon = '\0';
     ret_url->scheme = ret_url->text;
     ret_url->rest = colon + 1;
@@ -49,6 +48,12 @@ int url_parse(const char *text, struct url *ret_url, struct error_text *err)
     if (!query)
         return HF_OK;
     *query++ = '\0';
+    /* More likely the end of a password than a part of an option; and what is taken for an option
+     * is quoted in messages. */
+    if (strchr(query, '@'))
+        return error_set(err, HF_EINVAL,
+                         "store URL: '@' after '?': in a password write '?' as %%3F, in an option "
+                         "write '@' as %%40");
     while (query) {
         char *next = strchr(query, '&');
 

@@ -120,6 +120,8 @@ static int poll_timeout(const struct waiting *waiting)
 
     if (waiting->wanted->quiet)
         return -1;
+    if (waiting->report_ms == CLOCK_NEVER)
+        return -1;
     left = waiting->report_ms - clock_boot_ms();
     return left < 0 ? 0 : (int)left;
 }
@@ -171,6 +173,8 @@ static int acquire_started(const struct acquisition *wanted, int64_t wait_ms, hf
     if (store_fd < 0)
         return error_set(err, store_fd, "%s", hf_error());
     options.wait_ms = wait_ms;
+    if (wait_ms == 0) /* nobody waits, so there is no line to say for whom */
+        waiting.report_ms = CLOCK_NEVER;
     result = hf_acquire_start(wanted->store, wanted->name, &options, acquired, &waiting, &op);
     if (result != HF_OK)
         return error_set(err, result, "%s", hf_error());

@@ -45,8 +45,10 @@ static int load_engine(const struct known_engine *known, const struct engine **r
     if (result != HF_OK)
         return result;
     engine = get();
-    if (!engine || engine->abi != ENGINE_ABI)
-        return module_misfit(&module, err);
+    if (!engine || engine->abi != ENGINE_ABI) {
+        module_misfit(&module, err);
+        return HF_EMODULE;
+    }
     *ret_engine = engine;
     return HF_OK;
 }

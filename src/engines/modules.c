@@ -81,21 +81,20 @@ int module_symbol(const struct module *module, void **ret_symbol, struct error_t
     symbol = dlsym(loaded, module->symbol);
     if (!symbol) {
         dlclose(loaded);
-        return module_misfit(module, err);
+        module_misfit(module, err);
+        return HF_EMODULE;
     }
     *ret_symbol = symbol;
     return HF_OK;
 }
 
-int module_misfit(const struct module *module, struct error_text *err)
+void module_misfit(const struct module *module, struct error_text *err)
 {
     char path[MODULE_PATH_MAX];
     bool found;
-    int result = module_path(module->name, path, &found, err);
 
-    if (result != HF_OK)
-        return result;
-    return error_set(err, HF_EMODULE,
-                     "%s does not fit this version of holdfast: install the same version of %s",
-                     path, module->package);
+    if (module_path(module->name, path, &found, err) == HF_OK)
+        error_set(err, HF_EMODULE,
+                  "%s does not fit this version of holdfast: install the same version of %s", path,
+                  module->package);
 }

@@ -20,7 +20,7 @@ bool module_exists(const char *name);
 /* HF_EMODULE: not there, cannot be loaded, or without that symbol. May be called again and again,
  * from any thread. */
 int module_symbol(const struct module *module, void **ret_symbol, struct error_text *err);
-/* For the caller who found another ABI number in the table than its own: always HF_EMODULE. */
-int module_misfit(const struct module *module, struct error_text *err);
+/* The words for HF_EMODULE, for a caller who found another ABI number in the table than its own. */
+void module_misfit(const struct module *module, struct error_text *err);
 
 #endif

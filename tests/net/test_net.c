@@ -238,7 +238,7 @@ static void a_password_comes_from_a_file(void **state)
     assert_int_equal(ADDRESS_SECRET_MAX, strlen(access.password));
     longest[ADDRESS_SECRET_MAX] = 'p';
     assert_refused(secret_file("long", longest, sizeof longest), NULL, "longer than 1024");
-    longest[ADDRESS_SECRET_MAX + 1] = 'p';
+    memcpy(longest + ADDRESS_SECRET_MAX, "\rp", 2); /* this is no end of a line */
     assert_refused(secret_file("long", longest, sizeof longest), NULL, "longer than 1024");
 }
 
@@ -472,6 +472,15 @@ static void a_host_that_is_not_there_is_named(void **state)
     assert_null(stream);
 }
 
+static int count_descriptors(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
 /* The first address fails at once, or only after a while: the second one is tried. */
 static void every_address_of_a_host_is_tried(void **state)
 {
@@ -482,9 +491,8 @@ static void every_address_of_a_host_is_tried(void **state)
         struct error_text err = {""};
         struct stream *stream;
         struct peer peer;
-        int lowest = dup(STDERR_FILENO);
+        int before = count_descriptors();
 
-        assert_return_code(close(lowest), errno);
         two_test_first = first[i];
         assert_true(peer_listen("127.0.0.1", &peer));
         peer_rename(&peer, "two.test");
@@ -497,8 +505,7 @@ static void every_address_of_a_host_is_tried(void **state)
         assert_int_equal(0, strncmp("two.test:", err.text, 9));
         assert_says(&err, ": Connection refused");
         peer_close(&peer);
-        assert_int_equal(lowest, dup(STDERR_FILENO)); /* no descriptor was left behind */
-        assert_return_code(close(lowest), errno);
+        assert_int_equal(before, count_descriptors());
     }
 }
 

@@ -120,9 +120,9 @@ static void talk(struct tls_peer *self, struct stream *stream)
 /* ---- the module ------------------------------------------------------------------------------ */
 
 /* The first test: afterwards it is loaded. */
-static void a_missing_module_is_named(void **state)
+static void a_missing_or_unfitting_module_is_named(void **state)
 {
-    const char *dir = getenv("HOLDFAST_MODULE_DIR");
+    const char *dir = getenv("HOLDFAST_MODULE_DIR"), *wrong = getenv("HF_WRONG_MODULE_DIR");
     char *saved = strdup(dir ? dir : "");
     struct access access = with_files(ca_file, "", "");
     struct error_text err = {""};
@@ -136,6 +136,9 @@ static void a_missing_module_is_named(void **state)
     assert_int_equal(HF_EMODULE, dial(&self, &access, &stream, &err));
     assert_int_equal(
         0, strncmp("TLS needs a module that is not there: install holdfast-tls (/", err.text, 61));
+    setenv("HOLDFAST_MODULE_DIR", wrong ? wrong : "/nowhere", 1);
+    assert_int_equal(HF_EMODULE, dial(&self, &access, &stream, &err));
+    assert_says(&err, "/holdfast-tls.so does not fit this version of holdfast");
     setenv("HOLDFAST_MODULE_DIR", saved, 1);
     free(saved);
     assert_int_equal(HF_OK, dial(&self, &access, &stream, &err));
@@ -723,7 +726,7 @@ static int remove_certificates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_module_is_named),
+        cmocka_unit_test(a_missing_or_unfitting_module_is_named),
         cmocka_unit_test(a_unix_socket_has_no_tls),
         cmocka_unit_test(a_server_that_proves_itself_is_spoken_to),
         cmocka_unit_test(a_server_of_another_authority_is_refused),

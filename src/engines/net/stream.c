@@ -66,8 +66,10 @@ static int find_tls(const struct tls_provider **ret_tls, struct error_text *err)
         if (result != HF_OK)
             return result;
         tls = get();
-        if (!tls || tls->abi != TLS_ABI)
-            return module_misfit(&module, err);
+        if (!tls || tls->abi != TLS_ABI) {
+            module_misfit(&module, err);
+            return HF_EMODULE;
+        }
         atomic_store_explicit(&loaded, tls, memory_order_release);
     }
     *ret_tls = tls;

@@ -444,6 +444,17 @@ static ssize_t session_read(struct tls_session *session, void *bytes, size_t siz
     return result;
 }
 
+/* The server hung up on a write of ours. What it said before that says more than "closed". */
+static ssize_t last_words(struct tls_session *session, int failure, struct error_text *err)
+{
+    struct error_text said;
+    char ignored[1];
+
+    if (session_read(session, ignored, sizeof ignored, &said) != HF_EREFUSED)
+        return failure;
+    return error_set(err, HF_EREFUSED, "%s", said.text);
+}
+
 static ssize_t session_write(struct tls_session *session, const void *bytes, size_t size,
                              struct error_text *err)
 {
@@ -458,6 +469,8 @@ static ssize_t session_write(struct tls_session *session, const void *bytes, siz
         return (ssize_t)n;
     result = explain(session, given, &session->write_wants, err);
     ERR_clear_error();
+    if (result < 0)
+        result = last_words(session, (int)result, err);
     return result;
 }
 

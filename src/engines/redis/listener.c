@@ -224,7 +224,7 @@ static void listen_on(struct listener *listener, struct link *link)
     int64_t heard_ms = clock_boot_ms(), pinged_ms = heard_ms;
     struct error_text err;
     bool ready = false;
-    int result = HF_OK;
+    int result = link_pump(link, on_value, listener, &err); /* it may be connected already */
 
     while (result == HF_OK && !must_stop(listener)) {
         int64_t quiet_ms = ready ? QUIET_MS : CONNECT_MS, now_ms;

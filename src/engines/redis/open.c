@@ -51,12 +51,15 @@ static int read_database(struct engine_store *store, struct url *url, const char
     const char *option = url_get(url, "db"), *text = *path == '/' ? path + 1 : path;
     uint64_t database = 0;
 
+    if (strchr(path, '@'))
+        return error_set(err, HF_EINVAL, "store URL: a '/' in a password is written %%2F");
     if (*text && option)
         return error_set(err, HF_EINVAL, "store URL: the database is given twice");
     if (option)
         text = option;
     if (*text && !text_to_u64(text, REDIS_DATABASES_MAX - 1, &database))
-        return error_set(err, HF_EINVAL, "store URL: '%s' is not the number of a database", text);
+        return error_set(err, HF_EINVAL,
+                         "store URL: after the host comes the number of a database, as in /0");
     store->database = (unsigned)database;
     return HF_OK;
 }
