@@ -84,9 +84,7 @@ static bool is_done(struct exchange *exchange)
 static bool wait_for_some(struct exchange *exchange)
 {
     struct pollfd fds[EXCHANGE_CALLS_MAX];
-    int64_t until_ms = exchange->until ? exchange->until(exchange->context) : CLOCK_NEVER;
-    int64_t left_ms =
-        (until_ms < exchange->deadline_ms ? until_ms : exchange->deadline_ms) - clock_boot_ms();
+    int64_t left_ms = exchange->deadline_ms - clock_boot_ms();
     int count = 0, indexes[EXCHANGE_CALLS_MAX];
 
     if (left_ms <= 0)
@@ -129,8 +127,10 @@ static void leave(struct call *call, int64_t now_ms)
         call->over = true;
 }
 
-void exchange_run(struct exchange *exchange)
+bool exchange_run(struct exchange *exchange)
 {
+    bool done;
+
     INVARIANT(exchange->count <= EXCHANGE_CALLS_MAX);
     for (int i = 0; i < exchange->count; i++) {
         struct call *call = &exchange->calls[i];
@@ -145,9 +145,10 @@ void exchange_run(struct exchange *exchange)
         else
             pump(exchange, i);
     }
-    while (!is_done(exchange) && wait_for_some(exchange))
+    while (!(done = is_done(exchange)) && wait_for_some(exchange))
         ;
     for (int i = 0; i < exchange->count; i++)
         if (exchange->calls[i].link)
             leave(&exchange->calls[i], clock_boot_ms());
+    return done;
 }

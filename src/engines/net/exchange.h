@@ -35,10 +35,9 @@ struct exchange {
     void (*on_reply)(void *context, int call, int reply, const struct resp_node *value);
     /* NULL: until all have answered. Asked after each reply and each failure. */
     bool (*enough)(void *context);
-    /* NULL, or a nearer deadline, asked before each wait: as things stand, until when? */
-    int64_t (*until)(void *context);
 };
 
-void exchange_run(struct exchange *exchange);
+/* False: it ended because the time was up. */
+bool exchange_run(struct exchange *exchange);
 
 #endif

@@ -322,8 +322,12 @@ int redis_abandon(struct engine_store *store, struct engine_claim *claim, int64_
                             .claim = claim,
                             .place = own ? own->place : "",
                             .remember_ms = own && own->unsure ? claim->ttl_ms : 0};
-    struct question question = {
-        .commands = 1, .context = &ending, .write = write_ending, .answer = read_ending};
+    /* By its text: we may be gone before a server that hangs could say that it does not know it. */
+    struct question question = {.text_first = SCRIPT_ABANDON,
+                                .commands = 1,
+                                .context = &ending,
+                                .write = write_ending,
+                                .answer = read_ending};
     int result = redis_ask(store, &question, deadline_ms, err);
 
     if (result == HF_OK && own) {

@@ -304,6 +304,8 @@ static struct link *pick_idle(struct node *node, int64_t now_ms)
         /* Nothing is expected of a link that does not lag, and something of one that does. */
         if (lags ? now_ms - link->lags_since_ms > LINK_LAG_MS && !link_has_news(link)
                  : now_ms - node->idle[i].since_ms > STALE_MS && link_has_news(link)) {
+            if (lags)
+                atomic_store(&node->suspect, true);
             forget(node, take_idle(node, i));
             behind = -1; /* another took its place in the list */
             i = node->idle_count;

@@ -27,10 +27,11 @@ struct voting {
     struct session *session;
     struct engine_claim *claim;
     enum vote votes[REDIS_NODES_MAX];
-    bool asked[REDIS_NODES_MAX];   /* for a vote, whatever came of it */
-    int64_t began_ms, majority_ms; /* majority_ms: when it was reached, 0: not yet */
-    uint64_t last_token, own_token, time_us;
-    uint64_t token; /* to be sealed */
+    bool asked[REDIS_NODES_MAX]; /* for a vote, whatever came of it */
+    int64_t began_ms;
+    uint64_t own_tokens[REDIS_NODES_MAX];    /* that this lease has already, by node */
+    uint64_t last_token, own_token, time_us; /* the largest of all */
+    uint64_t token;                          /* to be sealed */
     bool sealed[REDIS_NODES_MAX], refused[REDIS_NODES_MAX];
     bool released[REDIS_NODES_MAX];
 };
@@ -100,44 +101,17 @@ static void read_vote(void *context, int node, int index, const struct resp_node
         return;
     voting->votes[node] = is_too_young(voting, node) ? VOTE_TOO_YOUNG : VOTE_YES;
     voting->last_token = larger(voting->last_token, last);
+    voting->own_tokens[node] = larger(0, own);
     voting->own_token = larger(voting->own_token, own);
     voting->time_us = larger(voting->time_us, time_us);
-}
-
-/* Nodes that are still being connected to, and were not asked. A lock that lives on three nodes of
- * five is lost with one of them; so, unless a node was as slow the last time, it is worth a moment. */
-static bool has_stragglers(const struct voting *voting)
-{
-    for (int i = 0; i < voting->store->node_count; i++) {
-        const struct call *call = &voting->session->calls[i];
-
-        if (call->link && call->result == CALL_OPEN && !call->sent &&
-            !atomic_load(&voting->store->nodes[i].suspect))
-            return true;
-    }
-    return false;
 }
 
 static bool enough_votes(void *context)
 {
     const struct voting *voting = context;
-    int yes = count_votes(voting, VOTE_YES), quorum = redlock_quorum(voting->store);
 
-    if (yes + session_open(voting->session) < quorum)
-        return true;
-    return yes >= quorum && !has_stragglers(voting);
-}
-
-/* With a majority, stragglers get as long again as that took. */
-static int64_t vote_until(void *context)
-{
-    struct voting *voting = context;
-
-    if (count_votes(voting, VOTE_YES) < redlock_quorum(voting->store))
-        return CLOCK_NEVER;
-    if (voting->majority_ms == 0)
-        voting->majority_ms = clock_boot_ms();
-    return 2 * voting->majority_ms - voting->began_ms + 1;
+    return count_votes(voting, VOTE_YES) >= redlock_quorum(voting->store) ||
+           count_votes(voting, VOTE_NO) >= redlock_blocking(voting->store);
 }
 
 /* ---- the second round ------------------------------------------------------------------------ */
@@ -183,11 +157,16 @@ static bool enough_seals(void *context)
     return sealed >= quorum || sealed + session_open(voting->session) < quorum;
 }
 
-/* One above the largest that the majority knows. If this lease was sealed before and nobody since,
- * it is the same token again. */
+/* One above the largest that the majority knows. If a majority has this lease sealed already, it is
+ * the same token again: on a node, a token goes when its key does, so nobody had the name since. */
 static uint64_t choose_token(const struct voting *voting)
 {
-    if (voting->own_token > 0 && voting->own_token == voting->last_token)
+    int sealed = 0;
+
+    for (int i = 0; i < voting->store->node_count; i++)
+        sealed += voting->votes[i] == VOTE_YES && voting->own_tokens[i] > 0 &&
+                  voting->own_tokens[i] == voting->own_token;
+    if (sealed >= redlock_quorum(voting->store))
         return voting->own_token;
     return larger(voting->last_token, (int64_t)voting->time_us) + 1;
 }
@@ -238,7 +217,8 @@ static int take_back(struct voting *voting, int result, struct error_text *err)
                                 .context = voting,
                                 .write = write_release,
                                 .answer = read_release,
-                                .enough = enough_released};
+                                .enough = enough_released,
+                                .tells_all = true};
 
     session_ask(voting->session, &question, redlock_deadline(store, CLOCK_NEVER));
     for (int i = 0; i < store->node_count; i++)
@@ -262,7 +242,7 @@ static int vote_and_seal(struct voting *voting, int64_t deadline_ms, struct erro
                             .write = write_vote,
                             .answer = read_vote,
                             .enough = enough_votes,
-                            .until = vote_until};
+                            .tells_all = true};
     struct question seal = {.text_first = SCRIPT_SEAL,
                             .commands = 1,
                             .context = voting,

@@ -45,9 +45,8 @@ int redlock_no_majority(const struct session *session, struct error_text *err)
     if (answered + unknown >= redlock_quorum(store) && unknown > 0)
         return error_set(err, HF_EUNKNOWN, "%d of %d servers did not answer in time (%.300s)",
                          unknown, store->node_count, why.text);
-    return error_set(err, HF_EUNREACH,
-                     "%d of %d servers cannot be reached, so there is no majority (%.300s)",
-                     store->node_count - answered - unknown, store->node_count, why.text);
+    return error_set(err, HF_EUNREACH, "only %d of %d servers answered, %d are needed (%.300s)",
+                     answered, store->node_count, redlock_quorum(store), why.text);
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -105,7 +104,8 @@ static void end_on_all(struct ending *ending, int64_t deadline_ms)
                                 .context = ending,
                                 .write = write_ending,
                                 .answer = read_ending,
-                                .enough = enough_ended};
+                                .enough = enough_ended,
+                                .tells_all = true};
 
     session_begin(ending->session, ending->store, deadline_ms);
     session_ask(ending->session, &question, deadline_ms);
@@ -212,14 +212,25 @@ static bool is_decided(const struct renewing *renewing, int index)
            renewing->gone[index] >= redlock_blocking(renewing->store);
 }
 
-static bool enough_renewed(void *context)
+static bool all_decided(const struct renewing *renewing)
 {
-    const struct renewing *renewing = context;
-
     for (int i = 0; i < renewing->count; i++)
         if (!is_decided(renewing, i))
             return false;
     return true;
+}
+
+/* There is no hurry: whoever can be expected to answer is waited for, because what it lacks it gets
+ * only after it has said so. */
+static bool enough_renewed(void *context)
+{
+    const struct renewing *renewing = context;
+
+    for (int i = 0; i < renewing->store->node_count; i++)
+        if (renewing->session->calls[i].link && renewing->session->calls[i].result == CALL_OPEN &&
+            !atomic_load(&renewing->store->nodes[i].suspect))
+            return false;
+    return all_decided(renewing);
 }
 
 static void write_refill(void *context, int index, bool by_text, struct resp_writer *writer)
@@ -275,7 +286,7 @@ static int renew_batch(struct engine_store *store, struct engine_claim *const *c
 
     session_begin(&session, store, redlock_deadline(store, deadline_ms));
     session_ask(&session, &question, redlock_deadline(store, deadline_ms));
-    if (enough_renewed(&renewing)) {
+    if (all_decided(&renewing)) {
         for (int i = 0; i < count; i++)
             ret_left_ms[i] =
                 renewing.renewed[i] >= redlock_quorum(store) ? renewing.left_ms[i] : -1;

@@ -4,6 +4,7 @@
  * FLUSH) says so without having done anything, and gets that command again, with the whole text,
  * on the same link and within the same exchange. Where an exchange may end before that answer comes,
  * the text goes out at once, unless the link has shown before that the script is known. */
+#include "base/clock.h"
 #include "engines/redis/store.h"
 
 #include <string.h>
@@ -48,7 +49,6 @@ static void on_reply(void *context, int call, int reply, const struct resp_node 
     bool first = reply < question->commands;
     int index = first ? reply : session->again[node][reply - question->commands];
 
-    atomic_store(&session->store->nodes[node].suspect, false);
     if (value->type != RESP_ERROR) {
         link->marks |= mark_of(question);
         question->answer(question->context, node, index, value);
@@ -64,19 +64,48 @@ static void on_reply(void *context, int call, int reply, const struct resp_node 
             node_refusal(&session->store->nodes[node], value, &session->calls[node].err);
 }
 
+/* ---- when it is enough ----------------------------------------------------------------------- */
+
+/* Nodes that are still being connected to, and were not asked. A lock that lives on three nodes of
+ * five is lost with one of them, and a release that a node has not heard blocks others there. So
+ * whoever can be reached within the timeout is told, unless he could not the last time. */
+static bool has_stragglers(const struct session *session)
+{
+    for (int i = 0; i < session->store->node_count; i++) {
+        const struct call *call = &session->calls[i];
+
+        if (call->link && call->result == CALL_OPEN && !call->sent &&
+            !atomic_load(&session->store->nodes[i].suspect))
+            return true;
+    }
+    return false;
+}
+
 static bool enough(void *context)
 {
     struct session *session = context;
+    const struct question *question = session->question;
 
-    return session->question->enough(session->question->context);
+    return question->enough(question->context) && !(question->tells_all && has_stragglers(session));
 }
 
-static int64_t until(void *context)
+/* Who did not answer in time is not waited for the next time; until it has caught up. */
+static void note_suspects(struct session *session, const struct exchange *exchange, bool in_time)
 {
-    struct session *session = context;
+    for (int i = 0; i < exchange->count; i++) {
+        const struct call *call = &exchange->calls[i];
+        struct node *node = &session->store->nodes[call - session->calls];
 
-    return session->question->until(session->question->context);
+        if (!call->link)
+            continue;
+        if (call->result == HF_OK || call->link->lags_since_ms >= session->asked_ms)
+            atomic_store(&node->suspect, false);
+        if (!in_time && call->result != HF_OK)
+            atomic_store(&node->suspect, true);
+    }
 }
+
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 void session_begin(struct session *session, struct engine_store *store, int64_t deadline_ms)
 {
@@ -104,6 +133,20 @@ void session_end(struct session *session)
 {
     for (int i = 0; i < session->store->node_count; i++)
         drop_link(session, i);
+}
+
+static void make_links_again(struct session *session, int64_t deadline_ms)
+{
+    for (int i = 0; i < session->store->node_count; i++) {
+        struct call *call = &session->calls[i];
+
+        if (call->link && call->over)
+            drop_link(session, i);
+        if (!call->link)
+            call->result =
+                node_take(&session->store->nodes[i], deadline_ms, &call->link, &call->err);
+        call->over = false;
+    }
 }
 
 /* The commands of a question; by_text: the first of them, which teaches the script for the rest. */
@@ -140,11 +183,13 @@ void session_ask(struct session *session, const struct question *question, int64
                                 .deadline_ms = deadline_ms,
                                 .context = session,
                                 .on_reply = on_reply,
-                                .enough = question->enough ? enough : NULL,
-                                .until = question->until ? until : NULL};
+                                .enough = question->enough ? enough : NULL};
 
     INVARIANT(question->commands <= REDIS_BATCH_MAX);
     session->question = question;
+    session->asked_ms = clock_boot_ms();
+    if (question->tells_all)
+        make_links_again(session, deadline_ms);
     if (store->node_count == 1 && session->calls[0].link) { /* memory that is there already */
         request = &session->calls[0].link->scratch;
         resp_writer_clear(request);
@@ -162,10 +207,7 @@ void session_ask(struct session *session, const struct question *question, int64
         exchange.calls += question->to - 1;
         exchange.count = 1;
     }
-    exchange_run(&exchange);
-    for (int i = 0; i < exchange.count; i++)
-        if (exchange.calls[i].link && !exchange.calls[i].sent)
-            atomic_store(&store->nodes[question->to > 0 ? question->to - 1 : i].suspect, true);
+    note_suspects(session, &exchange, exchange_run(&exchange));
     resp_writer_free(&own);
     resp_writer_free(&text);
 }

@@ -54,8 +54,10 @@ struct question {
     void (*write)(void *context, int index, bool by_text, struct resp_writer *writer);
     /* Each answer that is not an error of the server. */
     void (*answer)(void *context, int node, int index, const struct resp_node *value);
-    bool (*enough)(void *context);   /* NULL: when all have answered */
-    int64_t (*until)(void *context); /* NULL, or a nearer deadline, as in struct exchange */
+    bool (*enough)(void *context); /* NULL: when all have answered */
+    /* That a few have answered may be enough, but all should hear it: links that broke are made
+     * again, and nodes that are still being connected to are waited for, until they are told. */
+    bool tells_all;
 };
 
 /* Links to all nodes, kept from question to question, so that a later one arrives behind an
@@ -66,6 +68,7 @@ struct session {
     int refused[REDIS_NODES_MAX]; /* of the last question: what an error reply meant, or HF_OK */
     /* Inside a question. */
     const struct question *question;
+    int64_t asked_ms;
     int16_t again[REDIS_NODES_MAX][REDIS_BATCH_MAX]; /* commands sent once more, by their text */
     int again_count[REDIS_NODES_MAX];
 };

@@ -35,6 +35,10 @@ local function last_token()
     return tonumber(last or 0)
 end
 
+local function raise_counter(token)
+    if last_token() < tonumber(token) then call('SET', counter, token) end
+end
+
 -- Wall time, and only upwards: a counter that was lost does not begin again at 1.
 local function next_token()
     local token = math.max(last_token() + 1, now_us)
@@ -157,7 +161,8 @@ local function let_go(lease, token)
     end
     if not held then return 0 end
     local own = entry_of(lease)
-    if token ~= '' and own and own ~= token then return 0 end
+    -- '0' is a vote of Redlock whose seal did not arrive.
+    if token ~= '' and own and own ~= '0' and own ~= token then return 0 end
     if value == lease then
         call('DEL', main, info)
     else

@@ -1,3 +1,3 @@
 -- ARGV: token. Every later token is greater.
-if last_token() < tonumber(ARGV[1]) then call('SET', counter, ARGV[1]) end
+raise_counter(ARGV[1])
 return 1

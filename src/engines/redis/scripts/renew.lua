@@ -6,8 +6,10 @@ local value = call('GET', main)
 if ttl < 1 then error('a TTL below 1 ms would end the hold') end
 if value == lease then
     local token = entry_of(lease)
+    if token == '0' then token = nil end -- a vote of Redlock whose seal did not arrive
     if token and ARGV[2] ~= '0' and token ~= ARGV[2] then return -1 end
-    if not token and ARGV[2] ~= '0' then -- lost by eviction or by hand
+    if not token and ARGV[2] ~= '0' then -- that, or lost by eviction or by hand
+        raise_counter(ARGV[2])
         note_holder(lease, ARGV[2], now, delay, ARGV[5], ttl)
     end
     last_at_least(main, ttl)
