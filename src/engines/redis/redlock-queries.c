@@ -18,7 +18,6 @@
 
 struct poll {
     struct engine_store *store;
-    struct session *session;
     enum script_id script;
     const char *name;
     int64_t argument;
@@ -65,7 +64,6 @@ static int take_poll(struct poll *poll, bool all, int64_t deadline_ms, struct er
                                 .enough = all ? NULL : enough_answers};
     int result = HF_OK;
 
-    poll->session = &session;
     deadline_ms = redlock_deadline(poll->store, deadline_ms);
     session_begin(&session, poll->store, deadline_ms);
     session_ask(&session, &question, deadline_ms);
@@ -437,7 +435,7 @@ int redlock_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
             result = redlock_no_majority(&session, err);
             break;
         }
-        if (most_common(&naming, &found) >= quorum) {
+        if (most_common(&naming, &found) >= quorum && found) {
             memcpy(ret_id, found, 2 * ID_BYTES + 1);
             result = HF_OK;
         } else {

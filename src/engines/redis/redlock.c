@@ -53,7 +53,6 @@ int redlock_no_majority(const struct session *session, struct error_text *err)
 
 struct ending {
     struct engine_store *store;
-    struct session *session;
     const struct engine_claim *claim;
     bool abandons;
     int64_t remember_ms;
@@ -97,7 +96,7 @@ static bool enough_ended(void *context)
            ending->absent >= redlock_blocking(ending->store);
 }
 
-static void end_on_all(struct ending *ending, int64_t deadline_ms)
+static void end_on_all(struct session *session, struct ending *ending, int64_t deadline_ms)
 {
     struct question question = {.text_first = ending->abandons ? SCRIPT_ABANDON : SCRIPT_RELEASE,
                                 .commands = 1,
@@ -107,23 +106,21 @@ static void end_on_all(struct ending *ending, int64_t deadline_ms)
                                 .enough = enough_ended,
                                 .tells_all = true};
 
-    session_begin(ending->session, ending->store, deadline_ms);
-    session_ask(ending->session, &question, deadline_ms);
+    session_ask(session, &question, deadline_ms);
 }
 
 static int redlock_abandon(struct engine_store *store, struct engine_claim *claim,
                            int64_t deadline_ms, struct error_text *err)
 {
     struct session session;
-    struct ending ending = {.store = store,
-                            .session = &session,
-                            .claim = claim,
-                            .abandons = true,
-                            .remember_ms = claim->ttl_ms};
+    struct ending ending = {
+        .store = store, .claim = claim, .abandons = true, .remember_ms = claim->ttl_ms};
     struct redlock_claim *own = claim->private;
     int result = HF_OK;
 
-    end_on_all(&ending, redlock_deadline(store, deadline_ms));
+    deadline_ms = redlock_deadline(store, deadline_ms);
+    session_begin(&session, store, deadline_ms);
+    end_on_all(&session, &ending, deadline_ms);
     if (ending.ended < redlock_blocking(store))
         result = redlock_no_majority(&session, err);
     else if (own)
@@ -137,13 +134,13 @@ static int redlock_release(struct engine_store *store, struct engine_claim *clai
 {
     struct session session;
     struct redlock_claim *own = claim->private;
-    struct ending ending = {.store = store,
-                            .session = &session,
-                            .claim = claim,
-                            .remember_ms = own && own->unsure ? claim->ttl_ms : 0};
+    struct ending ending = {
+        .store = store, .claim = claim, .remember_ms = own && own->unsure ? claim->ttl_ms : 0};
     int result = HF_OK;
 
-    end_on_all(&ending, redlock_deadline(store, deadline_ms));
+    deadline_ms = redlock_deadline(store, deadline_ms);
+    session_begin(&session, store, deadline_ms);
+    end_on_all(&session, &ending, deadline_ms);
     if (ending.ended >= redlock_quorum(store))
         result = HF_OK;
     else if (ending.absent >= redlock_blocking(store))
