@@ -218,23 +218,19 @@ static bool wait_for_link(struct listener *listener, struct link *link, int64_t 
     return link && fds[1].revents;
 }
 
-/* Until the link is over or the listener is to stop. */
+/* Until the link is over or the listener is to stop. What can be done is done before each wait: a
+ * fresh link may be connected, and even greeted, before it is first polled. */
 static void listen_on(struct listener *listener, struct link *link)
 {
     int64_t heard_ms = clock_boot_ms(), pinged_ms = heard_ms;
     struct error_text err;
     bool ready = false;
-    int result = link_pump(link, on_value, listener, &err); /* it may be connected already */
+    int result = link_pump(link, on_value, listener, &err);
 
     while (result == HF_OK && !must_stop(listener)) {
-        int64_t quiet_ms = ready ? QUIET_MS : CONNECT_MS, now_ms;
+        int64_t now_ms = clock_boot_ms();
 
-        if (wait_for_link(listener, link, pinged_ms + PING_MS)) {
-            result = link_pump(link, on_value, listener, &err);
-            heard_ms = clock_boot_ms();
-        }
-        now_ms = clock_boot_ms();
-        if (result == HF_OK && link->state == LINK_READY) {
+        if (link->state == LINK_READY) {
             bool ping = now_ms - pinged_ms >= PING_MS;
 
             result = send_news(listener, link, !ready, ping, &err);
@@ -242,8 +238,12 @@ static void listen_on(struct listener *listener, struct link *link)
             if (ping)
                 pinged_ms = now_ms;
         }
-        if (now_ms - heard_ms > quiet_ms)
+        if (now_ms - heard_ms > (ready ? QUIET_MS : CONNECT_MS))
             result = HF_EUNREACH;
+        if (result == HF_OK && wait_for_link(listener, link, pinged_ms + PING_MS)) {
+            result = link_pump(link, on_value, listener, &err);
+            heard_ms = clock_boot_ms();
+        }
     }
 }
 
