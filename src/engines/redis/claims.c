@@ -280,6 +280,9 @@ void redis_wake(struct engine_store *store, struct engine_claim *claim)
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
+/* What ends a hold goes out by its text until the server is known to know it: we may be gone before
+ * one that hangs could say that it does not. */
+
 struct ending {
     struct engine_store *store;
     const struct engine_claim *claim;
@@ -322,7 +325,6 @@ int redis_abandon(struct engine_store *store, struct engine_claim *claim, int64_
                             .claim = claim,
                             .place = own ? own->place : "",
                             .remember_ms = own && own->unsure ? claim->ttl_ms : 0};
-    /* By its text: we may be gone before a server that hangs could say that it does not know it. */
     struct question question = {.text_first = SCRIPT_ABANDON,
                                 .commands = 1,
                                 .context = &ending,
@@ -344,8 +346,11 @@ int redis_release(struct engine_store *store, struct engine_claim *claim, int64_
     struct redis_claim *own = claim->private; /* an adopted claim has none */
     struct ending ending = {
         .store = store, .claim = claim, .remember_ms = own && own->unsure ? claim->ttl_ms : 0};
-    struct question question = {
-        .commands = 1, .context = &ending, .write = write_ending, .answer = read_ending};
+    struct question question = {.text_first = SCRIPT_RELEASE,
+                                .commands = 1,
+                                .context = &ending,
+                                .write = write_ending,
+                                .answer = read_ending};
     int result = redis_ask(store, &question, deadline_ms, err);
 
     if (result != HF_OK)
