@@ -35,6 +35,14 @@ int64_t clock_after(int64_t from_ms, int64_t span_ms)
     return from_ms + span_ms;
 }
 
+struct timespec clock_monotonic_in(int64_t span_ms)
+{
+    int64_t then_ns = read_ns(CLOCK_MONOTONIC) + span_ms * 1000000;
+
+    return (struct timespec){.tv_sec = (time_t)(then_ns / 1000000000),
+                             .tv_nsec = (long)(then_ns % 1000000000)};
+}
+
 void clock_test_shift_ms(int64_t shift_ms)
 {
     atomic_store(&test_shift_ns, shift_ms * 1000000);

@@ -3,6 +3,7 @@
 #define BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 int64_t clock_boot_ms(void);
 int64_t clock_boot_ns(void);
@@ -12,6 +13,9 @@ int64_t clock_wall_ms(void);
 /* A deadline `span_ms` after `from_ms` that cannot overflow. */
 int64_t clock_after(int64_t from_ms, int64_t span_ms);
 #define CLOCK_NEVER INT64_MAX
+
+/* span_ms from now, for calls that want a time of CLOCK_MONOTONIC. */
+struct timespec clock_monotonic_in(int64_t span_ms);
 
 /* Tests only: makes clock_boot_* read so much later than the kernel says, as a suspend would. */
 void clock_test_shift_ms(int64_t shift_ms);

@@ -21,13 +21,7 @@ void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t mask, int64_t de
         return;
     if (left_ms > FUTEX_NAP_MAX_MS)
         left_ms = FUTEX_NAP_MAX_MS;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(left_ms / 1000);
-    until.tv_nsec += (long)(left_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    until = clock_monotonic_in(left_ms);
     syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_BITSET, seen, &until, NULL, mask);
 }
 

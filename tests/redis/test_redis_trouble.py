@@ -235,7 +235,7 @@ def ways_of_giving_it(locked, directory, user=""):
 
 def test_password_works_and_is_never_shown(locked, cli_on, directory):
     """However it is given: in no output, no variable of the job, no command line of it."""
-    everything = 'env; tr "\\0" "\\n" </proc/self/environ; tr "\\0" " " </proc/$$/cmdline; echo in $HOLDFAST_TOKEN $$; read x'
+    everything = 'env; tr "\\0" "\\n" </proc/self/environ; tr "\\0" " " </proc/$$/cmdline'
     for way, (url, env) in ways_of_giving_it(locked, directory).items():
         cli = cli_on(url)
         cli.env.update(env)
@@ -246,7 +246,7 @@ def test_password_works_and_is_never_shown(locked, cli_on, directory):
             assert done.status == status, (way, args, done.stderr)
             said.append(done.stdout + done.stderr)
 
-        ask("run", "-v", "-n", "x", "--", "sh", "-c", everything.replace("; read x", ""))
+        ask("run", "-v", "-n", "x", "--", "sh", "-c", everything)
         assert "HOLDFAST_TOKEN" in said[-1], "it has said what it sees"
         holder = cli.hold("x")
         for args in (("stores",), ("stores", "--json"), ("show", "x"), ("show", "x", "--json"), ("ls",), ("ls", "--json"),
@@ -427,11 +427,11 @@ def test_hanging_server_ends_a_call_that_does_not_wait_when_it_has_said_so(redis
     assert process.wait(patience=2) == 69
 
 
-def test_given_up_without_an_answer_is_said_and_runs_out(redis, relay, cli_on):
-    """B7: the grant happened and no answer ever comes: 69, said as unknown, nothing run; what was granted ends with
-    its TTL at the latest."""
+def test_given_up_without_an_answer_leaves_no_hold(redis, relay, cli_on):
+    """B7: the grant happened and no answer ever comes: 69, said as unknown, nothing run; and what was granted is given
+    up, on the way that is still open, long before its TTL of 30 s."""
     relay.delay(0, 600)
-    lost = cli_on(relay.url()).start("run", "-n", "--ttl", "3s", "x", "--", "echo", "inside")
+    lost = cli_on(relay.url()).start("run", "-n", "x", "--", "echo", "inside")
     eventually(lambda: redis.cmd("EXISTS", KEY) == 1, "the grant")
     relay.cut("down")
     assert lost.wait() == 69
@@ -441,15 +441,15 @@ def test_given_up_without_an_answer_is_said_and_runs_out(redis, relay, cli_on):
 
 
 def test_short_hang_does_no_harm(redis, hold):
-    """Renewals that were not answered in time are made up for (Redisson 3194: it stops after one error)."""
-    holder = hold(redis.url(), "x", "ttl=2000")
-    for _ in range(2):
-        redis.pause()
-        time.sleep(0.9)
-        redis.resume()
-        until = time.monotonic() + 0.4
-        while time.monotonic() < until:
-            assert holder.left() > 0
+    """A renewal that was not answered in time is made up for (Redisson 3194: it stops after one error)."""
+    holder = hold(redis.url(), "x", "ttl=3000")
+    until = time.monotonic() + 3.3
+    redis.pause()
+    time.sleep(1.8)  # past the first renewal, and the time for its answer
+    redis.resume()
+    while time.monotonic() < until:
+        assert holder.left() > 0
+        time.sleep(0.05)
     assert not holder.lost and holder.release() == "HF_OK"
 
 

@@ -297,14 +297,10 @@ static void write_ending(void *context, int index, bool by_text, struct resp_wri
     const struct engine_claim *claim = ending->claim;
 
     (void)index;
-    script_write(writer, ending->place ? SCRIPT_ABANDON : SCRIPT_RELEASE, by_text,
-                 ending->store->prefix, claim->name, claim->lease, 3);
-    resp_write_text(writer, claim->lease);
     if (ending->place)
-        resp_write_text(writer, ending->place);
+        say_abandon(ending->store, claim, ending->place, ending->remember_ms, by_text, writer);
     else
-        resp_write_number(writer, (int64_t)claim->token);
-    resp_write_number(writer, ending->remember_ms);
+        say_release(ending->store, claim, claim->token, ending->remember_ms, by_text, writer);
 }
 
 static void read_ending(void *context, int node, int index, const struct resp_node *value)
@@ -374,14 +370,7 @@ static void write_renew(void *context, int index, bool by_text, struct resp_writ
     const struct engine_claim *claim = renewing->claims[index];
     const struct redis_claim *own = claim->private;
 
-    script_write(writer, SCRIPT_RENEW, by_text, renewing->store->prefix, claim->name, claim->lease,
-                 6);
-    resp_write_text(writer, claim->lease);
-    resp_write_number(writer, (int64_t)claim->token);
-    resp_write_number(writer, claim->ttl_ms);
-    resp_write_number(writer, claim->delay_ms);
-    resp_write_text(writer, claim->owner ? claim->owner : "");
-    resp_write_text(writer, own && own->queued ? own->place : "");
+    say_renew(renewing->store, claim, own && own->queued ? own->place : "", by_text, writer);
 }
 
 static void read_renew(void *context, int node, int index, const struct resp_node *value)

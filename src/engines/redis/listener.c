@@ -399,13 +399,7 @@ bool listener_ready(struct engine_store *store, int64_t deadline_ms)
 
         if (left_ms <= 0)
             break;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)(left_ms / 1000);
-        until.tv_nsec += (long)(left_ms % 1000) * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
+        until = clock_monotonic_in(left_ms);
         pthread_cond_timedwait(&listener->changed, &listener->mutex, &until);
     }
     hears = listener->hears;

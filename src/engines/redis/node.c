@@ -326,13 +326,7 @@ static bool await_return(struct node *node, int64_t deadline_ms)
 
     if (left_ms <= 0)
         return false;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(left_ms / 1000);
-    until.tv_nsec += (long)(left_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    until = clock_monotonic_in(left_ms);
     pthread_cond_timedwait(&node->returned, &node->mutex, &until);
     return true;
 }

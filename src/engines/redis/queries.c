@@ -141,37 +141,12 @@ int redis_show(struct engine_store *store, const char *name, const struct engine
     return show_names(store, names, 1, true, sink, deadline_ms, err);
 }
 
-struct scanning {
-    struct engine_store *store;
-    struct names names;
-    char cursor[SCAN_CURSOR_MAX];
-    bool well;
-};
-
-static void write_scan(void *context, int index, bool by_text, struct resp_writer *writer)
-{
-    const struct scanning *scanning = context;
-
-    (void)index;
-    (void)by_text;
-    scan_write(scanning->store, scanning->cursor, writer);
-}
-
-static void read_scan(void *context, int node, int index, const struct resp_node *value)
-{
-    struct scanning *scanning = context;
-
-    (void)node;
-    (void)index;
-    scanning->well = scan_read(scanning->store, value, &scanning->names, scanning->cursor);
-}
-
 int redis_list(struct engine_store *store, const char *match, bool all,
                const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
 {
     struct scanning scanning = {.store = store, .cursor = "0"};
     struct question question = {
-        .commands = 1, .context = &scanning, .write = write_scan, .answer = read_scan};
+        .commands = 1, .context = &scanning, .write = scan_write, .answer = scan_read};
     int result;
 
     (void)match; /* the client filters */

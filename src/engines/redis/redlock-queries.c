@@ -252,31 +252,6 @@ int redlock_show(struct engine_store *store, const char *name, const struct engi
 
 /* ---- list ------------------------------------------------------------------------------------ */
 
-struct scanning {
-    struct engine_store *store;
-    struct names names;
-    char cursor[SCAN_CURSOR_MAX];
-    bool well;
-};
-
-static void write_scan(void *context, int index, bool by_text, struct resp_writer *writer)
-{
-    const struct scanning *scanning = context;
-
-    (void)index;
-    (void)by_text;
-    scan_write(scanning->store, scanning->cursor, writer);
-}
-
-static void read_scan(void *context, int node, int index, const struct resp_node *value)
-{
-    struct scanning *scanning = context;
-
-    (void)node;
-    (void)index;
-    scanning->well = scan_read(scanning->store, value, &scanning->names, scanning->cursor);
-}
-
 /* True: all its names are there. */
 static bool scan_node(struct session *session, struct scanning *scanning, int node,
                       int64_t deadline_ms)
@@ -284,8 +259,8 @@ static bool scan_node(struct session *session, struct scanning *scanning, int no
     struct question question = {.to = node + 1,
                                 .commands = 1,
                                 .context = scanning,
-                                .write = write_scan,
-                                .answer = read_scan};
+                                .write = scan_write,
+                                .answer = scan_read};
     struct error_text ignored;
 
     snprintf(scanning->cursor, sizeof scanning->cursor, "0");

@@ -176,14 +176,9 @@ static uint64_t choose_token(const struct voting *voting)
 static void write_release(void *context, int index, bool by_text, struct resp_writer *writer)
 {
     const struct voting *voting = context;
-    const struct engine_claim *claim = voting->claim;
 
     (void)index;
-    script_write(writer, SCRIPT_RELEASE, by_text, voting->store->prefix, claim->name, claim->lease,
-                 3);
-    resp_write_text(writer, claim->lease);
-    resp_write_text(writer, "");
-    resp_write_number(writer, 0);
+    say_release(voting->store, voting->claim, 0, 0, by_text, writer);
 }
 
 static void read_release(void *context, int node, int index, const struct resp_node *value)

@@ -65,14 +65,10 @@ static void write_ending(void *context, int index, bool by_text, struct resp_wri
     const struct engine_claim *claim = ending->claim;
 
     (void)index;
-    script_write(writer, ending->abandons ? SCRIPT_ABANDON : SCRIPT_RELEASE, by_text,
-                 ending->store->prefix, claim->name, claim->lease, 3);
-    resp_write_text(writer, claim->lease);
     if (ending->abandons)
-        resp_write_text(writer, "");
+        say_abandon(ending->store, claim, "", ending->remember_ms, by_text, writer);
     else
-        resp_write_number(writer, (int64_t)claim->token);
-    resp_write_number(writer, ending->remember_ms);
+        say_release(ending->store, claim, claim->token, ending->remember_ms, by_text, writer);
 }
 
 static void read_ending(void *context, int node, int index, const struct resp_node *value)
@@ -174,16 +170,8 @@ struct renewing {
 static void write_renew(void *context, int index, bool by_text, struct resp_writer *writer)
 {
     const struct renewing *renewing = context;
-    const struct engine_claim *claim = renewing->claims[index];
 
-    script_write(writer, SCRIPT_RENEW, by_text, renewing->store->prefix, claim->name, claim->lease,
-                 6);
-    resp_write_text(writer, claim->lease);
-    resp_write_number(writer, (int64_t)claim->token);
-    resp_write_number(writer, claim->ttl_ms);
-    resp_write_number(writer, 0);
-    resp_write_text(writer, claim->owner ? claim->owner : "");
-    resp_write_text(writer, "");
+    say_renew(renewing->store, renewing->claims[index], "", by_text, writer);
 }
 
 static void read_renew(void *context, int node, int index, const struct resp_node *value)

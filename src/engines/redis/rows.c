@@ -121,12 +121,15 @@ void names_free(struct names *names)
 
 /* ---- SCAN ------------------------------------------------------------------------------------ */
 
-void scan_write(const struct engine_store *store, const char *cursor, struct resp_writer *writer)
+void scan_write(void *context, int index, bool by_text, struct resp_writer *writer)
 {
+    const struct scanning *scanning = context;
     char pattern[2 * REDIS_PREFIX_MAX + 2];
     size_t used = 0;
 
-    for (const char *at = store->prefix; *at; at++) {
+    (void)index;
+    (void)by_text;
+    for (const char *at = scanning->store->prefix; *at; at++) {
         if (strchr("*?[]\\^-", *at))
             pattern[used++] = '\\';
         pattern[used++] = *at;
@@ -134,7 +137,7 @@ void scan_write(const struct engine_store *store, const char *cursor, struct res
     pattern[used++] = '*';
     resp_write_array(writer, 8);
     resp_write_text(writer, "SCAN");
-    resp_write_text(writer, cursor);
+    resp_write_text(writer, scanning->cursor);
     resp_write_text(writer, "MATCH");
     resp_write_blob(writer, pattern, used);
     resp_write_text(writer, "COUNT");
@@ -143,22 +146,32 @@ void scan_write(const struct engine_store *store, const char *cursor, struct res
     resp_write_text(writer, "string");
 }
 
-bool scan_read(const struct engine_store *store, const struct resp_node *page, struct names *names,
-               char ret_cursor[SCAN_CURSOR_MAX])
+/* A key of ours, a name that cannot be, or no name at all: not a lock. */
+static bool is_lock(const struct engine_store *store, const struct resp_node *key)
 {
-    const struct resp_node *cursor = resp_item(page, 0), *keys = resp_item(page, 1);
     size_t prefix = strlen(store->prefix), reserved = strlen(SCRIPT_KEY_RESERVED);
 
+    return key->type == RESP_BLOB && key->size > prefix && key->size - prefix <= HF_NAME_MAX &&
+           !memchr(key->text, '\0', key->size) &&
+           (key->size < reserved || memcmp(key->text, SCRIPT_KEY_RESERVED, reserved) != 0);
+}
+
+/* [cursor, [key, key, ...]] */
+void scan_read(void *context, int node, int index, const struct resp_node *value)
+{
+    struct scanning *scanning = context;
+    const struct resp_node *cursor = resp_item(value, 0), *keys = resp_item(value, 1);
+    size_t prefix = strlen(scanning->store->prefix);
+
+    (void)node;
+    (void)index;
+    scanning->well = false;
     if (!cursor || !keys || cursor->type != RESP_BLOB || cursor->size >= SCAN_CURSOR_MAX)
-        return false;
-    for (const struct resp_node *key = keys + 1; key < keys + keys->span; key += key->span) {
-        if (key->type != RESP_BLOB || key->size <= prefix || key->size - prefix > HF_NAME_MAX ||
-            memchr(key->text, '\0', key->size) ||
-            (key->size >= reserved && memcmp(key->text, SCRIPT_KEY_RESERVED, reserved) == 0))
-            continue;
-        if (!names_add(names, key->text + prefix, key->size - prefix))
-            return false;
-    }
-    copy(cursor, ret_cursor, SCAN_CURSOR_MAX);
-    return true;
+        return;
+    for (const struct resp_node *key = keys + 1; key < keys + keys->span; key += key->span)
+        if (is_lock(scanning->store, key) &&
+            !names_add(&scanning->names, key->text + prefix, key->size - prefix))
+            return;
+    copy(cursor, scanning->cursor, SCAN_CURSOR_MAX);
+    scanning->well = true;
 }

@@ -86,6 +86,18 @@ int session_result(const struct session *session, int node, struct error_text *e
 int redis_ask(struct engine_store *store, const struct question *question, int64_t deadline_ms,
               struct error_text *err);
 
+/* ---- saying.c: what both stores say about a claim */
+
+/* token 0: whichever it has. remember_ms: for how long a late acquisition is refused; 0: none can
+ * come. */
+void say_release(const struct engine_store *store, const struct engine_claim *claim, uint64_t token,
+                 int64_t remember_ms, bool by_text, struct resp_writer *writer);
+/* place: in the queue, "" for none. */
+void say_abandon(const struct engine_store *store, const struct engine_claim *claim,
+                 const char *place, int64_t remember_ms, bool by_text, struct resp_writer *writer);
+void say_renew(const struct engine_store *store, const struct engine_claim *claim,
+               const char *place, bool by_text, struct resp_writer *writer);
+
 /* ---- claims.c: taking, keeping and giving up, on one server */
 
 int redis_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
@@ -140,12 +152,16 @@ struct names {
 bool names_add(struct names *names, const char *bytes, size_t size); /* false: out of memory */
 void names_sort(struct names *names);                                /* and each only once */
 void names_free(struct names *names);
-/* "SCAN cursor MATCH prefix* COUNT n TYPE string" */
-void scan_write(const struct engine_store *store, const char *cursor, struct resp_writer *writer);
 #define SCAN_CURSOR_MAX 24
-/* Takes the names out of a page, and the next cursor. False: out of memory or not a page. */
-bool scan_read(const struct engine_store *store, const struct resp_node *page, struct names *names,
-               char ret_cursor[SCAN_CURSOR_MAX]);
+/* The context of a question for one page of names after the other, until the cursor is "0" again. */
+struct scanning {
+    const struct engine_store *store;
+    struct names names;
+    char cursor[SCAN_CURSOR_MAX]; /* "0" at the start */
+    bool well;                    /* the last page was one, and there was memory for it */
+};
+void scan_write(void *context, int index, bool by_text, struct resp_writer *writer);
+void scan_read(void *context, int node, int index, const struct resp_node *value);
 
 /* ---- listener.c: the one connection that hears of releases and changes */
 
