@@ -341,6 +341,13 @@ def query(parameters):
     return "?" + urllib.parse.urlencode(parameters, safe="/", quote_via=urllib.parse.quote) if parameters else ""
 
 
+def script_text(name):
+    """A script as the stores send it: scripts.c puts it together in this order."""
+    scripts = ROOT / "src/engines/redis/scripts"
+    parts = [scripts / f"{part}.lua" for part in ("keys", name + "_quick", "common", name)]
+    return "".join(part.read_text() for part in parts if part.exists())
+
+
 def redlock_url(nodes, **parameters):
     """nodes: Redis or Relay."""
     return f"redlock://{','.join(node.address for node in nodes)}{query(parameters)}"

@@ -10,7 +10,7 @@ import signal
 import time
 
 import pytest
-from conftest import ROOT, await_gone, eventually, is_running
+from conftest import await_gone, eventually, is_running, script_text
 from holder import hold, start_holder  # noqa: F401
 from resource import Resource
 
@@ -371,8 +371,7 @@ def test_token_of_an_older_hold_gives_up_and_renews_nothing(redis, cli_on):
 def test_release_with_the_token_of_an_older_hold_does_nothing(redis, cli_on):
     """B6: the same at Redis itself, where a duplicate arrives that no client would send any more."""
     held = json.loads(cli_on(redis.url())("lock", "x", "--json").stdout)
-    scripts = ROOT / "src/engines/redis/scripts"
-    text = (scripts / "common.lua").read_text() + (scripts / "release.lua").read_text()
+    text = script_text("release")
     numbered = [KEY, INFO, WAIT, *(f"holdfast.{what}:holdfast:x" for what in ("due", "members", "turn")), TOKEN,
                 f"holdfast.ended:holdfast:{held['lease']}"]
     assert redis.cmd("EVAL", text, len(numbered), *numbered, held["lease"], held["token"] - 1, 0) == 0

@@ -8,7 +8,7 @@ import contextlib
 import time
 
 import pytest
-from conftest import BIN, PATIENCE, ROOT, Process, Redis, die_with_parent, eventually, redlock_url
+from conftest import BIN, PATIENCE, Process, Redis, die_with_parent, eventually, redlock_url, script_text
 from holder import hold, start_holder  # noqa: F401
 from resource import Resource
 
@@ -16,7 +16,6 @@ NAME = "job"
 KEY = "holdfast:" + NAME
 INFO = "holdfast.info:" + KEY
 COUNTER = "holdfast.token:holdfast:"
-SCRIPTS = ROOT / "src/engines/redis/scripts"
 QUORUM = 3
 PATIENT = "3s"  # a ?timeout= for tests that are not about it
 
@@ -437,19 +436,19 @@ def test_the_same_lease_asking_a_node_again_finds_its_own_vote_and_token(redis):
     """B7, the scripts themselves: what an attempt did whose answers were lost is there for its retry, and for nobody
     else's."""
     def run(script, lease, *arguments):
-        text = "".join((SCRIPTS / name).read_text() for name in ("common.lua", script))
+        text = script_text(script)
         keys = [KEY, *(f"holdfast.{label}:{KEY}" for label in ("info", "wait", "due", "members", "turn")), COUNTER,
                 "holdfast.ended:holdfast:" + lease]
         return redis.cmd("EVAL", text, len(keys), *keys, lease, *arguments)
 
-    assert run("vote.lua", "ours", 20000, "")[::2] == [1, "0"], "a vote, and no token yet"
-    assert run("vote.lua", "ours", 20000, "")[::2] == [1, "0"], "the same again"
-    assert run("vote.lua", "theirs", 20000, "")[0] == 0
-    assert run("seal.lua", "ours", 33, "") == 1
-    assert run("seal.lua", "ours", 33, "") == 1
-    assert run("vote.lua", "ours", 20000, "")[:3] == [1, "33", "33"]
-    assert run("seal.lua", "theirs", 34, "") == 0
-    assert run("seal.lua", "ours", 32, "") == 0, "an older seal that was long under way"
+    assert run("vote", "ours", 20000, "")[::2] == [1, "0"], "a vote, and no token yet"
+    assert run("vote", "ours", 20000, "")[::2] == [1, "0"], "the same again"
+    assert run("vote", "theirs", 20000, "")[0] == 0
+    assert run("seal", "ours", 33, "") == 1
+    assert run("seal", "ours", 33, "") == 1
+    assert run("vote", "ours", 20000, "")[:3] == [1, "33", "33"]
+    assert run("seal", "theirs", 34, "") == 0
+    assert run("seal", "ours", 32, "") == 0, "an older seal that was long under way"
     assert token_on(redis) == 33
 
 

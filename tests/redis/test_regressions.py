@@ -5,12 +5,11 @@ import signal
 import time
 
 import pytest
-from conftest import BIN, PATIENCE, ROOT, Process, RedisError, die_with_parent, eventually, redlock_url
+from conftest import BIN, PATIENCE, Process, RedisError, die_with_parent, eventually, redlock_url, script_text
 from holder import hold, start_holder  # noqa: F401
 
 NAME = "job"
 KEY = "holdfast:" + NAME
-SCRIPTS = ROOT / "src/engines/redis/scripts"
 PATIENT = "3s"  # a ?timeout= of a Redlock, for tests that are not about it
 
 
@@ -19,7 +18,7 @@ def key(label):
 
 
 def script_keys(lease):
-    """KEYS of every script, in the order of common.lua."""
+    """KEYS of every script, in the order of keys.lua."""
     return [KEY, *(key(label) for label in ("info", "wait", "due", "members", "turn")), "holdfast.token:holdfast:",
             "holdfast.ended:holdfast:" + lease]
 
@@ -381,7 +380,7 @@ def test_redis_py_4279_extending_by_nothing_is_refused_and_the_lock_untouched(re
         assert done.status == 64 and done.stdout == "", ttl
         assert untouched()
         assert cli("lock", "another", "--ttl", ttl).status == 64
-    text = (SCRIPTS / "common.lua").read_text() + (SCRIPTS / "renew.lua").read_text()
+    text = script_text("renew")
     for ttl in (0, -5):
         with pytest.raises(RedisError, match="TTL"):
             redis.cmd("EVAL", text, 8, *script_keys(lease), lease, token, ttl, 0, "", "")
@@ -462,7 +461,7 @@ def test_redisson_2045_a_permit_released_twice_is_one_permit(redis, cli_on):
     assert cli(*lock).status == 75
     assert cli("unlock", NAME, env=first).status == 0
     assert cli("unlock", NAME, env=first).status == 1
-    text = (SCRIPTS / "common.lua").read_text() + (SCRIPTS / "release.lua").read_text()
+    text = script_text("release")
     lease = first["HOLDFAST_LEASE"]
     assert redis.cmd("EVAL", text, 8, *script_keys(lease), lease, first["HOLDFAST_TOKEN"], 0) == 0, "a late duplicate"
     assert redis.cmd("ZRANGE", key("members"), 0, -1) == [second["HOLDFAST_LEASE"]]

@@ -12,15 +12,16 @@
 #define KEYS 8
 
 struct script {
+    const char *quick; /* what can be decided without common.lua; or NULL */
     const char *body;
-    char text[SCRIPT_BYTES_MAX]; /* common.lua and the body */
+    char text[SCRIPT_BYTES_MAX]; /* all of it */
     size_t size;
     char sha[2 * SHA1_SIZE + 1];
 };
 
 static struct script scripts[SCRIPT_COUNT] = {
-    [SCRIPT_ACQUIRE] = {.body = script_text_acquire},
-    [SCRIPT_RELEASE] = {.body = script_text_release},
+    [SCRIPT_ACQUIRE] = {.quick = script_text_acquire_quick, .body = script_text_acquire},
+    [SCRIPT_RELEASE] = {.quick = script_text_release_quick, .body = script_text_release},
     [SCRIPT_ABANDON] = {.body = script_text_abandon},
     [SCRIPT_RENEW] = {.body = script_text_renew},
     [SCRIPT_SHOW] = {.body = script_text_show},
@@ -37,8 +38,8 @@ static void put_together(void)
     for (size_t i = SCRIPT_NONE + 1; i < SCRIPT_COUNT; i++) {
         struct script *script = &scripts[i];
         unsigned char digest[SHA1_SIZE];
-        int size =
-            snprintf(script->text, sizeof script->text, "%s%s", script_text_common, script->body);
+        int size = snprintf(script->text, sizeof script->text, "%s%s%s%s", script_text_keys,
+                            script->quick ? script->quick : "", script_text_common, script->body);
 
         INVARIANT(size > 0 && (size_t)size < sizeof script->text);
         script->size = (size_t)size;
