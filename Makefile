@@ -14,7 +14,7 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try check install lint bench asan tsan valgrind soak-race soak-kill clean help
+.PHONY: all try check install lint bench asan tsan valgrind soak-race soak-kill soak-redis clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -78,7 +78,8 @@ valgrind:
 # The long forms of what `make check` runs in short.
 soak-race: cases = test_race and not kill
 soak-kill: cases = kill
-soak-race soak-kill:
+soak-redis: cases = crashes_and_restarts or eight_processes
+soak-race soak-kill soak-redis:
 	@$(SETUP) check
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
 	@$(ninja) build-check
@@ -99,5 +100,6 @@ help:
 	@echo 'make valgrind    the C tests under valgrind'
 	@echo 'make soak-race   many processes race for one lock, in full'
 	@echo 'make soak-kill   holders are killed over and over, in full'
+	@echo 'make soak-redis  a Redis killed and restarted under load, and a race on Redlock, in full'
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

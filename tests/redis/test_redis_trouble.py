@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from conftest import (BIN, PATIENCE, Connection, Process, RedisError, await_gone, die_with_parent, eventually,
+from conftest import (BIN, PATIENCE, SOAK, Connection, Process, RedisError, await_gone, die_with_parent, eventually,
                       free_port)
 from holder import hold, start_holder  # noqa: F401
 
@@ -78,7 +78,7 @@ def test_crashes_and_restarts_under_load(servers, cli_on, directory, empty):
     cli = cli_on(redis.url())
     load = Load(cli, directory)
     try:
-        for _ in range(3):
+        for _ in range(50 if SOAK else 3):
             load.goes_on()
             redis.kill()
             time.sleep(0.1)

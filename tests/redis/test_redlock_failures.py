@@ -8,7 +8,7 @@ import contextlib
 import time
 
 import pytest
-from conftest import BIN, PATIENCE, Process, Redis, die_with_parent, eventually, redlock_url, script_text
+from conftest import BIN, PATIENCE, SOAK, Process, Redis, die_with_parent, eventually, redlock_url, script_text
 from holder import hold, start_holder  # noqa: F401
 from resource import Resource
 
@@ -652,21 +652,22 @@ def test_tokens_grow_although_all_five_forget_everything(five_redis, hold, url):
 
 
 def test_eight_processes_exclude_each_other_and_come_to_an_end(five_redis, cli_on, url, directory):
-    """Each ten times, with a file lock of the kernel's and a counter as witnesses."""
+    """Each ten times (in full: a hundred), with a file lock of the kernel's and a counter as witnesses."""
+    turns = 100 if SOAK else 10
     counter, inside, journal = (directory / name for name in ("counter", "inside", "journal"))
     counter.write_text("0\n")
     journal.touch()
     job = (f"exec 9>>{inside}; flock -n 9 || echo overlap >> {journal}; read n < {counter}; echo $((n + 1)) > {counter}; "
            f"echo $HOLDFAST_TOKEN >> {journal}")
     cli = cli_on(url)
-    loop = f"for i in 1 2 3 4 5 6 7 8 9 10; do {BIN} run -q --ttl 10s {NAME} -- sh -c '{job}' || exit; done"
+    loop = f"for i in $(seq {turns}); do {BIN} run -q --ttl 10s {NAME} -- sh -c '{job}' || exit; done"
     for _ in range(8):
         cli.started.append(Process(["sh", "-c", loop], cli.env, preexec_fn=die_with_parent))
     for process in cli.started:
-        assert process.wait(2 * PATIENCE) == 0, process.rest("err")
+        assert process.wait(2 * PATIENCE * turns / 10) == 0, process.rest("err")
     tokens = journal.read_text().split()
     assert "overlap" not in tokens
-    assert counter.read_text() == "80\n"
+    assert counter.read_text() == f"{8 * turns}\n"
     assert [int(token) for token in tokens] == sorted(int(token) for token in set(tokens))
     assert is_free(five_redis)
 
