@@ -22,7 +22,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.parse
 
 import pytest
@@ -339,6 +338,17 @@ class Relay:
 
 def query(parameters):
     return "?" + urllib.parse.urlencode(parameters, safe="/", quote_via=urllib.parse.quote) if parameters else ""
+
+
+def refused(cli, *words, status=77, args=("run", "-n", "x", "true")):
+    """Not a word of it on stdout, one line on stderr with all of these words."""
+    done = cli(*args)
+    assert done.status == status, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+    return done.stderr
 
 
 def script_text(name):

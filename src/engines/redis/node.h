@@ -30,7 +30,7 @@ struct node {
     int idle_count, open_count;
     struct link *_Atomic links[NODE_LINKS_MAX]; /* all of them; for the child of a fork */
 
-    _Atomic bool suspect; /* the last time it could not even be asked in time */
+    _Atomic bool suspect; /* it let its time pass, and has not caught up: not waited for */
     bool warned_policy;
     bool facts_known;   /* it may forbid us to ask */
     int64_t started_ms; /* clock_boot_ms when the server started, as far as it says */

@@ -65,7 +65,7 @@ static int take_poll(struct poll *poll, bool all, int64_t deadline_ms, struct er
     int result = HF_OK;
 
     deadline_ms = redlock_deadline(poll->store, deadline_ms);
-    session_begin(&session, poll->store, deadline_ms);
+    session_begin(&session, poll->store);
     session_ask(&session, &question, deadline_ms);
     if (poll->answered < redlock_quorum(poll->store))
         result = redlock_no_majority(&session, err);
@@ -231,7 +231,7 @@ static int show_names(struct engine_store *store, char *const *names, size_t cou
     if (!showing.tallies)
         return error_set(err, HF_ENOMEM, "out of memory");
     showing.session = &session;
-    session_begin(&session, store, redlock_deadline(store, deadline_ms));
+    session_begin(&session, store);
     for (size_t i = 0; i < count && result == HF_OK; i++) {
         showing.name = names[i];
         result = show_one(&session, &showing, sink, deadline_ms, err);
@@ -282,7 +282,7 @@ int redlock_list(struct engine_store *store, const char *match, bool all,
 
     (void)match; /* the client filters */
     (void)all;   /* a name that nobody holds leaves nothing here */
-    session_begin(&session, store, redlock_deadline(store, deadline_ms));
+    session_begin(&session, store);
     /* So many nodes have every name that a majority has. */
     for (int i = 0; i < store->node_count && scanned < redlock_blocking(store); i++)
         scanned += scan_node(&session, &scanning, i, deadline_ms);
@@ -402,7 +402,7 @@ int redlock_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
     struct session session;
     int quorum = redlock_quorum(store), result = HF_EUNREACH;
 
-    session_begin(&session, store, redlock_deadline(store, deadline_ms));
+    session_begin(&session, store);
     for (int i = 0; i < ID_TRIES && result == HF_EUNREACH; i++) {
         const char *found = NULL;
 

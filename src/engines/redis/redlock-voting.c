@@ -16,7 +16,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- the first round ------------------------------------------------------------------------- */
 
@@ -27,12 +26,12 @@ struct voting {
     struct session *session;
     struct engine_claim *claim;
     enum vote votes[REDIS_NODES_MAX];
-    bool asked[REDIS_NODES_MAX]; /* for a vote, whatever came of it */
+    bool asked[REDIS_NODES_MAX]; /* may have given its vote, or said no */
     int64_t began_ms;
     uint64_t own_tokens[REDIS_NODES_MAX];    /* that this lease has already, by node */
     uint64_t last_token, own_token, time_us; /* the largest of all */
     uint64_t token;                          /* to be sealed */
-    bool sealed[REDIS_NODES_MAX], refused[REDIS_NODES_MAX];
+    bool sealed[REDIS_NODES_MAX];
     bool released[REDIS_NODES_MAX];
 };
 
@@ -137,7 +136,6 @@ static void read_seal(void *context, int node, int index, const struct resp_node
     if (voting->votes[node] == VOTE_TOO_YOUNG)
         return;
     voting->sealed[node] = value->type == RESP_INTEGER && value->integer == 1;
-    voting->refused[node] = !voting->sealed[node];
 }
 
 static int count_sealed(const struct voting *voting)
@@ -247,8 +245,8 @@ static int vote_and_seal(struct voting *voting, int64_t deadline_ms, struct erro
     int quorum = redlock_quorum(store);
 
     session_ask(voting->session, &vote, redlock_deadline(store, deadline_ms));
-    for (int i = 0; i < store->node_count; i++)
-        voting->asked[i] = voting->session->calls[i].sent;
+    for (int i = 0; i < store->node_count; i++) /* who refuses has given nothing */
+        voting->asked[i] = voting->session->calls[i].sent && voting->session->refused[i] == HF_OK;
     if (count_votes(voting, VOTE_OVER) >= redlock_blocking(store))
         return error_set(err, HF_ELOST, "this lease is over");
     if (count_votes(voting, VOTE_YES) < quorum) {
@@ -288,7 +286,7 @@ int redlock_acquire(struct engine_store *store, struct engine_claim *claim, int6
         return result;
     if (!own && !(own = claim->private = calloc(1, sizeof *own)))
         return error_set(err, HF_ENOMEM, "out of memory");
-    session_begin(&session, store, redlock_deadline(store, deadline_ms));
+    session_begin(&session, store);
     result = vote_and_seal(&voting, deadline_ms, err);
     if (result == ENGINE_HELD)
         claim->token = voting.token;

@@ -115,7 +115,7 @@ static int redlock_abandon(struct engine_store *store, struct engine_claim *clai
     int result = HF_OK;
 
     deadline_ms = redlock_deadline(store, deadline_ms);
-    session_begin(&session, store, deadline_ms);
+    session_begin(&session, store);
     end_on_all(&session, &ending, deadline_ms);
     if (ending.ended < redlock_blocking(store))
         result = redlock_no_majority(&session, err);
@@ -135,7 +135,7 @@ static int redlock_release(struct engine_store *store, struct engine_claim *clai
     int result = HF_OK;
 
     deadline_ms = redlock_deadline(store, deadline_ms);
-    session_begin(&session, store, deadline_ms);
+    session_begin(&session, store);
     end_on_all(&session, &ending, deadline_ms);
     if (ending.ended >= redlock_quorum(store))
         result = HF_OK;
@@ -269,7 +269,7 @@ static int renew_batch(struct engine_store *store, struct engine_claim *const *c
                                 .enough = enough_renewed};
     int result = HF_OK;
 
-    session_begin(&session, store, redlock_deadline(store, deadline_ms));
+    session_begin(&session, store);
     session_ask(&session, &question, redlock_deadline(store, deadline_ms));
     if (all_decided(&renewing)) {
         for (int i = 0; i < count; i++)

@@ -107,16 +107,17 @@ static void note_suspects(struct session *session, const struct exchange *exchan
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-void session_begin(struct session *session, struct engine_store *store, int64_t deadline_ms)
+void session_begin(struct session *session, struct engine_store *store)
 {
     session->store = store;
+    session->asked_ms = 0;
     for (int i = 0; i < store->node_count; i++) {
         struct call *call = &session->calls[i];
 
         call->link = NULL;
         call->over = call->sent = false;
         call->err.text[0] = '\0';
-        call->result = node_take(&store->nodes[i], deadline_ms, &call->link, &call->err);
+        call->result = HF_EUNREACH;
     }
 }
 
@@ -135,7 +136,8 @@ void session_end(struct session *session)
         drop_link(session, i);
 }
 
-static void make_links_again(struct session *session, int64_t deadline_ms)
+/* For the first question, and again where links broke for one that all should hear. */
+static void make_links(struct session *session, int64_t deadline_ms)
 {
     for (int i = 0; i < session->store->node_count; i++) {
         struct call *call = &session->calls[i];
@@ -187,9 +189,9 @@ void session_ask(struct session *session, const struct question *question, int64
 
     INVARIANT(question->commands <= REDIS_BATCH_MAX);
     session->question = question;
+    if (question->tells_all || session->asked_ms == 0)
+        make_links(session, deadline_ms);
     session->asked_ms = clock_boot_ms();
-    if (question->tells_all)
-        make_links_again(session, deadline_ms);
     if (store->node_count == 1 && session->calls[0].link) { /* memory that is there already */
         request = &session->calls[0].link->scratch;
         resp_writer_clear(request);
@@ -240,7 +242,7 @@ int redis_ask(struct engine_store *store, const struct question *question, int64
     struct session session;
     int result;
 
-    session_begin(&session, store, deadline_ms);
+    session_begin(&session, store);
     session_ask(&session, question, deadline_ms);
     result = session_result(&session, 0, err);
     session_end(&session);

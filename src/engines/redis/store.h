@@ -68,12 +68,12 @@ struct session {
     int refused[REDIS_NODES_MAX]; /* of the last question: what an error reply meant, or HF_OK */
     /* Inside a question. */
     const struct question *question;
-    int64_t asked_ms;
+    int64_t asked_ms; /* 0: nothing yet, so there are no links either */
     int16_t again[REDIS_NODES_MAX][REDIS_BATCH_MAX]; /* commands sent once more, by their text */
     int again_count[REDIS_NODES_MAX];
 };
 
-void session_begin(struct session *session, struct engine_store *store, int64_t deadline_ms);
+void session_begin(struct session *session, struct engine_store *store);
 void session_end(struct session *session);
 /* What came of it is in calls[].result: HF_OK also when the server refused, see refused[]. */
 void session_ask(struct session *session, const struct question *question, int64_t deadline_ms);
