@@ -1,4 +1,5 @@
 #include "cli/args.h"
+#include "base/suggest.h"
 #include "base/text.h"
 #include "cli/output.h"
 
@@ -71,7 +72,7 @@ static int unknown_long(const struct args *args, const char *name, size_t length
             if (count < OPTION_NAMES_MAX && o->help && applies(args->command, o))
                 names[count++] = o->name;
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
-    near = suggest(typed, names, count);
+    near = suggest_nearest(typed, names, count);
     if (near)
         args_complain(args, "unknown option '--%s': did you mean '--%s'?", printable(typed), near);
     else

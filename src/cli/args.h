@@ -67,7 +67,4 @@ bool args_name(const struct args *args, const char *name);
 
 void args_help(const struct command *command);
 
-/* The candidate nearest to what was typed, or NULL when none is near enough to be meant. */
-const char *suggest(const char *typed, const char *const *candidates, size_t count);
-
 #endif

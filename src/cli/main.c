@@ -1,4 +1,5 @@
 /* main.c: a table. To add a command: a file with a struct command, and its line here. */
+#include "base/suggest.h"
 #include "cli/args.h"
 #include "cli/output.h"
 
@@ -41,7 +42,7 @@ static int unknown(const char *name)
 
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         names[i] = commands[i]->name;
-    near = suggest(name, names, COMMAND_COUNT);
+    near = suggest_nearest(name, names, COMMAND_COUNT);
     if (near)
         say("unknown command '%s': did you mean '%s'?", printable(name), near);
     else

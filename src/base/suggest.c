@@ -1,5 +1,4 @@
-/* suggest.c: the nearest word to what somebody typed. */
-#include "cli/args.h"
+#include "base/suggest.h"
 
 #include <string.h>
 
@@ -32,7 +31,7 @@ static size_t distance(const char *a, const char *b)
     return d[la][lb];
 }
 
-const char *suggest(const char *typed, const char *const *candidates, size_t count)
+const char *suggest_nearest(const char *typed, const char *const *candidates, size_t count)
 {
     const char *best = NULL;
     size_t best_distance = NEAR_ENOUGH + 1, length = strlen(typed);

@@ -1,0 +1,160 @@
+/* check.c: does the table obey its invariants (core.h numbers them), and is it the same as another?
+ * For tests, simulators and a snapshot that has just been read. */
+#include "base/hash.h"
+#include "core/snapshot.h"
+
+#include <stdlib.h>
+
+#define BROKEN(err, ...) error_set((err), HF_EIO, __VA_ARGS__)
+
+static int check_hold(const struct core *core, const struct lock *lock, const struct claim *claim,
+                      uint64_t before, struct error_text *err)
+{
+    const struct claim *first = claim_at(core, lock->first_hold);
+
+    if (claim->mode != first->mode || (claim->mode == HF_EXCLUSIVE && lock->holds != 1) ||
+        (claim->mode == HF_PERMIT) != (lock->permits != 0) ||
+        (lock->permits && lock->holds > lock->permits))
+        return BROKEN(err, "[C1] conflicting holds");
+    if (claim->number <= before || claim->number > core->last_token)
+        return BROKEN(err, "[C3] token %llu is out of order", (unsigned long long)claim->number);
+    if ((claim->state == CORE_GHOST) != (claim->lease == NONE) || claim->state == CORE_PLACE)
+        return BROKEN(err, "[C5] a hold without a lease, or a ghost with one");
+    if (claim->flags & CLAIM_KEPT)
+        return BROKEN(err, "[C8] a hold is kept");
+    if ((claim->state == CORE_GHOST) != (claim->timer != TIMER_NONE))
+        return BROKEN(err, "[C7] a ghost without a deadline, or a hold with one");
+    return HF_OK;
+}
+
+static int check_place(const struct core *core, const struct lock *lock, const struct claim *claim,
+                       uint64_t before, struct error_text *err)
+{
+    if (claim->number <= before || claim->number > core->last_ticket)
+        return BROKEN(err, "[C4] ticket %llu is out of order", (unsigned long long)claim->number);
+    if (claim->lease == NONE || claim->state != CORE_PLACE)
+        return BROKEN(err, "[C5] a place without a lease");
+    if ((claim->mode == HF_PERMIT) != (lock->permits != 0) ||
+        (lock->once && claim->mode != HF_EXCLUSIVE))
+        return BROKEN(err, "[C1] a place in another mode than its name");
+    if ((claim->deadline_ms == INT64_MAX) != (claim->timer == TIMER_NONE))
+        return BROKEN(err, "[C7] a place's WAIT is not in the timers, or without need");
+    return HF_OK;
+}
+
+static int check_lock(const struct core *core, uint32_t slot, struct error_text *err)
+{
+    const struct lock *lock = lock_at(core, slot);
+    uint64_t before = 0;
+    uint32_t count = 0;
+    int result = HF_OK;
+
+    for (uint32_t i = lock->first_hold; i != NONE && result == HF_OK;
+         i = claim_at(core, i)->lock_next, count++) {
+        result = check_hold(core, lock, claim_at(core, i), before, err);
+        before = claim_at(core, i)->number;
+    }
+    if (result == HF_OK && count != lock->holds)
+        return BROKEN(err, "[C1] the number of holds is wrong");
+    before = count = 0;
+    for (uint32_t i = lock->first_place; i != NONE && result == HF_OK;
+         i = claim_at(core, i)->lock_next, count++) {
+        result = check_place(core, lock, claim_at(core, i), before, err);
+        before = claim_at(core, i)->number;
+    }
+    if (result != HF_OK)
+        return result;
+    if (count != lock->places)
+        return BROKEN(err, "[C4] the number of places is wrong");
+    if (lock->places && lock_admits(core, lock, claim_at(core, lock->first_place)->mode))
+        return BROKEN(err, "[C2] the first place could be granted");
+    if (!lock->holds && !lock->places && !lock->record)
+        return BROKEN(err, "[C6] a name that nobody uses");
+    if (lock->record && (!lock->once || lock->holds || lock->places))
+        return BROKEN(err, "[C6] a record beside a hold or a place");
+    if ((lock->record != NULL) != (lock->timer != TIMER_NONE))
+        return BROKEN(err, "[C7] a record without a deadline");
+    return HF_OK;
+}
+
+static int check_lease(const struct core *core, uint32_t slot, struct error_text *err)
+{
+    const struct lease *lease = lease_at(core, slot);
+    uint32_t count = 0, kept = 0;
+
+    for (uint32_t i = lease->first_claim; i != NONE; i = claim_at(core, i)->lease_next, count++) {
+        if (claim_at(core, i)->lease != slot)
+            return BROKEN(err, "[C5] a lease has somebody else's claim");
+        kept += claim_at(core, i)->flags & CLAIM_KEPT;
+    }
+    if (count != lease->claims || (count == 0) != lease->ended)
+        return BROKEN(err, "[C5] a living lease with nothing, or an ended one with something");
+    if (kept != lease->kept || (kept != 0) != (lease->timer == TIMER_NONE))
+        return BROKEN(err, "[C8] a lease without a deadline that nobody keeps, or the reverse");
+    if (!lease->ended && (lease->ttl_ms < HF_TTL_MIN_MS || lease->ttl_ms > HF_TTL_MAX_MS))
+        return BROKEN(err, "[C5] a lease with a TTL of %u ms", lease->ttl_ms);
+    return HF_OK;
+}
+
+static int check_timers(const struct core *core, struct error_text *err)
+{
+    const struct timers *timers = &core->timers;
+
+    for (uint32_t i = 1; i <= timers->count; i++) {
+        const struct timer *timer = &timers->heap[i];
+        uint32_t slot = timer_slot(timer);
+        int64_t deadline;
+
+        if (*timers->position(timers->context, timer_kind(timer), slot) != i)
+            return BROKEN(err, "[C7] a deadline does not know its position");
+        if (timer_kind(timer) == TIMER_LEASE)
+            deadline = lease_at(core, slot)->deadline_ms;
+        else if (timer_kind(timer) == TIMER_CLAIM)
+            deadline = claim_at(core, slot)->deadline_ms;
+        else
+            deadline = lock_at(core, slot)->record->deadline_ms;
+        if (deadline != timer->deadline_ms)
+            return BROKEN(err, "[C7] a deadline in the timers is another than in its record");
+    }
+    return HF_OK;
+}
+
+int core_check(const struct core *core, struct error_text *err)
+{
+    uint32_t claims = 0;
+    int result = HF_OK;
+
+    for (uint32_t i = slab_next(&core->locks, 0); i != NONE && result == HF_OK;
+         i = slab_next(&core->locks, i + 1)) {
+        claims += lock_at(core, i)->holds + lock_at(core, i)->places;
+        result = check_lock(core, i, err);
+    }
+    if (result == HF_OK && claims != core->claims.used)
+        return BROKEN(err, "[C5] a claim that no name knows");
+    for (uint32_t i = slab_next(&core->leases, 0); i != NONE && result == HF_OK;
+         i = slab_next(&core->leases, i + 1))
+        result = check_lease(core, i, err);
+    return result == HF_OK ? check_timers(core, err) : result;
+}
+
+uint64_t core_hash(const struct core *core)
+{
+    struct snapshot_writer writer = {NULL};
+    uint64_t hash;
+
+    snapshot_write_header(&writer, core);
+    hash = hash_bytes(writer.bytes, writer.size);
+    /* A sum, so that the order in which records are met does not matter. */
+    for (uint32_t i = slab_next(&core->leases, 0); i != NONE; i = slab_next(&core->leases, i + 1)) {
+        writer.size = 0;
+        snapshot_write_lease(&writer, core, i);
+        hash += hash_bytes(writer.bytes, writer.size);
+    }
+    for (uint32_t i = slab_next(&core->locks, 0); i != NONE; i = slab_next(&core->locks, i + 1)) {
+        writer.size = 0;
+        snapshot_write_lock(&writer, core, i);
+        hash += hash_bytes(writer.bytes, writer.size);
+    }
+    free(writer.bytes);
+    return hash;
+}

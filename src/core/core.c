@@ -1,0 +1,594 @@
+/* core.c: what each command does. core.h says what it promises, granting.c how names change hands. */
+#include "core/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t *timer_position(void *context, enum timer_kind kind, uint32_t slot)
+{
+    struct core *core = context;
+
+    switch (kind) {
+    case TIMER_LEASE:
+        return &lease_at(core, slot)->timer;
+    case TIMER_CLAIM:
+        return &claim_at(core, slot)->timer;
+    case TIMER_LOCK:
+        break;
+    }
+    return &lock_at(core, slot)->timer;
+}
+
+struct core *core_new(const unsigned char seed[16])
+{
+    struct core *core = core_alloc(sizeof *core);
+
+    memcpy(core->seed, seed, sizeof core->seed);
+    core->renewing = core_alloc(CORE_RENEW_MAX * sizeof *core->renewing);
+    slab_init(&core->leases, sizeof(struct lease));
+    slab_init(&core->claims, sizeof(struct claim));
+    slab_init(&core->locks, sizeof(struct lock));
+    texts_init(core);
+    index_init(&core->lease_index, &core->leases);
+    index_init(&core->lock_index, &core->locks);
+    core->timers.context = core;
+    core->timers.position = timer_position;
+    return core;
+}
+
+void core_free(struct core *core)
+{
+    size_t size;
+
+    if (!core)
+        return;
+    free(core_snapshot_end(core, &size));
+    for (uint32_t i = slab_next(&core->locks, 0); i != NONE; i = slab_next(&core->locks, i + 1))
+        record_forget(core, i);
+    index_free(&core->lease_index);
+    index_free(&core->lock_index);
+    timers_free(&core->timers);
+    slab_free(&core->leases);
+    slab_free(&core->claims);
+    slab_free(&core->locks);
+    texts_free(core);
+    free(core->renewing);
+    free(core);
+}
+
+int64_t core_next_deadline(const struct core *core)
+{
+    const struct timer *first = timers_first(&core->timers);
+
+    return first ? first->deadline_ms : -1;
+}
+
+int64_t core_now(const struct core *core)
+{
+    return core->now_ms;
+}
+
+/* ---- answers ---------------------------------------------------------------------------------- */
+
+static void answer(struct core *core, uint32_t command, enum core_answer what, uint64_t number)
+{
+    struct core_effect effect = {
+        .kind = EFFECT_ANSWER, .command = command, .answer = what, .number = number};
+
+    core_emit(core, &effect);
+}
+
+static void answer_record(struct core *core, uint32_t command, const struct record *record)
+{
+    struct core_effect effect = {.kind = EFFECT_ANSWER,
+                                 .command = command,
+                                 .answer = record->bytes ? ANSWER_DONE : ANSWER_DIED,
+                                 .number = record->token,
+                                 .result = {record->bytes, record->size}};
+
+    core_emit(core, &effect);
+}
+
+static void answer_queued(struct core *core, uint32_t command, uint32_t claim_slot)
+{
+    const struct claim *claim = claim_at(core, claim_slot);
+    struct core_effect effect = {.kind = EFFECT_ANSWER,
+                                 .command = command,
+                                 .answer = ANSWER_QUEUED,
+                                 .number = claim->number,
+                                 .ticket = claim->number,
+                                 .attachment = claim->attachment};
+
+    core_emit(core, &effect);
+}
+
+/* ---- ACQUIRE ---------------------------------------------------------------------------------- */
+
+/* Never sooner than it was: a TTL in ACQUIRE does not shorten a living lease. */
+static void lease_prolong(struct core *core, uint32_t slot, uint32_t ttl_ms)
+{
+    struct lease *lease = lease_at(core, slot);
+
+    touch_lease(core, slot);
+    if (ttl_ms > lease->ttl_ms)
+        lease->ttl_ms = ttl_ms;
+    if (lease->kept == 0 && core->now_ms + ttl_ms > lease->deadline_ms)
+        lease_set_deadline(core, slot, core->now_ms + ttl_ms);
+}
+
+static int64_t wait_deadline(const struct core *core, const struct core_command *command)
+{
+    return command->wait_ms == CORE_FOREVER ? INT64_MAX : core->now_ms + (int64_t)command->wait_ms;
+}
+
+/* From now on this request waits at the place: the one before it, if any, does so no more. */
+static void place_attach(struct core *core, uint32_t slot, const struct core_command *command)
+{
+    struct claim *claim = claim_at(core, slot);
+
+    touch_lock(core, claim->lock);
+    claim->attachment = ++core->last_attachment;
+    claim->flags &= (uint8_t)~CLAIM_NO_HEIR;
+    if (command->flags & CORE_NO_HEIR)
+        claim->flags |= CLAIM_NO_HEIR;
+    claim->deadline_ms = wait_deadline(core, command);
+    if (claim->deadline_ms == INT64_MAX)
+        timers_clear(&core->timers, TIMER_CLAIM, slot);
+    else
+        timers_set(&core->timers, TIMER_CLAIM, slot, claim->deadline_ms);
+    place_keep(core, slot, command->flags & CORE_KEPT);
+}
+
+/* The lease has business with this name already. */
+static void acquire_again(struct core *core, uint32_t number, const struct core_command *command,
+                          uint32_t claim_slot)
+{
+    const struct claim *claim = claim_at(core, claim_slot);
+    uint32_t lease = claim->lease;
+
+    if (claim->mode != command->mode ||
+        (claim->mode == HF_PERMIT && lock_at(core, claim->lock)->permits != command->permits)) {
+        answer(core, number, ANSWER_OTHER_MODE, 0);
+        return;
+    }
+    if (claim->state == CORE_HOLD) {
+        lease_prolong(core, lease, command->ttl_ms);
+        answer(core, number, ANSWER_TOKEN, claim->number);
+        return;
+    }
+    if (!(command->flags & CORE_WAITS)) {
+        place_end(core, claim_slot, WHY_LEFT);
+        lease_tidy(core, lease);
+        answer(core, number, ANSWER_BUSY, 0);
+        return;
+    }
+    lease_prolong(core, lease, command->ttl_ms);
+    place_attach(core, claim_slot, command);
+    answer_queued(core, number, claim_slot);
+}
+
+/* 0, or why there is no room for one more. */
+static enum core_answer no_room(const struct core *core, uint32_t lease, uint32_t lock, bool waits)
+{
+    if (core->last_token >= HF_TOKEN_MAX)
+        return ANSWER_TOKENS_SPENT;
+    if (lease == NONE && core->leases.used >= CORE_LEASES_MAX)
+        return ANSWER_LEASES_FULL;
+    if (lock == NONE && core->locks.used >= CORE_LOCKS_MAX)
+        return ANSWER_LOCKS_FULL;
+    if (core->claims.used >= CORE_CLAIMS_MAX)
+        return ANSWER_CLAIMS_FULL;
+    if (waits && lock_at(core, lock)->places >= CORE_QUEUE_MAX)
+        return ANSWER_QUEUE_FULL;
+    return 0;
+}
+
+static uint32_t claim_begin(struct core *core, const struct core_command *command, uint32_t lease,
+                            uint32_t lock)
+{
+    uint32_t slot;
+    struct claim *claim;
+
+    if (lock == NONE)
+        lock = lock_make(core, command->name, command->flags & CORE_ONCE);
+    touch_lock(core, lock);
+    if (command->mode == HF_PERMIT)
+        lock_at(core, lock)->permits = command->permits;
+    if (lease == NONE)
+        lease = lease_make(core, command->lease);
+    slot = claim_make(core, lock, command->owner);
+    claim = claim_at(core, slot);
+    claim->mode = (uint8_t)command->mode;
+    claim->delay_ms = command->delay_ms;
+    claim->since_ms = core->now_ms;
+    claim_bind(core, slot, lease);
+    lease_prolong(core, lease, command->ttl_ms);
+    return slot;
+}
+
+static void acquire_anew(struct core *core, uint32_t number, const struct core_command *command,
+                         uint32_t lease, uint32_t lock_slot)
+{
+    const struct lock *lock = lock_slot == NONE ? NULL : lock_at(core, lock_slot);
+    uint32_t permits = command->mode == HF_PERMIT ? command->permits : 0, slot;
+    bool free = !lock || (lock->places == 0 && lock_admits(core, lock, command->mode));
+    enum core_answer refusal;
+
+    if (lock && (lock->holds || lock->places) && lock->permits != permits) {
+        answer(core, number, ANSWER_OTHER_PERMITS, lock->permits);
+        return;
+    }
+    if (!free && !(command->flags & CORE_WAITS)) {
+        answer(core, number, ANSWER_BUSY, 0);
+        return;
+    }
+    refusal = no_room(core, lease, lock_slot, !free);
+    if (refusal) {
+        answer(core, number, refusal, 0);
+        return;
+    }
+    slot = claim_begin(core, command, lease, lock_slot);
+    if (free) {
+        record_forget(core, claim_at(core, slot)->lock);
+        claim_grant(core, slot);
+        answer(core, number, ANSWER_TOKEN, claim_at(core, slot)->number);
+        return;
+    }
+    claim_at(core, slot)->state = CORE_PLACE;
+    claim_at(core, slot)->number = ++core->last_ticket;
+    claim_enlist(core, slot);
+    place_attach(core, slot, command);
+    answer_queued(core, number, slot);
+}
+
+static void apply_acquire(struct core *core, uint32_t number, const struct core_command *command)
+{
+    uint32_t lease = lease_find(core, command->lease);
+    uint32_t lock = lock_find(core, command->name, command->flags & CORE_ONCE), claim = NONE;
+
+    if (lease != NONE && lease_at(core, lease)->ended) {
+        answer(core, number, ANSWER_ENDED, 0);
+        return;
+    }
+    if (lock != NONE && lock_at(core, lock)->record) {
+        const struct record *record = lock_at(core, lock)->record;
+
+        if (record->bytes || command->flags & CORE_NO_HEIR) {
+            answer_record(core, number, record);
+            return;
+        }
+    }
+    if (lease != NONE && lock != NONE)
+        claim = claim_find(core, lock, lease);
+    if (claim != NONE)
+        acquire_again(core, number, command, claim);
+    else
+        acquire_anew(core, number, command, lease, lock);
+}
+
+/* ---- the others ------------------------------------------------------------------------------- */
+
+static uint32_t find_claim(const struct core *core, const struct core_command *command)
+{
+    uint32_t lease = lease_find(core, command->lease);
+    uint32_t lock = lock_find(core, command->name, command->flags & CORE_ONCE);
+
+    return lease == NONE || lock == NONE ? NONE : claim_find(core, lock, lease);
+}
+
+static void apply_release(struct core *core, uint32_t number, const struct core_command *command)
+{
+    uint32_t slot = find_claim(core, command), lease;
+    const struct claim *claim;
+
+    if (slot == NONE) {
+        answer(core, number, ANSWER_NUMBER, 0);
+        return;
+    }
+    claim = claim_at(core, slot);
+    lease = claim->lease;
+    /* A token names a hold, and that one only: a late duplicate touches nothing newer. */
+    if (command->token && (claim->state != CORE_HOLD || claim->number != command->token)) {
+        answer(core, number, ANSWER_NUMBER, 0);
+        return;
+    }
+    if (claim->state == CORE_HOLD)
+        hold_end(core, slot, WHY_RELEASED);
+    else
+        place_end(core, slot, WHY_LEFT);
+    lease_tidy(core, lease);
+    answer(core, number, ANSWER_NUMBER, 1);
+}
+
+static void apply_leave(struct core *core, uint32_t number, const struct core_command *command)
+{
+    uint32_t slot = find_claim(core, command), lease;
+    const struct claim *claim = slot == NONE ? NULL : claim_at(core, slot);
+
+    if (!claim || claim->state != CORE_PLACE || !(claim->flags & CLAIM_KEPT) ||
+        claim->attachment != command->attachment) {
+        answer(core, number, ANSWER_NUMBER, 0);
+        return;
+    }
+    lease = claim->lease;
+    place_end(core, slot, WHY_LEFT);
+    lease_tidy(core, lease);
+    answer(core, number, ANSWER_NUMBER, 1);
+}
+
+static int64_t renew_one(struct core *core, struct core_text id, uint32_t ttl_ms)
+{
+    uint32_t slot = lease_find(core, id);
+    struct lease *lease;
+
+    if (slot == NONE || lease_at(core, slot)->ended)
+        return -1;
+    lease = lease_at(core, slot);
+    touch_lease(core, slot);
+    if (ttl_ms)
+        lease->ttl_ms = ttl_ms;
+    lease_prolong(core, slot, lease->ttl_ms);
+    return lease->kept ? (int64_t)lease->ttl_ms : lease->deadline_ms - core->now_ms;
+}
+
+static void apply_renew(struct core *core, uint32_t number, const struct core_command *command)
+{
+    for (uint32_t i = 0; i < command->lease_count; i++)
+        answer(core, number, ANSWER_NUMBER,
+               (uint64_t)renew_one(core, command->leases[i], command->ttl_ms));
+}
+
+/* An unknown lease is remembered too: its ACQUIRE may still be under way. */
+static void apply_end(struct core *core, uint32_t number, const struct core_command *command)
+{
+    uint32_t slot = lease_find(core, command->lease);
+    int64_t remember = command->ttl_ms ? command->ttl_ms : CORE_ENDED_DEFAULT_MS;
+
+    if (slot == NONE) {
+        if (core->leases.used >= CORE_LEASES_MAX) {
+            answer(core, number, ANSWER_LEASES_FULL, 0);
+            return;
+        }
+        slot = lease_make(core, command->lease);
+    }
+    if (lease_at(core, slot)->ttl_ms > remember)
+        remember = lease_at(core, slot)->ttl_ms;
+    answer(core, number, ANSWER_NUMBER, lease_end(core, slot, WHY_ENDED, false, remember));
+}
+
+/* Ghosts go at once, if nothing is to be withheld. Returns how many. */
+static uint32_t drop_ghosts(struct core *core, struct core_text name, bool once)
+{
+    uint32_t lock = lock_find(core, name, once), count = 0;
+
+    while (lock != NONE) {
+        uint32_t slot = lock_at(core, lock)->first_hold;
+
+        while (slot != NONE && claim_at(core, slot)->state != CORE_GHOST)
+            slot = claim_at(core, slot)->lock_next;
+        if (slot == NONE)
+            break;
+        hold_end(core, slot, WHY_BROKEN);
+        count++;
+        lock = lock_find(core, name, once);
+    }
+    return count;
+}
+
+static void apply_break(struct core *core, uint32_t number, const struct core_command *command)
+{
+    bool once = command->flags & CORE_ONCE, now = command->flags & CORE_NOW;
+    uint32_t lock = lock_find(core, command->name, once), count = 0, dropped = 0, *leases;
+
+    if (lock == NONE) {
+        answer(core, number, ANSWER_NUMBER, 0);
+        return;
+    }
+    /* Those who hold it now, not those who will because these go. */
+    leases = core_alloc((lock_at(core, lock)->holds + 1) * sizeof *leases);
+    for (uint32_t i = lock_at(core, lock)->first_hold; i != NONE; i = claim_at(core, i)->lock_next)
+        if (claim_at(core, i)->state == CORE_HOLD)
+            leases[count++] = claim_at(core, i)->lease;
+    if (now)
+        dropped = drop_ghosts(core, command->name, once);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct lease *lease = lease_at(core, leases[i]);
+        int64_t left = lease->kept ? 0 : lease->deadline_ms - core->now_ms;
+
+        lease_end(core, leases[i], WHY_BROKEN, !now, (left > 0 ? left : 0) + lease->ttl_ms);
+        core->broken++;
+    }
+    free(leases);
+    answer(core, number, ANSWER_NUMBER, count + dropped);
+}
+
+static void apply_floor(struct core *core, uint32_t number, const struct core_command *command)
+{
+    if (command->token > core->last_token)
+        core->last_token = command->token;
+    answer(core, number, ANSWER_NUMBER, core->last_token);
+}
+
+/* Those who waited for the result have it. */
+static void tell_result(struct core *core, uint32_t lock_slot)
+{
+    struct lock *lock = lock_at(core, lock_slot);
+
+    while (lock->first_place != NONE) {
+        uint32_t slot = lock->first_place;
+        struct claim *claim = claim_at(core, slot);
+        uint32_t lease = claim->lease;
+        struct core_effect effect = {.kind = EFFECT_DONE,
+                                     .why = WHY_FINISHED,
+                                     .number = lock->record->token,
+                                     .ticket = claim->number,
+                                     .once = true,
+                                     .name = lock_name(core, lock),
+                                     .lease = lease_id(core, lease_at(core, lease)),
+                                     .result = {lock->record->bytes, lock->record->size}};
+
+        core_emit(core, &effect);
+        place_keep(core, slot, false);
+        claim_delist(core, slot);
+        claim_unbind(core, slot);
+        claim_forget(core, slot);
+        lease_tidy(core, lease);
+    }
+}
+
+static void apply_finish(struct core *core, uint32_t number, const struct core_command *command)
+{
+    uint32_t slot = find_claim(core, command), lock, lease;
+    const struct claim *claim = slot == NONE ? NULL : claim_at(core, slot);
+
+    if (!claim || claim->state != CORE_HOLD || claim->number != command->token) {
+        answer(core, number, ANSWER_STALE, core->last_token);
+        return;
+    }
+    lock = claim->lock;
+    lease = claim->lease;
+    record_set(core, lock, command->result, claim->number,
+               core->now_ms + (int64_t)command->keep_ms);
+    tell_result(core, lock);
+    hold_end(core, slot, WHY_FINISHED);
+    lease_tidy(core, lease);
+    answer(core, number, ANSWER_NUMBER, 1);
+}
+
+static void apply_identity(struct core *core, uint32_t number, const struct core_command *command)
+{
+    bool force = command->flags & CORE_FORCE;
+
+    if (!core->identified || force) {
+        memcpy(core->id, command->result.bytes, sizeof core->id);
+        core->identified = true;
+        if (force) /* after a restored backup, tokens go on far above what may have been given */
+            core->last_token = core->last_token > HF_TOKEN_MAX - CORE_RESTORE_JUMP
+                                   ? HF_TOKEN_MAX
+                                   : core->last_token + CORE_RESTORE_JUMP;
+    }
+    answer(core, number, ANSWER_NUMBER, core->last_token);
+}
+
+/* ---- time ------------------------------------------------------------------------------------- */
+
+/* The connections that kept places alive were another leader's: from now on their TTL runs. */
+static void unkeep_all(struct core *core)
+{
+    for (uint32_t i = slab_next(&core->claims, 0); i != NONE; i = slab_next(&core->claims, i + 1))
+        if (claim_at(core, i)->flags & CLAIM_KEPT)
+            place_keep(core, i, false);
+}
+
+static void end_lease_in_time(struct core *core, uint32_t slot)
+{
+    const struct lease *lease = lease_at(core, slot);
+
+    if (lease->ended) {
+        lease_forget(core, slot);
+        return;
+    }
+    /* It is not remembered: nobody said that nothing of it must come any more. */
+    core->expired++;
+    lease_end(core, slot, WHY_EXPIRED, true, -1);
+}
+
+static void end_claim_in_time(struct core *core, uint32_t slot)
+{
+    uint32_t lease = claim_at(core, slot)->lease;
+
+    if (claim_at(core, slot)->state == CORE_GHOST) {
+        hold_end(core, slot, WHY_EXPIRED);
+        return;
+    }
+    place_end(core, slot, WHY_WAIT_OVER);
+    lease_tidy(core, lease);
+}
+
+static void end_what_is_due(struct core *core)
+{
+    for (uint32_t i = 0; i < CORE_ENDINGS_MAX; i++) {
+        const struct timer *first = timers_first(&core->timers);
+        uint32_t slot;
+
+        if (!first || first->deadline_ms > core->now_ms)
+            return;
+        slot = timer_slot(first);
+        switch (timer_kind(first)) {
+        case TIMER_LEASE:
+            end_lease_in_time(core, slot);
+            break;
+        case TIMER_CLAIM:
+            end_claim_in_time(core, slot);
+            break;
+        case TIMER_LOCK:
+            record_forget(core, slot);
+            lock_tidy(core, slot);
+            break;
+        }
+    }
+}
+
+/* ---- entries ---------------------------------------------------------------------------------- */
+
+static void apply_command(struct core *core, uint32_t number, const struct core_command *command)
+{
+    switch (command->op) {
+    case CORE_READ: {
+        struct core_effect effect = {.kind = EFFECT_READ, .command = number};
+
+        core_emit(core, &effect);
+        break;
+    }
+    case CORE_ACQUIRE:
+        apply_acquire(core, number, command);
+        break;
+    case CORE_RELEASE:
+        apply_release(core, number, command);
+        break;
+    case CORE_RENEW:
+        apply_renew(core, number, command);
+        break;
+    case CORE_END:
+        apply_end(core, number, command);
+        break;
+    case CORE_LEAVE:
+        apply_leave(core, number, command);
+        break;
+    case CORE_BREAK:
+        apply_break(core, number, command);
+        break;
+    case CORE_FLOOR:
+        apply_floor(core, number, command);
+        break;
+    case CORE_FINISH:
+        apply_finish(core, number, command);
+        break;
+    case CORE_IDENTITY:
+        apply_identity(core, number, command);
+        break;
+    }
+}
+
+int core_apply(struct core *core, const void *bytes, size_t size, const struct core_sink *sink,
+               struct error_text *err)
+{
+    struct unpacker unpacker;
+    struct core_entry_header header;
+    struct core_command command;
+    int result = core_unpack_begin(&unpacker, bytes, size, core->renewing, &header, err);
+
+    if (result != HF_OK)
+        return result;
+    core->sink = sink;
+    core->now_ms += header.elapsed_ms;
+    if (header.new_term)
+        unkeep_all(core);
+    end_what_is_due(core);
+    for (uint32_t i = 0; i < header.count; i++) {
+        core_unpack(&unpacker, &command);
+        apply_command(core, i, &command);
+    }
+    core->sink = NULL;
+    return HF_OK;
+}

@@ -1,0 +1,277 @@
+/* granting.c: who gets a name, and what happens when a hold, a place or a lease ends. */
+#include "core/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void core_emit(struct core *core, const struct core_effect *effect)
+{
+    if (core->sink)
+        core->sink->effect(core->sink->context, effect);
+}
+
+/* An effect about a claim, with the texts that go with it. */
+static struct core_effect effect_of(const struct core *core, const struct claim *claim,
+                                    enum core_effect_kind kind, enum core_why why)
+{
+    const struct lock *lock = lock_at(core, claim->lock);
+    struct core_effect effect = {.kind = kind,
+                                 .why = why,
+                                 .number = claim->number,
+                                 .once = lock->once,
+                                 .name = lock_name(core, lock),
+                                 .owner = claim_owner(core, claim)};
+
+    if (claim->lease != NONE)
+        effect.lease = lease_id(core, lease_at(core, claim->lease));
+    return effect;
+}
+
+static void emit_changed(struct core *core, const struct claim *claim, enum core_why why)
+{
+    struct core_effect effect = effect_of(core, claim, EFFECT_CHANGED, why);
+
+    core_emit(core, &effect);
+}
+
+/* ---- granting --------------------------------------------------------------------------------- */
+
+/* As far as those who hold it are concerned; a ghost counts like the hold it was. */
+bool lock_admits(const struct core *core, const struct lock *lock, int mode)
+{
+    if (core->last_token >= HF_TOKEN_MAX)
+        return false;
+    if (lock->holds == 0)
+        return true;
+    if (mode == HF_PERMIT)
+        return lock->holds < lock->permits;
+    return mode == HF_SHARED && claim_at(core, lock->first_hold)->mode == HF_SHARED;
+}
+
+/* The claim is in no list of its lock. */
+void claim_grant(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+
+    timers_clear(&core->timers, TIMER_CLAIM, slot);
+    claim->state = CORE_HOLD;
+    claim->number = ++core->last_token;
+    claim->since_ms = core->now_ms;
+    claim->deadline_ms = 0;
+    claim_enlist(core, slot);
+    core->grants++;
+    emit_changed(core, claim, WHY_GRANTED);
+}
+
+static void place_grant(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+    uint64_t ticket = claim->number;
+    struct core_effect effect;
+
+    claim_delist(core, slot);
+    place_keep(core, slot, false); /* a kept lease's time begins now */
+    claim_grant(core, slot);
+    effect = effect_of(core, claim, EFFECT_GRANTED, WHY_GRANTED);
+    effect.ticket = ticket;
+    core_emit(core, &effect);
+}
+
+/* Takes the place out and says so; the queue behind it is for the caller. */
+static void place_remove(struct core *core, uint32_t slot, enum core_why why)
+{
+    struct claim *claim = claim_at(core, slot);
+    const struct lock *lock = lock_at(core, claim->lock);
+    struct core_effect effect;
+
+    touch_lock(core, claim->lock);
+    place_keep(core, slot, false);
+    claim_delist(core, slot);
+    effect = effect_of(core, claim, EFFECT_LEFT, why);
+    effect.ticket = claim->number;
+    effect.number = lock->record ? lock->record->token : 0;
+    core_emit(core, &effect);
+    claim_unbind(core, slot);
+    claim_forget(core, slot);
+}
+
+/* The first in the queue would rather not replace a runner that died. */
+static bool refuses_heritage(const struct core *core, const struct lock *lock)
+{
+    return lock->record && claim_at(core, lock->first_place)->flags & CLAIM_NO_HEIR;
+}
+
+void lock_advance(struct core *core, uint32_t slot)
+{
+    struct lock *lock = lock_at(core, slot);
+
+    while (lock->first_place != NONE) {
+        uint32_t place = lock->first_place, lease = claim_at(core, place)->lease;
+
+        if (!lock_admits(core, lock, claim_at(core, place)->mode))
+            return;
+        touch_lock(core, slot);
+        if (refuses_heritage(core, lock)) {
+            place_remove(core, place, WHY_DIED);
+            lease_tidy(core, lease);
+            continue;
+        }
+        record_forget(core, slot);
+        place_grant(core, place);
+    }
+}
+
+/* ---- ending ----------------------------------------------------------------------------------- */
+
+void hold_end(struct core *core, uint32_t slot, enum core_why why)
+{
+    struct claim *claim = claim_at(core, slot);
+    uint32_t lock = claim->lock;
+
+    touch_lock(core, lock);
+    claim_delist(core, slot);
+    emit_changed(core, claim, why);
+    claim_unbind(core, slot);
+    claim_forget(core, slot);
+    lock_advance(core, lock);
+    lock_tidy(core, lock);
+}
+
+/* The hold is over, and the name stays withheld. */
+static void hold_haunt(struct core *core, uint32_t slot, int64_t until_ms, enum core_why why)
+{
+    struct claim *claim = claim_at(core, slot);
+
+    touch_lock(core, claim->lock);
+    emit_changed(core, claim, why);
+    claim_unbind(core, slot);
+    claim->state = CORE_GHOST;
+    claim->deadline_ms = until_ms;
+    core->ghosts++;
+    timers_set(&core->timers, TIMER_CLAIM, slot, until_ms);
+}
+
+/* A place is kept by a connection from now on, or not any more: then the lease's time begins. */
+void place_keep(struct core *core, uint32_t slot, bool kept)
+{
+    struct claim *claim = claim_at(core, slot);
+    struct lease *lease = lease_at(core, claim->lease);
+
+    if (!!(claim->flags & CLAIM_KEPT) == kept)
+        return;
+    touch_lock(core, claim->lock);
+    touch_lease(core, claim->lease);
+    claim->flags ^= CLAIM_KEPT;
+    lease->kept += kept ? 1u : -1u;
+    if (kept)
+        timers_clear(&core->timers, TIMER_LEASE, claim->lease);
+    else if (lease->kept == 0)
+        lease_set_deadline(core, claim->lease, core->now_ms + lease->ttl_ms);
+}
+
+void place_end(struct core *core, uint32_t slot, enum core_why why)
+{
+    uint32_t lock = claim_at(core, slot)->lock;
+
+    place_remove(core, slot, why);
+    lock_advance(core, lock);
+    lock_tidy(core, lock);
+}
+
+/* ---- leases ----------------------------------------------------------------------------------- */
+
+static int by_slot(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The lease's claims in the order of their slots. In its list they are in an order that a restored
+ * copy would not have; and who is granted first gets the lower token. */
+static uint32_t *claims_of(const struct core *core, uint32_t lease_slot, uint32_t *ret_count)
+{
+    const struct lease *lease = lease_at(core, lease_slot);
+    uint32_t *slots = core_alloc((lease->claims + 1) * sizeof *slots), count = 0;
+
+    for (uint32_t i = lease->first_claim; i != NONE; i = claim_at(core, i)->lease_next)
+        slots[count++] = i;
+    if (count > 1)
+        qsort(slots, count, sizeof *slots, by_slot);
+    *ret_count = count;
+    return slots;
+}
+
+/* Until when the name of a hold is withheld whose lease ended like this; now, if it is not. */
+static int64_t withheld_until(const struct core *core, const struct claim *claim, enum core_why why,
+                              bool withhold)
+{
+    int64_t from = core->now_ms;
+
+    if (lock_at(core, claim->lock)->once)
+        return from; /* its delay means something else */
+    if (why == WHY_BROKEN) {
+        const struct lease *lease = lease_at(core, claim->lease);
+
+        if (!withhold)
+            return from;
+        if (lease->kept)
+            from += lease->ttl_ms;
+        else if (lease->deadline_ms > from)
+            from = lease->deadline_ms;
+    } else if (why != WHY_EXPIRED) {
+        return from;
+    }
+    return from + (int64_t)claim->delay_ms;
+}
+
+static void claim_end(struct core *core, uint32_t slot, enum core_why why, bool withhold)
+{
+    const struct claim *claim = claim_at(core, slot);
+    uint32_t lock = claim->lock;
+    int64_t until;
+
+    if (claim->state == CORE_PLACE) {
+        place_end(core, slot, why);
+        return;
+    }
+    if (lock_at(core, lock)->once && why != WHY_ENDED)
+        record_set(core, lock, (struct core_text){NULL, 0}, claim->number,
+                   core->now_ms + (int64_t)claim->delay_ms);
+    until = withheld_until(core, claim, why, withhold);
+    if (until > core->now_ms)
+        hold_haunt(core, slot, until, why);
+    else
+        hold_end(core, slot, why);
+}
+
+uint32_t lease_end(struct core *core, uint32_t slot, enum core_why why, bool withhold,
+                   int64_t remember_ms)
+{
+    uint32_t count, *claims = claims_of(core, slot, &count);
+    struct lease *lease = lease_at(core, slot);
+
+    touch_lease(core, slot);
+    for (uint32_t i = 0; i < count; i++)
+        claim_end(core, claims[i], why, withhold);
+    free(claims);
+    INVARIANT(lease->claims == 0 && lease->kept == 0);
+    if (remember_ms < 0) {
+        lease_forget(core, slot);
+        return count;
+    }
+    if (!lease->ended) {
+        lease->ended = true;
+        core->ended++;
+    }
+    lease_set_deadline(core, slot, core->now_ms + remember_ms);
+    return count;
+}
+
+void lease_tidy(struct core *core, uint32_t slot)
+{
+    const struct lease *lease = lease_at(core, slot);
+
+    if (lease->claims == 0 && !lease->ended)
+        lease_forget(core, slot);
+}

@@ -1,0 +1,200 @@
+/* inside.h: the lock table's records, for the files of this room.
+ *
+ *     leases ──first_claim──▶ claims ◀──first_hold, first_place── locks
+ *                                │
+ *                  of one lease, of one lock
+ *
+ * All are slots of slabs. Texts lie in slabs by size, so that a name of 20 bytes takes 24. */
+#ifndef CORE_INSIDE_H
+#define CORE_INSIDE_H
+
+#include "core/core.h"
+#include "core/index.h"
+#include "core/slab.h"
+#include "core/timers.h"
+
+#define NONE SLAB_NONE
+
+/* Sizes up to 64 by 8, then coarser: texts.c. */
+#define TEXT_CLASSES 17
+
+struct lease {
+    struct index_link link; /* first: see index.h */
+    uint32_t id_slot;
+    uint32_t ttl_ms;
+    int64_t deadline_ms; /* of a kept lease: meaningless */
+    uint32_t timer;
+    uint32_t first_claim, claims;
+    uint32_t kept; /* places that a connection keeps alive: while there are any, no deadline */
+    uint8_t id_size;
+    bool ended; /* remembered, so that nobody revives it */
+    uint8_t epoch;
+};
+
+struct claim {
+    uint32_t lease, lock; /* lease: NONE for a ghost */
+    uint32_t lease_prev, lease_next;
+    uint32_t lock_prev, lock_next; /* among holds, or among places */
+    uint64_t number;               /* token, or ticket of a place */
+    int64_t since_ms;
+    int64_t deadline_ms; /* of a place's WAIT (INT64_MAX: none), or of a ghost */
+    uint64_t delay_ms;   /* lock-delay; of a once-record: how long its runner's death is known */
+    uint32_t timer;
+    uint32_t owner_slot;
+    uint32_t attachment; /* of a place: which of its connections keeps it, if one does */
+    uint8_t owner_size;
+    uint8_t mode;
+    uint8_t state; /* of enum core_state */
+    uint8_t flags;
+};
+
+/* Flags of a claim. */
+#define CLAIM_KEPT 1    /* a place that a connection keeps alive */
+#define CLAIM_NO_HEIR 2 /* a place that does not want to replace a dead runner */
+
+struct record {  /* what became of a once-record */
+    char *bytes; /* its result, or NULL: its runner died */
+    uint32_t size;
+    uint64_t token;
+    int64_t deadline_ms;
+};
+
+struct lock {
+    struct index_link link;
+    uint32_t name_slot;
+    uint16_t name_size;
+    bool once;
+    uint8_t epoch;
+    uint32_t permits;       /* 0: exclusive and shared */
+    uint32_t holds, places; /* holds: ghosts included */
+    uint32_t first_hold, last_hold, first_place, last_place;
+    uint32_t timer;
+    struct record *record;
+};
+
+struct snapshot; /* snapshot.c */
+
+struct core {
+    struct slab leases, claims, locks, texts[TEXT_CLASSES];
+    struct index lease_index, lock_index;
+    struct timers timers;
+    unsigned char seed[16];
+
+    /* The rest of the state. */
+    int64_t now_ms;
+    uint64_t last_token, last_ticket;
+    uint32_t last_attachment;
+    bool identified;
+    unsigned char id[16];
+
+    uint32_t ended, places, ghosts, records; /* how many */
+    uint64_t grants, expired, broken;
+
+    const struct core_sink *sink; /* while applying */
+    struct core_text *renewing;   /* CORE_RENEW_MAX: of the RENEW being read */
+    struct snapshot *snapshot;
+    uint8_t epoch; /* of the last snapshot begun; 0 until there was one */
+};
+
+static inline struct lease *lease_at(const struct core *core, uint32_t slot)
+{
+    return slab_at(&core->leases, slot);
+}
+
+static inline struct claim *claim_at(const struct core *core, uint32_t slot)
+{
+    return slab_at(&core->claims, slot);
+}
+
+static inline struct lock *lock_at(const struct core *core, uint32_t slot)
+{
+    return slab_at(&core->locks, slot);
+}
+
+/* ---- texts.c ---- */
+void texts_init(struct core *core);
+void texts_free(struct core *core);
+uint32_t text_store(struct core *core, struct core_text text);
+void text_drop(struct core *core, uint32_t slot, size_t size);
+const char *text_bytes(const struct core *core, uint32_t slot, size_t size);
+
+/* ---- records.c: making, finding and forgetting records; who is in whose list ---- */
+struct core_text lease_id(const struct core *core, const struct lease *lease);
+struct core_text lock_name(const struct core *core, const struct lock *lock);
+struct core_text claim_owner(const struct core *core, const struct claim *claim);
+uint32_t lease_find(const struct core *core, struct core_text id);
+uint32_t lease_make(struct core *core, struct core_text id);
+void lease_forget(struct core *core, uint32_t lease);
+/* The same in a slot that the restorer says. False: it is taken, or the id is there already. */
+bool lease_make_at(struct core *core, uint32_t slot, struct core_text id);
+uint32_t lock_find(const struct core *core, struct core_text name, bool once);
+uint32_t lock_make(struct core *core, struct core_text name, bool once);
+bool lock_make_at(struct core *core, uint32_t slot, struct core_text name, bool once);
+/* Forgets the name if nothing is left of it [C6]. */
+void lock_tidy(struct core *core, uint32_t lock);
+uint32_t claim_find(const struct core *core, uint32_t lock, uint32_t lease);
+/* A claim of no list yet. */
+uint32_t claim_make(struct core *core, uint32_t lock, struct core_text owner);
+void claim_fill(struct core *core, uint32_t claim, uint32_t lock, struct core_text owner);
+void claim_enlist(struct core *core, uint32_t claim); /* at the end of its lock's list by state */
+void claim_delist(struct core *core, uint32_t claim); /* out of it */
+void claim_bind(struct core *core, uint32_t claim, uint32_t lease);
+void claim_unbind(struct core *core, uint32_t claim);
+void claim_forget(struct core *core, uint32_t claim); /* in no list any more */
+void lease_set_deadline(struct core *core, uint32_t lease, int64_t deadline_ms);
+
+/* ---- granting.c ---- */
+/* Each of these may grant to others, and forget the name; not the lease. */
+void hold_end(struct core *core, uint32_t claim, enum core_why why);
+void place_end(struct core *core, uint32_t claim, enum core_why why);
+void place_keep(struct core *core, uint32_t claim, bool kept);
+/* Grants to the head of the queue as long as that is possible [C2]. */
+void lock_advance(struct core *core, uint32_t lock);
+/* Ends a lease and all its claims, and remembers it so long (negative: forgets it). How many claims
+ * there were. withhold:
+ * of a broken lease, whether its names are withheld until it would have run out. */
+uint32_t lease_end(struct core *core, uint32_t lease, enum core_why why, bool withhold,
+                   int64_t remember_ms);
+/* A lease without claims is over. */
+void lease_tidy(struct core *core, uint32_t lease);
+bool lock_admits(const struct core *core, const struct lock *lock, int mode);
+void claim_grant(struct core *core, uint32_t claim);
+void record_forget(struct core *core, uint32_t lock);
+/* result.bytes NULL: the runner died. */
+void record_set(struct core *core, uint32_t lock, struct core_text result, uint64_t token,
+                int64_t deadline_ms);
+
+/* ---- entry.c ---- */
+struct unpacker {
+    const unsigned char *at, *end;
+    struct core_text *leases; /* CORE_RENEW_MAX, lent */
+};
+/* Checks the whole entry, then stands before its first command. HF_EREFUSED: it is none. */
+int core_unpack_begin(struct unpacker *unpacker, const void *bytes, size_t size,
+                      struct core_text *leases, struct core_entry_header *ret_header,
+                      struct error_text *err);
+/* The next command, which lives as long as the entry, its leases until the next call. False: the
+ * bytes are no command within the limits, which core_unpack_begin has ruled out. */
+bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command);
+
+/* ---- snapshot.c ---- */
+/* To be called before a record changes or goes. */
+void snapshot_save_lease(struct core *core, uint32_t lease);
+void snapshot_save_lock(struct core *core, uint32_t lock);
+
+static inline void touch_lease(struct core *core, uint32_t lease)
+{
+    if (core->snapshot && lease_at(core, lease)->epoch != core->epoch)
+        snapshot_save_lease(core, lease);
+}
+
+/* For a lock and all its claims. */
+static inline void touch_lock(struct core *core, uint32_t lock)
+{
+    if (core->snapshot && lock_at(core, lock)->epoch != core->epoch)
+        snapshot_save_lock(core, lock);
+}
+
+void core_emit(struct core *core, const struct core_effect *effect);
+
+#endif

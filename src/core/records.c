@@ -1,0 +1,322 @@
+/* records.c: making, finding and forgetting leases, locks and claims, and who is in whose list.
+ * Nothing here decides anything. */
+#include "core/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- texts of records ------------------------------------------------------------------------- */
+
+struct core_text lease_id(const struct core *core, const struct lease *lease)
+{
+    return (struct core_text){text_bytes(core, lease->id_slot, lease->id_size), lease->id_size};
+}
+
+struct core_text lock_name(const struct core *core, const struct lock *lock)
+{
+    return (struct core_text){text_bytes(core, lock->name_slot, lock->name_size), lock->name_size};
+}
+
+struct core_text claim_owner(const struct core *core, const struct claim *claim)
+{
+    return (struct core_text){text_bytes(core, claim->owner_slot, claim->owner_size),
+                              claim->owner_size};
+}
+
+static bool same_text(struct core_text a, struct core_text b)
+{
+    return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0;
+}
+
+/* ---- leases ----------------------------------------------------------------------------------- */
+
+#define HASH_LEASE 1u
+#define HASH_LOCK 2u
+#define HASH_ONCE 3u
+
+static uint32_t lease_hash(const struct core *core, struct core_text id)
+{
+    return index_hash(core->seed, id.bytes, id.size, HASH_LEASE);
+}
+
+uint32_t lease_find(const struct core *core, struct core_text id)
+{
+    uint32_t slot = index_first(&core->lease_index, lease_hash(core, id));
+
+    while (slot != NONE && !same_text(lease_id(core, lease_at(core, slot)), id))
+        slot = index_next(&core->lease_index, slot);
+    return slot;
+}
+
+static void lease_fill(struct core *core, uint32_t slot, struct core_text id)
+{
+    struct lease *lease = lease_at(core, slot);
+
+    lease->id_size = (uint8_t)id.size;
+    lease->id_slot = text_store(core, id);
+    lease->first_claim = NONE;
+    lease->epoch = core->epoch;
+    index_add(&core->lease_index, slot, lease_hash(core, id));
+}
+
+uint32_t lease_make(struct core *core, struct core_text id)
+{
+    uint32_t slot = slab_take(&core->leases);
+
+    lease_fill(core, slot, id);
+    return slot;
+}
+
+bool lease_make_at(struct core *core, uint32_t slot, struct core_text id)
+{
+    if (lease_find(core, id) != NONE || !slab_take_at(&core->leases, slot))
+        return false;
+    lease_fill(core, slot, id);
+    return true;
+}
+
+void lease_forget(struct core *core, uint32_t slot)
+{
+    struct lease *lease = lease_at(core, slot);
+
+    touch_lease(core, slot);
+    INVARIANT(lease->claims == 0);
+    timers_clear(&core->timers, TIMER_LEASE, slot);
+    if (lease->ended)
+        core->ended--;
+    index_remove(&core->lease_index, slot);
+    text_drop(core, lease->id_slot, lease->id_size);
+    slab_give(&core->leases, slot);
+}
+
+void lease_set_deadline(struct core *core, uint32_t slot, int64_t deadline_ms)
+{
+    struct lease *lease = lease_at(core, slot);
+
+    touch_lease(core, slot);
+    lease->deadline_ms = deadline_ms;
+    timers_set(&core->timers, TIMER_LEASE, slot, deadline_ms);
+}
+
+/* ---- locks ------------------------------------------------------------------------------------ */
+
+static uint32_t lock_hash(const struct core *core, struct core_text name, bool once)
+{
+    return index_hash(core->seed, name.bytes, name.size, once ? HASH_ONCE : HASH_LOCK);
+}
+
+uint32_t lock_find(const struct core *core, struct core_text name, bool once)
+{
+    uint32_t slot = index_first(&core->lock_index, lock_hash(core, name, once));
+
+    while (slot != NONE && !(lock_at(core, slot)->once == once &&
+                             same_text(lock_name(core, lock_at(core, slot)), name)))
+        slot = index_next(&core->lock_index, slot);
+    return slot;
+}
+
+static void lock_fill(struct core *core, uint32_t slot, struct core_text name, bool once)
+{
+    struct lock *lock = lock_at(core, slot);
+
+    lock->name_size = (uint16_t)name.size;
+    lock->name_slot = text_store(core, name);
+    lock->once = once;
+    lock->first_hold = lock->last_hold = lock->first_place = lock->last_place = NONE;
+    lock->epoch = core->epoch;
+    index_add(&core->lock_index, slot, lock_hash(core, name, once));
+}
+
+uint32_t lock_make(struct core *core, struct core_text name, bool once)
+{
+    uint32_t slot = slab_take(&core->locks);
+
+    lock_fill(core, slot, name, once);
+    return slot;
+}
+
+bool lock_make_at(struct core *core, uint32_t slot, struct core_text name, bool once)
+{
+    if (lock_find(core, name, once) != NONE || !slab_take_at(&core->locks, slot))
+        return false;
+    lock_fill(core, slot, name, once);
+    return true;
+}
+
+void lock_tidy(struct core *core, uint32_t slot)
+{
+    struct lock *lock = lock_at(core, slot);
+
+    if (lock->holds || lock->places || lock->record)
+        return;
+    touch_lock(core, slot);
+    index_remove(&core->lock_index, slot);
+    text_drop(core, lock->name_slot, lock->name_size);
+    slab_give(&core->locks, slot);
+}
+
+/* ---- once-records ----------------------------------------------------------------------------- */
+
+void record_forget(struct core *core, uint32_t slot)
+{
+    struct lock *lock = lock_at(core, slot);
+
+    if (!lock->record)
+        return;
+    touch_lock(core, slot);
+    timers_clear(&core->timers, TIMER_LOCK, slot);
+    free(lock->record->bytes);
+    free(lock->record);
+    lock->record = NULL;
+    core->records--;
+}
+
+void record_set(struct core *core, uint32_t slot, struct core_text result, uint64_t token,
+                int64_t deadline_ms)
+{
+    struct record *record;
+
+    record_forget(core, slot);
+    touch_lock(core, slot);
+    record = core_alloc(sizeof *record);
+    record->token = token;
+    record->deadline_ms = deadline_ms;
+    if (result.bytes) {
+        record->bytes = core_alloc(result.size + 1);
+        record->size = (uint32_t)result.size;
+        memcpy(record->bytes, result.bytes, result.size);
+    }
+    lock_at(core, slot)->record = record;
+    core->records++;
+    timers_set(&core->timers, TIMER_LOCK, slot, deadline_ms);
+}
+
+/* ---- claims ----------------------------------------------------------------------------------- */
+
+/* A lease with many claims may meet a lock with many: both lists are walked side by side, so that
+ * the shorter one says how long it takes. */
+uint32_t claim_find(const struct core *core, uint32_t lock_slot, uint32_t lease_slot)
+{
+    const struct lock *lock = lock_at(core, lock_slot);
+    uint32_t of_lease = lease_at(core, lease_slot)->first_claim;
+    uint32_t hold = lock->first_hold, place = lock->first_place;
+
+    while (of_lease != NONE && (hold != NONE || place != NONE)) {
+        uint32_t *of_lock = hold != NONE ? &hold : &place;
+        const struct claim *claim = claim_at(core, *of_lock);
+
+        if (claim_at(core, of_lease)->lock == lock_slot)
+            return of_lease;
+        if (claim->lease == lease_slot)
+            return *of_lock;
+        of_lease = claim_at(core, of_lease)->lease_next;
+        *of_lock = claim->lock_next;
+    }
+    return NONE;
+}
+
+uint32_t claim_make(struct core *core, uint32_t lock, struct core_text owner)
+{
+    uint32_t slot = slab_take(&core->claims);
+
+    claim_fill(core, slot, lock, owner);
+    return slot;
+}
+
+void claim_fill(struct core *core, uint32_t slot, uint32_t lock, struct core_text owner)
+{
+    struct claim *claim = claim_at(core, slot);
+
+    claim->lock = lock;
+    claim->lease = claim->lease_prev = claim->lease_next = NONE;
+    claim->lock_prev = claim->lock_next = NONE;
+    claim->owner_size = (uint8_t)owner.size;
+    claim->owner_slot = text_store(core, owner);
+}
+
+void claim_enlist(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+    struct lock *lock = lock_at(core, claim->lock);
+    bool place = claim->state == CORE_PLACE;
+    uint32_t *first = place ? &lock->first_place : &lock->first_hold;
+    uint32_t *last = place ? &lock->last_place : &lock->last_hold;
+
+    claim->lock_prev = *last;
+    claim->lock_next = NONE;
+    if (*last != NONE)
+        claim_at(core, *last)->lock_next = slot;
+    else
+        *first = slot;
+    *last = slot;
+    if (place) {
+        lock->places++;
+        core->places++;
+    } else {
+        lock->holds++;
+        core->ghosts += claim->state == CORE_GHOST;
+    }
+}
+
+void claim_delist(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+    struct lock *lock = lock_at(core, claim->lock);
+    bool place = claim->state == CORE_PLACE;
+
+    if (claim->lock_prev != NONE)
+        claim_at(core, claim->lock_prev)->lock_next = claim->lock_next;
+    else
+        *(place ? &lock->first_place : &lock->first_hold) = claim->lock_next;
+    if (claim->lock_next != NONE)
+        claim_at(core, claim->lock_next)->lock_prev = claim->lock_prev;
+    else
+        *(place ? &lock->last_place : &lock->last_hold) = claim->lock_prev;
+    if (place) {
+        lock->places--;
+        core->places--;
+    } else {
+        lock->holds--;
+        core->ghosts -= claim->state == CORE_GHOST;
+    }
+}
+
+void claim_bind(struct core *core, uint32_t slot, uint32_t lease_slot)
+{
+    struct claim *claim = claim_at(core, slot);
+    struct lease *lease = lease_at(core, lease_slot);
+
+    claim->lease = lease_slot;
+    claim->lease_prev = NONE;
+    claim->lease_next = lease->first_claim;
+    if (lease->first_claim != NONE)
+        claim_at(core, lease->first_claim)->lease_prev = slot;
+    lease->first_claim = slot;
+    lease->claims++;
+}
+
+void claim_unbind(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+
+    if (claim->lease == NONE)
+        return;
+    if (claim->lease_prev != NONE)
+        claim_at(core, claim->lease_prev)->lease_next = claim->lease_next;
+    else
+        lease_at(core, claim->lease)->first_claim = claim->lease_next;
+    if (claim->lease_next != NONE)
+        claim_at(core, claim->lease_next)->lease_prev = claim->lease_prev;
+    lease_at(core, claim->lease)->claims--;
+    claim->lease = claim->lease_prev = claim->lease_next = NONE;
+}
+
+void claim_forget(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+
+    INVARIANT(claim->lease == NONE);
+    timers_clear(&core->timers, TIMER_CLAIM, slot);
+    text_drop(core, claim->owner_slot, claim->owner_size);
+    slab_give(&core->claims, slot);
+}

@@ -1,0 +1,263 @@
+/* snapshot.c: writing the table out; snapshot.h has the format.
+ *
+ * A snapshot is taken in steps between which entries are applied. Every record carries the number
+ * of the last snapshot it was written to (its epoch). Whatever is about to change or to go while it
+ * has an older number is written first, as it still is; records that come meanwhile have the number
+ * from the start, and are not written at all. So the bytes say how the table was at the beginning. */
+#include "core/snapshot.h"
+
+#include "base/hash.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum phase { PHASE_LEASES, PHASE_LOCKS, PHASE_COMPLETE };
+
+struct snapshot {
+    struct snapshot_writer writer;
+    enum phase phase;
+    uint32_t cursor;
+    size_t summed; /* bytes that are in the sum */
+    uint64_t sum;
+};
+
+/* ---- bytes ------------------------------------------------------------------------------------ */
+
+#define VARINT_MAX 10u
+
+static void reserve(struct snapshot_writer *writer, size_t size)
+{
+    if (writer->size + size <= writer->capacity)
+        return;
+    while (writer->size + size > writer->capacity)
+        writer->capacity = writer->capacity ? 2 * writer->capacity : 4096;
+    writer->bytes = core_realloc(writer->bytes, writer->capacity);
+}
+
+static void put_byte(struct snapshot_writer *writer, int byte)
+{
+    writer->bytes[writer->size++] = (unsigned char)byte;
+}
+
+static void put(struct snapshot_writer *writer, uint64_t number)
+{
+    for (; number >= 0x80; number >>= 7)
+        put_byte(writer, (int)(number & 0x7f) | 0x80);
+    put_byte(writer, (int)number);
+}
+
+static void put_text(struct snapshot_writer *writer, struct core_text text)
+{
+    reserve(writer, VARINT_MAX + text.size);
+    put(writer, text.size);
+    if (text.size)
+        memcpy(writer->bytes + writer->size, text.bytes, text.size);
+    writer->size += text.size;
+}
+
+uint64_t snapshot_sum(uint64_t sum, const void *block, size_t size)
+{
+    uint64_t both[2] = {htole64(sum), htole64(hash_bytes(block, size))};
+
+    return hash_bytes(both, sizeof both);
+}
+
+/* ---- records ---------------------------------------------------------------------------------- */
+
+void snapshot_write_header(struct snapshot_writer *writer, const struct core *core)
+{
+    reserve(writer, SNAPSHOT_MAGIC_SIZE + 8 * VARINT_MAX + 1 + sizeof core->id);
+    memcpy(writer->bytes + writer->size, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
+    writer->size += SNAPSHOT_MAGIC_SIZE;
+    put(writer, (uint64_t)core->now_ms);
+    put(writer, core->last_token);
+    put(writer, core->last_ticket);
+    put(writer, core->last_attachment);
+    put(writer, core->leases.used);
+    put(writer, core->locks.used);
+    put(writer, core->claims.used);
+    put_byte(writer, core->identified);
+    memcpy(writer->bytes + writer->size, core->id, sizeof core->id);
+    writer->size += sizeof core->id;
+}
+
+void snapshot_write_lease(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
+{
+    const struct lease *lease = lease_at(core, slot);
+
+    reserve(writer, 2 + 4 * VARINT_MAX);
+    put_byte(writer, SNAPSHOT_LEASE);
+    put(writer, slot);
+    put_text(writer, lease_id(core, lease));
+    reserve(writer, 2 + 4 * VARINT_MAX);
+    put(writer, lease->ttl_ms);
+    put(writer, lease->kept ? 0 : (uint64_t)lease->deadline_ms);
+    put_byte(writer, lease->ended);
+}
+
+static void write_claim(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
+{
+    const struct claim *claim = claim_at(core, slot);
+    bool endless = claim->state == CORE_HOLD || claim->deadline_ms == INT64_MAX;
+
+    reserve(writer, 3 + 8 * VARINT_MAX);
+    put(writer, slot);
+    put(writer, claim->lease == NONE ? 0 : (uint64_t)claim->lease + 1);
+    put_byte(writer, claim->state);
+    put_byte(writer, claim->mode);
+    put_byte(writer, claim->flags);
+    put(writer, claim->number);
+    put(writer, (uint64_t)claim->since_ms);
+    put(writer, endless ? 0 : (uint64_t)claim->deadline_ms);
+    put(writer, claim->delay_ms);
+    put(writer, claim->attachment);
+    put_text(writer, claim_owner(core, claim));
+}
+
+void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
+{
+    const struct lock *lock = lock_at(core, slot);
+    const struct record *record = lock->record;
+
+    reserve(writer, 2 + 5 * VARINT_MAX);
+    put_byte(writer, SNAPSHOT_LOCK);
+    put(writer, slot);
+    put_text(writer, lock_name(core, lock));
+    reserve(writer, 2 + 5 * VARINT_MAX);
+    put_byte(writer, lock->once);
+    put(writer, lock->permits);
+    put(writer, lock->holds);
+    put(writer, lock->places);
+    for (uint32_t i = lock->first_hold; i != NONE; i = claim_at(core, i)->lock_next)
+        write_claim(writer, core, i);
+    for (uint32_t i = lock->first_place; i != NONE; i = claim_at(core, i)->lock_next)
+        write_claim(writer, core, i);
+    reserve(writer, 1 + 2 * VARINT_MAX);
+    put_byte(writer, !record ? SNAPSHOT_NO_RECORD : record->bytes ? SNAPSHOT_DONE : SNAPSHOT_DIED);
+    if (!record)
+        return;
+    put(writer, record->token);
+    put(writer, (uint64_t)record->deadline_ms);
+    if (record->bytes)
+        put_text(writer, (struct core_text){record->bytes, record->size});
+}
+
+/* ---- in steps --------------------------------------------------------------------------------- */
+
+/* Epochs go round; before they do, no record may be left with an old number. */
+static void forget_epochs(struct core *core)
+{
+    for (uint32_t i = slab_next(&core->leases, 0); i != NONE; i = slab_next(&core->leases, i + 1))
+        lease_at(core, i)->epoch = 0;
+    for (uint32_t i = slab_next(&core->locks, 0); i != NONE; i = slab_next(&core->locks, i + 1))
+        lock_at(core, i)->epoch = 0;
+    core->epoch = 0;
+}
+
+void core_snapshot_begin(struct core *core)
+{
+    INVARIANT(!core->snapshot);
+    if (core->epoch == UINT8_MAX)
+        forget_epochs(core);
+    core->epoch++;
+    core->snapshot = core_alloc(sizeof *core->snapshot);
+    snapshot_write_header(&core->snapshot->writer, core);
+}
+
+void snapshot_save_lease(struct core *core, uint32_t slot)
+{
+    snapshot_write_lease(&core->snapshot->writer, core, slot);
+    lease_at(core, slot)->epoch = core->epoch;
+}
+
+void snapshot_save_lock(struct core *core, uint32_t slot)
+{
+    snapshot_write_lock(&core->snapshot->writer, core, slot);
+    lock_at(core, slot)->epoch = core->epoch;
+}
+
+static void add_to_sum(struct snapshot *snapshot, bool all)
+{
+    const struct snapshot_writer *writer = &snapshot->writer;
+
+    while (writer->size - snapshot->summed >= SNAPSHOT_BLOCK ||
+           (all && snapshot->summed < writer->size)) {
+        size_t size = writer->size - snapshot->summed;
+
+        if (size > SNAPSHOT_BLOCK)
+            size = SNAPSHOT_BLOCK;
+        snapshot->sum = snapshot_sum(snapshot->sum, writer->bytes + snapshot->summed, size);
+        snapshot->summed += size;
+    }
+}
+
+/* One record further, or the next phase. */
+static void advance(struct core *core, struct snapshot *snapshot)
+{
+    bool leases = snapshot->phase == PHASE_LEASES;
+    uint32_t slot = slab_next(leases ? &core->leases : &core->locks, snapshot->cursor);
+
+    if (slot == NONE) {
+        snapshot->phase++;
+        snapshot->cursor = 0;
+        return;
+    }
+    snapshot->cursor = slot + 1;
+    if (leases)
+        touch_lease(core, slot);
+    else
+        touch_lock(core, slot);
+}
+
+static void complete(struct snapshot *snapshot)
+{
+    struct snapshot_writer *writer = &snapshot->writer;
+    uint64_t sum;
+
+    reserve(writer, 1 + SNAPSHOT_SUM_SIZE);
+    put_byte(writer, SNAPSHOT_END);
+    add_to_sum(snapshot, true);
+    sum = htole64(snapshot->sum);
+    memcpy(writer->bytes + writer->size, &sum, SNAPSHOT_SUM_SIZE);
+    writer->size += SNAPSHOT_SUM_SIZE;
+}
+
+/* Slots that are passed over cost time too: a byte each, so to speak. */
+bool core_snapshot_step(struct core *core, size_t bytes)
+{
+    struct snapshot *snapshot = core->snapshot;
+    size_t enough, passed = 0;
+
+    INVARIANT(snapshot);
+    if (snapshot->phase == PHASE_COMPLETE)
+        return true;
+    enough = snapshot->writer.size + bytes;
+    do {
+        advance(core, snapshot);
+        passed++;
+    } while (snapshot->phase != PHASE_COMPLETE && snapshot->writer.size + passed < enough);
+    if (snapshot->phase == PHASE_COMPLETE)
+        complete(snapshot);
+    else
+        add_to_sum(snapshot, false);
+    return snapshot->phase == PHASE_COMPLETE;
+}
+
+void *core_snapshot_end(struct core *core, size_t *ret_size)
+{
+    struct snapshot *snapshot = core->snapshot;
+    void *bytes = NULL;
+
+    if (!snapshot)
+        return NULL;
+    core->snapshot = NULL;
+    if (snapshot->phase == PHASE_COMPLETE) {
+        *ret_size = snapshot->writer.size;
+        bytes = core_realloc(snapshot->writer.bytes, snapshot->writer.size);
+    } else {
+        free(snapshot->writer.bytes);
+    }
+    free(snapshot);
+    return bytes;
+}

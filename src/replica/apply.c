@@ -1,0 +1,84 @@
+/* apply.c: committed entries and snapshots, on their way from libraft into the table.
+ *
+ * An entry is this node's own if it carries the origin of this process and the sequence number of
+ * the one in flight. Only then somebody waits for its answers. They are given from here, and not
+ * from the callback of raft_apply, which only comes by way of libuv. */
+#include "replica/inside.h"
+
+#include <inttypes.h>
+
+static void on_effect(void *context, const struct core_effect *effect)
+{
+    struct replica *replica = context;
+    const struct flight *flight = &replica->flight;
+    void *request = NULL;
+
+    if (effect->kind == EFFECT_ANSWER || effect->kind == EFFECT_READ) {
+        if (!flight->landing || flight->first)
+            return;
+        INVARIANT(effect->command < flight->count);
+        request = flight->requests[effect->command];
+    }
+    if (replica->opened)
+        replica->host.effect(replica->host.context, request, effect);
+}
+
+static bool is_own(const struct replica *replica, const struct core_entry_header *header)
+{
+    return replica->flight.active && header->origin == replica->origin &&
+           header->sequence == replica->flight.sequence;
+}
+
+static int apply(struct raft_fsm *fsm, const struct raft_buffer *buffer, void **ret_result)
+{
+    struct replica *replica = fsm->data;
+    const struct core_sink sink = {replica, on_effect};
+    struct core_entry_header header;
+    struct error_text err = {"it is none of ours"};
+
+    *ret_result = NULL;
+    if (gate_shut(replica))
+        return 0;
+    if (!core_entry_header(buffer->base, buffer->len, &header))
+        goto damaged;
+    replica->flight.landing = is_own(replica, &header);
+    if (core_apply(replica->table, buffer->base, buffer->len, &sink, &err) != HF_OK) {
+        replica->flight.landing = false;
+        goto damaged;
+    }
+    snapshots_count(replica, buffer->len, header.count);
+    if (replica->flight.landing) {
+        replica->flight.landing = false;
+        replica_landed(replica);
+    }
+    return 0;
+
+damaged:
+    gate_trouble(replica, "entry %" PRIu64 " of the log cannot be applied: %s",
+                 (uint64_t)raft_last_applied(&replica->raft) + 1, err.text);
+    return 0; /* see gate.c */
+}
+
+/* Takes the bytes if it succeeds. Later than at the beginning it does so in any case: see gate.c. */
+static int restore(struct raft_fsm *fsm, struct raft_buffer *buffer)
+{
+    struct replica *replica = fsm->data;
+    struct error_text err = {""};
+
+    if (core_restore(replica->table, buffer->base, buffer->len, &err) != HF_OK) {
+        gate_trouble(replica, "the snapshot cannot be restored: %s", err.text);
+        if (!replica->opened)
+            return RAFT_CORRUPT;
+    }
+    snapshots_restored(replica, buffer->len);
+    raft_free(buffer->base);
+    return 0;
+}
+
+void apply_init(struct replica *replica)
+{
+    replica->fsm.version = 2;
+    replica->fsm.data = replica;
+    replica->fsm.apply = apply;
+    replica->fsm.restore = restore;
+}

@@ -1,0 +1,296 @@
+/* gate.c: what stands between libraft and its raft_io.
+ *
+ * libraft hands its raft_io appends, snapshots, terms and votes, and believes that they succeed or
+ * that it is closing. A failed write is tried again for ever (libraft's own backend does that, and
+ * trips over the timer that it does it with), a failed vote is forgotten. Here each of them is seen,
+ * and makes trouble. An append that nobody answers at all is noticed by counting ticks: not by the
+ * clock alone, for a machine that slept has not been waiting for its disk.
+ *
+ * libraft itself never hears of a failure: the paths on which it would clean up free some things
+ * twice (0.22.1: recvCb, legacyPersistSnapshotStart). Once there is trouble, the gate is shut. What
+ * libraft still does before it is closed seems to succeed and goes nowhere: no message leaves, nothing
+ * is applied, and what waits for the disk waits until libraft closes, and is cancelled. */
+#include "replica/inside.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_COUNTS_MAX_US 1000000 /* what one tick adds to a wait, at most */
+
+static struct replica *of_io(struct raft_io *io)
+{
+    struct raft *raft = io->data;
+
+    return raft->data;
+}
+
+void gate_trouble(struct replica *replica, const char *format, ...)
+{
+    char text[ERROR_TEXT_MAX];
+    va_list arguments;
+
+    if (gate_shut(replica))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    error_write(&replica->trouble, "%s", text);
+}
+
+/* What the raft_io left behind in words. libraft's backend says "write failed: -28". */
+static void trouble_of_io(struct replica *replica, const char *what, int status)
+{
+    const char *said = replica->io->errmsg[0] ? replica->io->errmsg : raft_strerror(status);
+    const char *number = strstr(said, ": -");
+    long failure = number ? strtol(number + 3, NULL, 10) : 0;
+
+    if (failure > 0 && failure < 4096)
+        gate_trouble(replica, "%s: %.*s: %s", what, (int)(number - said), said,
+                     strerror((int)failure));
+    else
+        gate_trouble(replica, "%s: %s", what, said);
+}
+
+/* ---- watching --------------------------------------------------------------------------------- */
+
+static void watch_appends(struct replica *replica, int64_t passed_us)
+{
+    struct error_text err = {""};
+
+    if (replica->appends == 0)
+        return;
+    replica->stalled_us += passed_us;
+    if (replica->io->errmsg[0])
+        trouble_of_io(replica, "the log cannot be written", RAFT_IOERR);
+    if (replica->stalled_us < (int64_t)REPLICA_STALL_MS * 1000)
+        return;
+    if (replica->check_disk && replica->check_disk(replica->disk, &err) != HF_OK)
+        gate_trouble(replica, "the log cannot be written: %s", err.text);
+    else if (replica->stalled_us >= (int64_t)REPLICA_STALL_MAX_MS * 1000)
+        gate_trouble(replica, "the disk has not taken an entry of the log for %d s",
+                     REPLICA_STALL_MAX_MS / 1000);
+    else if (!replica->stall_noted)
+        replica_note(replica, 2, "the disk has not taken an entry of the log for %d s",
+                     REPLICA_STALL_MS / 1000);
+    replica->stall_noted = true;
+}
+
+static int64_t count_tick(struct replica *replica)
+{
+    int64_t now = replica_now(replica);
+    int64_t passed = now - replica->ticked_us;
+
+    replica->ticked_us = now;
+    return passed < 0 ? 0 : passed > TICK_COUNTS_MAX_US ? TICK_COUNTS_MAX_US : passed;
+}
+
+static void on_tick(struct raft_io *io)
+{
+    struct replica *replica = of_io(io);
+    int64_t passed_us = count_tick(replica);
+
+    if (!gate_shut(replica)) {
+        watch_appends(replica, passed_us);
+        snapshots_watch(replica, passed_us);
+    }
+    if (gate_shut(replica)) {
+        replica_stop(replica);
+        return;
+    }
+    snapshots_consider(replica);
+    replica->tick(io);
+    replica_observe(replica);
+}
+
+/* ---- messages --------------------------------------------------------------------------------- */
+
+/* Frees what libraft would have taken over. */
+static void drop_message(struct raft_message *message)
+{
+    struct raft_append_entries *append = &message->append_entries;
+    void *batch = NULL;
+
+    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        raft_configuration_close(&message->install_snapshot.conf);
+        raft_free(message->install_snapshot.data.base);
+    }
+    if (message->type != RAFT_APPEND_ENTRIES || append->n_entries == 0)
+        return;
+    for (unsigned i = 0; i < append->n_entries; i++) {
+        if (append->entries[i].batch != batch) {
+            batch = append->entries[i].batch;
+            raft_free(batch);
+        }
+    }
+    raft_free(append->entries);
+}
+
+/* A snapshot from the leader that arrives while this node takes one of its own makes libraft (0.22.1,
+ * takeSnapshotCb) follow a pointer that it has just cleared. The leader will send it again. */
+static void on_message(struct raft_io *io, struct raft_message *message)
+{
+    struct replica *replica = of_io(io);
+    bool collides =
+        message->type == RAFT_INSTALL_SNAPSHOT && replica->snapshots.state != SNAPSHOT_NONE;
+
+    if (!replica->closing && (collides || gate_shut(replica))) {
+        drop_message(message);
+        return;
+    }
+    replica->receive(io, message);
+    replica_observe(replica);
+}
+
+/* libraft believes in a vote or an entry that is not on disk: nobody else may. */
+static int on_send(struct raft_io *io, struct raft_io_send *req, const struct raft_message *message,
+                   raft_io_send_cb done)
+{
+    struct replica *replica = of_io(io);
+
+    if (!gate_shut(replica))
+        return replica->saved.send(io, req, message, done);
+    done(req, RAFT_NOCONNECTION);
+    return 0;
+}
+
+static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                    raft_io_recv_cb receive)
+{
+    struct replica *replica = of_io(io);
+
+    replica->tick = tick;
+    replica->receive = receive;
+    replica->ticked_us = replica_now(replica);
+    return replica->saved.start(io, msecs, on_tick, on_message);
+}
+
+/* ---- the disk --------------------------------------------------------------------------------- */
+
+static void keep_append(struct kept_append *append)
+{
+    append->next = append->replica->failed_appends;
+    append->replica->failed_appends = append;
+}
+
+static void on_appended(struct raft_io_append *ours, int status)
+{
+    struct kept_append *append = ours->data;
+    struct replica *replica = append->replica;
+
+    replica->appends--;
+    replica->stalled_us = 0;
+    replica->stall_noted = false;
+    if (!replica->closing && status != 0)
+        trouble_of_io(replica, "the log cannot be written", status);
+    if (!replica->closing && gate_shut(replica)) {
+        keep_append(append);
+        return;
+    }
+    append->done(append->theirs, status);
+    free(append);
+    replica_observe(replica);
+}
+
+static int on_append(struct raft_io *io, struct raft_io_append *req,
+                     const struct raft_entry entries[], unsigned n, raft_io_append_cb done)
+{
+    struct replica *replica = of_io(io);
+    struct kept_append *append = replica_realloc(NULL, sizeof *append);
+    int result = 0;
+
+    *append = (struct kept_append){.theirs = req, .done = done, .replica = replica};
+    append->ours.data = append;
+    if (!gate_shut(replica))
+        result = replica->saved.append(io, &append->ours, entries, n, on_appended);
+    if (result != 0)
+        trouble_of_io(replica, "the log cannot be written", result);
+    if (gate_shut(replica))
+        keep_append(append);
+    else if (replica->appends++ == 0)
+        replica->stalled_us = 0;
+    return 0;
+}
+
+static int on_truncate(struct raft_io *io, raft_index index)
+{
+    struct replica *replica = of_io(io);
+    int result = gate_shut(replica) ? 0 : replica->saved.truncate(io, index);
+
+    if (result != 0)
+        trouble_of_io(replica, "the log cannot be shortened", result);
+    return 0;
+}
+
+static int on_set_term(struct raft_io *io, raft_term term)
+{
+    struct replica *replica = of_io(io);
+    int result = gate_shut(replica) ? 0 : replica->saved.set_term(io, term);
+
+    if (result != 0)
+        trouble_of_io(replica, "the term cannot be stored", result);
+    return 0;
+}
+
+static int on_set_vote(struct raft_io *io, raft_id server_id)
+{
+    struct replica *replica = of_io(io);
+    int result = gate_shut(replica) ? 0 : replica->saved.set_vote(io, server_id);
+
+    if (result != 0)
+        trouble_of_io(replica, "the vote cannot be stored", result);
+    return 0;
+}
+
+static int on_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
+                           const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb done)
+{
+    snapshots_put(of_io(io), trailing, req, snapshot, done);
+    return 0;
+}
+
+/* libraft is closing, and now takes the end of its requests for what it is. */
+static void on_close(struct raft_io *io, raft_io_close_cb done)
+{
+    struct replica *replica = of_io(io);
+
+    while (replica->failed_appends) {
+        struct kept_append *append = replica->failed_appends;
+
+        replica->failed_appends = append->next;
+        append->done(append->theirs, RAFT_CANCELED);
+        free(append);
+    }
+    snapshots_cancel(replica);
+    replica->saved.close(io, done);
+}
+
+void gate_install(struct replica *replica)
+{
+    struct raft_io *io = replica->io;
+
+    replica->saved = *io;
+    io->start = on_start;
+    io->close = on_close;
+    io->send = on_send;
+    io->append = on_append;
+    io->truncate = on_truncate;
+    io->set_term = on_set_term;
+    io->set_vote = on_set_vote;
+    io->snapshot_put = on_snapshot_put;
+}
+
+void gate_remove(struct replica *replica)
+{
+    struct raft_io *io = replica->io;
+
+    io->start = replica->saved.start;
+    io->close = replica->saved.close;
+    io->send = replica->saved.send;
+    io->append = replica->saved.append;
+    io->truncate = replica->saved.truncate;
+    io->set_term = replica->saved.set_term;
+    io->set_vote = replica->saved.set_vote;
+    io->snapshot_put = replica->saved.snapshot_put;
+}

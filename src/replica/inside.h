@@ -1,0 +1,185 @@
+/* inside.h: one replica, for the files of this room.
+ *
+ *     replica.c    opening and closing; who leads; batches and ticks
+ *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
+ *     snapshots.c  when a snapshot is taken, and how, in slices
+ *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
+ *
+ * Leading has three states:
+ *
+ *     IDLE ──libraft says leader──▶ BEGINNING ──first entry applied──▶ SERVING
+ *      ▲                                │                                 │
+ *      └────────────────────────────────┴──libraft says otherwise─────────┘
+ *
+ * libraft does not know what to do when its raft_io fails. So the gate remembers a failure as
+ * `trouble`, lets nothing through from then on, in neither direction, and libraft is closed at the
+ * next moment when it is not on the stack. */
+#ifndef REPLICA_INSIDE_H
+#define REPLICA_INSIDE_H
+
+#include "replica/replica.h"
+
+#include <raft.h>
+
+#define SNAPSHOT_BYTES_DEFAULT (UINT64_C(16) << 20)
+#define SNAPSHOT_BYTES_IDLE (UINT64_C(1) << 20) /* enough for one when there is time for it */
+#define SNAPSHOT_IDLE_US 10000000               /* nothing but ticks for so long: there is time */
+#define SNAPSHOT_ENTRIES_MAX 100000u
+#define SNAPSHOT_SLICE_BYTES ((size_t)256 << 10)
+#define SNAPSHOT_SIZE_MAX ((size_t)0x7ffff000) /* what one write(2) takes, and libraft makes one */
+#define SNAPSHOT_TRAILING_BYTES (UINT64_C(4) << 20)
+#define SNAPSHOT_TRAILING_MIN 128u
+#define SNAPSHOT_TRAILING_MAX 8192u
+
+/* Commands on their way into the log, and who is to hear of each: requests[number]. */
+struct batch {
+    struct core_packer packer;
+    void **requests;
+    uint32_t capacity;
+};
+
+/* The one entry that is proposed and not yet applied. */
+struct flight {
+    bool active;
+    bool landing; /* it is being applied just now */
+    bool first;   /* of this node's term: its commands are nobody's */
+    uint64_t sequence;
+    void **requests;
+    uint32_t count, capacity;
+};
+
+struct kept_append { /* an append under way */
+    struct raft_io_append ours;
+    struct raft_io_append *theirs;
+    raft_io_append_cb done;
+    struct replica *replica;
+    struct kept_append *next; /* among those that failed: they are cancelled when libraft closes */
+};
+
+struct kept_put { /* a snapshot on its way to the disk, our own or one from a leader */
+    struct raft_io_snapshot_put ours;
+    struct raft_io_snapshot_put *theirs;
+    raft_io_snapshot_put_cb done;
+    struct replica *replica;
+    bool own;
+    const struct raft_snapshot *snapshot;
+    unsigned trailing;
+    struct kept_put *next;
+};
+
+enum snapshot_state {
+    SNAPSHOT_NONE,
+    SNAPSHOT_ASKED,  /* libraft has asked for it and will put it at once */
+    SNAPSHOT_TAKING, /* libraft has put it, as it thinks; slices are being taken */
+    SNAPSHOT_WRITING /* the raft_io has it */
+};
+
+struct snapshots {
+    enum snapshot_state state;
+    struct raft_buffer buffer; /* what libraft believes to be the snapshot from the beginning */
+    struct kept_put *put;
+    uint64_t bytes, entries;                 /* applied since the last one */
+    uint64_t covered_bytes, covered_entries; /* of these, in the one being taken */
+    int64_t last_command_us;                 /* when something else than a tick was applied */
+    int64_t writing_us;                      /* how long it has been, as the gate's ticks count */
+    bool slow_noted;
+    uint64_t taken, last_size;
+};
+
+enum leading { LEAD_IDLE, LEAD_BEGINNING, LEAD_SERVING };
+
+struct replica {
+    struct raft raft;
+    struct raft_fsm fsm;
+    struct raft_apply proposal; /* libraft's note of the entry in flight */
+    struct raft_io *io;
+    struct raft_io saved; /* the functions of io that the gate replaces */
+    raft_io_tick_cb tick;
+    raft_io_recv_cb receive;
+
+    struct replica_host host;
+    uint64_t id;
+    uint64_t snapshot_bytes;
+    uint32_t snapshot_trailing;
+    uint32_t heartbeat_ms;
+    int (*check_disk)(void *disk, struct error_text *err);
+    void *disk;
+
+    struct core *table;
+    bool opened; /* replaying is over: effects are of interest */
+    enum replica_role role;
+    enum leading leading;
+    raft_term term;   /* in which it leads */
+    int64_t again_us; /* LEAD_IDLE: libraft would not take a proposal; not before this */
+    uint64_t origin, sequence;
+    struct batch batch;
+    struct flight flight;
+    bool gathering; /* the batch waits for more, since: */
+    int64_t gathering_us;
+    int64_t counted_us; /* up to where this term's entries have brought the time */
+
+    struct snapshots snapshots;
+
+    struct error_text trouble; /* "": none */
+    unsigned appends;          /* under way */
+    int64_t stalled_us;        /* for how long none has ended */
+    bool stall_noted;
+    int64_t ticked_us; /* when the gate last saw a tick */
+    struct kept_append *failed_appends;
+    struct kept_put *failed_puts;
+
+    bool closing, closed; /* libraft */
+    void (*done)(void *context);
+    void *done_context;
+    bool abandoned; /* replica_open failed: nobody waits for the end */
+
+    struct replica_status status; /* the counters; and all of it, once libraft is closing */
+};
+
+static inline int64_t replica_now(const struct replica *replica)
+{
+    return replica->host.boot_us(replica->host.context);
+}
+
+void *replica_realloc(void *memory, size_t size); /* never NULL */
+void replica_note(struct replica *replica, int level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* replica.c */
+/* Has libraft come to lead, or ceased to? Asked after each event that it was given. */
+void replica_observe(struct replica *replica);
+/* The entry in flight has been applied. */
+void replica_landed(struct replica *replica);
+/* Ends it because of its trouble. Not while libraft is on the stack. */
+void replica_stop(struct replica *replica);
+
+/* apply.c */
+void apply_init(struct replica *replica);
+
+/* snapshots.c */
+void snapshots_init(struct replica *replica);
+/* An entry of so many bytes was applied, with so many commands. */
+void snapshots_count(struct replica *replica, size_t bytes, uint32_t commands);
+void snapshots_restored(struct replica *replica, size_t size);
+/* Asks libraft for one if it is time. */
+void snapshots_consider(struct replica *replica);
+/* Takes a slice. True: there is more to take. */
+bool snapshots_step(struct replica *replica);
+void snapshots_watch(struct replica *replica, int64_t passed_us);
+void snapshots_put(struct replica *replica, unsigned trailing, struct raft_io_snapshot_put *req,
+                   const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb done);
+/* libraft is closing: ends what has no other end. */
+void snapshots_cancel(struct replica *replica);
+
+/* gate.c */
+void gate_install(struct replica *replica);
+void gate_remove(struct replica *replica);
+static inline bool gate_shut(const struct replica *replica)
+{
+    return replica->trouble.text[0] != '\0';
+}
+/* The first trouble is the one that is told. */
+void gate_trouble(struct replica *replica, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

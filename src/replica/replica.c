@@ -1,0 +1,508 @@
+/* replica.c: opening and closing, who leads, and what is proposed when. */
+#include "replica/replica.h"
+#include "replica/inside.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ELECTION_MS_DEFAULT 1000u
+#define HEARTBEAT_MS_DEFAULT 100u
+#define HEARTBEAT_MS_MAX 5000u /* uv.c: a failed write is found out in time */
+#define REQUESTS_MIN 64u
+
+void *replica_realloc(void *memory, size_t size)
+{
+    void *larger = realloc(memory, size);
+
+    INVARIANT(larger != NULL);
+    return larger;
+}
+
+void replica_note(struct replica *replica, int level, const char *format, ...)
+{
+    char text[ERROR_TEXT_MAX];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    replica->host.note(replica->host.context, level, text);
+}
+
+/* ---- who leads -------------------------------------------------------------------------------- */
+
+/* Nobody can submit meanwhile: it does not lead any more. */
+static void fail_under_way(struct replica *replica, enum replica_failure of_flight)
+{
+    const struct replica_host *host = &replica->host;
+    struct flight *flight = &replica->flight;
+    uint32_t count = flight->active && !flight->first ? flight->count : 0;
+
+    INVARIANT(replica->leading == LEAD_IDLE);
+    flight->active = false;
+    for (uint32_t i = 0; i < count; i++)
+        host->failed(host->context, flight->requests[i], of_flight);
+    count = replica->batch.packer.count;
+    for (uint32_t i = 0; i < count; i++)
+        host->failed(host->context, replica->batch.requests[i], REPLICA_NOT_LEADING);
+    core_packer_clear(&replica->batch.packer);
+    replica->gathering = false;
+}
+
+static void step_down(struct replica *replica, enum replica_failure of_flight)
+{
+    bool served = replica->role == REPLICA_LEADING;
+
+    replica->leading = LEAD_IDLE;
+    replica->role = REPLICA_FOLLOWING;
+    fail_under_way(replica, of_flight);
+    if (served)
+        replica->host.role(replica->host.context, REPLICA_FOLLOWING);
+}
+
+void replica_observe(struct replica *replica)
+{
+    bool leads;
+
+    if (!replica->opened || replica->closing || gate_shut(replica))
+        return;
+    leads = raft_state(&replica->raft) == RAFT_LEADER;
+    if (replica->leading != LEAD_IDLE &&
+        (!leads || raft_current_term(&replica->raft) != replica->term))
+        step_down(replica, REPLICA_UNKNOWN);
+    if (!leads)
+        replica->again_us = 0;
+    if (leads && replica->leading == LEAD_IDLE &&
+        (replica->again_us == 0 || replica_now(replica) >= replica->again_us)) {
+        replica->leading = LEAD_BEGINNING;
+        replica->term = raft_current_term(&replica->raft);
+    }
+}
+
+void replica_landed(struct replica *replica)
+{
+    replica->flight.active = false;
+    if (replica->leading != LEAD_BEGINNING || raft_state(&replica->raft) != RAFT_LEADER)
+        return;
+    replica->leading = LEAD_SERVING;
+    replica->role = REPLICA_LEADING;
+    replica->host.role(replica->host.context, REPLICA_LEADING);
+}
+
+/* ---- proposing -------------------------------------------------------------------------------- */
+
+/* What is above the maximum is forgotten, or the entries to come would bring it, too fast for the
+ * leases that are given meanwhile. What is below a millisecond is left for the next. */
+static uint32_t count_elapsed(struct replica *replica, int64_t now)
+{
+    int64_t elapsed_ms = (now - replica->counted_us) / 1000;
+
+    if (elapsed_ms <= 0)
+        return 0;
+    if (elapsed_ms > CORE_ELAPSED_MAX_MS) {
+        replica->counted_us = now;
+        return CORE_ELAPSED_MAX_MS;
+    }
+    replica->counted_us += elapsed_ms * 1000;
+    return (uint32_t)elapsed_ms;
+}
+
+/* libraft refuses while it hands its leadership over, too: then nothing has happened, and it may
+ * think better of it. Any other refusal leaves its log in parts. */
+static void refused(struct replica *replica, int result, int64_t now)
+{
+    if (result == RAFT_NOTLEADER) {
+        replica->again_us = now + (int64_t)replica->heartbeat_ms * 1000;
+        step_down(replica, REPLICA_NOT_LEADING);
+    } else {
+        gate_trouble(replica, "the log cannot be written: %s", raft_strerror(result));
+    }
+}
+
+/* The batch takes off, and leaves an empty one behind. */
+static void take_off(struct replica *replica, bool first)
+{
+    struct flight *flight = &replica->flight;
+    struct batch *batch = &replica->batch;
+    void **requests = flight->requests;
+    uint32_t capacity = flight->capacity;
+
+    flight->active = true;
+    flight->first = first;
+    flight->sequence = replica->sequence;
+    flight->requests = batch->requests;
+    flight->count = batch->packer.count;
+    flight->capacity = batch->capacity;
+    batch->requests = requests;
+    batch->capacity = capacity;
+    replica->gathering = false;
+}
+
+static void propose(struct replica *replica, int64_t now, bool first)
+{
+    struct core_packer *packer = &replica->batch.packer;
+    struct raft_buffer buffer;
+    int result;
+
+    if (first)
+        replica->counted_us = now;
+    core_packer_finish(packer, count_elapsed(replica, now), first, replica->origin,
+                       ++replica->sequence);
+    take_off(replica, first);
+    buffer.base = core_packer_take(packer, &buffer.len);
+    result = raft_apply(&replica->raft, &replica->proposal, &buffer, 1, NULL);
+    if (result != 0) { /* not the gate's word, so libraft has not taken the buffer */
+        raft_free(buffer.base);
+        refused(replica, result, now);
+        return;
+    }
+    replica->status.entries++;
+    replica->status.commands += first ? 0 : replica->flight.count;
+    replica->status.ticks += replica->flight.count == 0 && !first;
+}
+
+static void propose_first(struct replica *replica, int64_t now)
+{
+    unsigned char id[16];
+    struct core_command identity = {.op = CORE_IDENTITY, .result = {(const char *)id, sizeof id}};
+    struct core_counts counts;
+
+    core_count(replica->table, &counts);
+    if (!counts.identified) {
+        replica->host.random(replica->host.context, id, sizeof id);
+        core_pack(&replica->batch.packer, &identity);
+    }
+    propose(replica, now, true);
+}
+
+static bool is_full(const struct replica *replica)
+{
+    const struct core_packer *packer = &replica->batch.packer;
+
+    return packer->count >= REPLICA_BATCH_MAX_COUNT ||
+           core_packed_size(packer) >= REPLICA_BATCH_MAX_BYTES;
+}
+
+/* How long the batch waits for more, in microseconds. */
+static int64_t gather(struct replica *replica, int64_t now, uint32_t clients)
+{
+    int64_t left;
+
+    if ((uint64_t)replica->batch.packer.count * 2 >= clients || is_full(replica))
+        return 0;
+    if (!replica->gathering) {
+        replica->gathering = true;
+        replica->gathering_us = now;
+    }
+    left = replica->gathering_us + REPLICA_GATHER_MAX_US - now;
+    return left > 0 ? left : 0;
+}
+
+/* When the table wants to hear what time it is; -1: it does not. Nothing is in flight, so it knows
+ * of all the time that was counted. */
+static int64_t tick(const struct replica *replica, int64_t now)
+{
+    int64_t deadline_ms = core_next_deadline(replica->table);
+    int64_t until_ms, left;
+
+    if (deadline_ms < 0)
+        return -1;
+    until_ms = deadline_ms - core_now(replica->table);
+    if (until_ms > REPLICA_TICK_MAX_MS)
+        until_ms = REPLICA_TICK_MAX_MS;
+    left = replica->counted_us + until_ms * 1000 - now;
+    return left > 0 ? left : 0;
+}
+
+/* Nothing is in flight. Returns when to come again. */
+static int64_t lead(struct replica *replica, uint32_t clients)
+{
+    int64_t now = replica_now(replica);
+    int64_t wait;
+
+    if (replica->leading == LEAD_BEGINNING) {
+        propose_first(replica, now);
+        return -1;
+    }
+    wait = tick(replica, now);
+    if (replica->batch.packer.count > 0) {
+        int64_t more = gather(replica, now, clients);
+
+        wait = wait < 0 || more < wait ? more : wait;
+    }
+    if (wait != 0)
+        return wait;
+    propose(replica, now, false);
+    return -1;
+}
+
+int64_t replica_pump(struct replica *replica, uint32_t clients)
+{
+    int64_t wait = -1;
+    bool slicing;
+
+    if (replica->closing)
+        return -1;
+    replica_observe(replica);
+    slicing = !gate_shut(replica) && snapshots_step(replica);
+    if (!gate_shut(replica) && replica->leading != LEAD_IDLE && !replica->flight.active)
+        wait = lead(replica, clients);
+    if (gate_shut(replica)) {
+        replica_stop(replica);
+        return -1;
+    }
+    return slicing ? 0 : wait;
+}
+
+int replica_submit(struct replica *replica, const struct core_command *command, void *request)
+{
+    struct batch *batch = &replica->batch;
+    uint32_t number;
+
+    if (replica->role != REPLICA_LEADING || replica->closing)
+        return HF_EUNREACH;
+    if (is_full(replica))
+        return HF_EBUSY;
+    number = core_pack(&batch->packer, command);
+    if (number >= batch->capacity) {
+        batch->capacity = batch->capacity ? batch->capacity * 2 : REQUESTS_MIN;
+        batch->requests =
+            replica_realloc(batch->requests, batch->capacity * sizeof *batch->requests);
+    }
+    batch->requests[number] = request;
+    return HF_OK;
+}
+
+/* ---- looking at it ---------------------------------------------------------------------------- */
+
+const struct core *replica_table(const struct replica *replica)
+{
+    return replica->table;
+}
+
+void replica_status(const struct replica *replica, struct replica_status *ret_status)
+{
+    struct raft *raft = (struct raft *)&replica->raft; /* which only looks, and says no const */
+    const struct snapshots *snapshots = &replica->snapshots;
+    struct replica_status status = replica->status;
+    const char *address;
+    raft_id leader;
+
+    status.role = replica->role;
+    status.id = replica->id;
+    if (!replica->closing) {
+        raft_leader(raft, &leader, &address);
+        status.leader_id = leader;
+        status.term = raft_current_term(raft);
+        status.last_index = raft_last_index(raft);
+        status.commit_index = raft_commit_index(raft);
+        status.applied_index = raft_last_applied(raft);
+    }
+    status.log_bytes = snapshots->bytes;
+    status.snapshots = snapshots->taken;
+    status.snapshot_bytes = snapshots->last_size;
+    status.snapshotting = snapshots->state != SNAPSHOT_NONE;
+    *ret_status = status;
+}
+
+/* ---- closing ---------------------------------------------------------------------------------- */
+
+static void finish(struct replica *replica)
+{
+    void (*done)(void *) = replica->done;
+    void *context = replica->done_context;
+
+    gate_remove(replica);
+    core_free(replica->table);
+    core_packer_free(&replica->batch.packer);
+    free(replica->batch.requests);
+    free(replica->flight.requests);
+    free(replica);
+    if (done)
+        done(context);
+}
+
+static void on_closed(struct raft *raft)
+{
+    struct replica *replica = raft->data;
+
+    replica->closed = true;
+    if (replica->done || replica->abandoned)
+        finish(replica);
+}
+
+/* From now on libraft may not be asked any more. The replica may be gone afterwards. */
+static void close_raft(struct replica *replica)
+{
+    replica_status(replica, &replica->status);
+    replica->status.leader_id = 0;
+    replica->closing = true;
+    raft_close(&replica->raft, on_closed);
+}
+
+void replica_stop(struct replica *replica)
+{
+    const struct replica_host *host = &replica->host;
+
+    if (replica->closing)
+        return;
+    replica->leading = LEAD_IDLE;
+    replica->role = REPLICA_STOPPED;
+    fail_under_way(replica, REPLICA_UNKNOWN);
+    host->stopped(host->context, replica->trouble.text);
+    host->role(host->context, REPLICA_STOPPED);
+    close_raft(replica);
+}
+
+void replica_close(struct replica *replica, void (*done)(void *context), void *context)
+{
+    replica->done = done;
+    replica->done_context = context;
+    if (replica->closed) {
+        finish(replica);
+    } else if (!replica->closing) {
+        replica->leading = LEAD_IDLE;
+        replica->role = REPLICA_FOLLOWING;
+        fail_under_way(replica, REPLICA_UNKNOWN);
+        close_raft(replica);
+    }
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+static int check_options(const struct replica_options *options, struct error_text *err)
+{
+    uint32_t election = options->election_ms ? options->election_ms : ELECTION_MS_DEFAULT;
+    uint32_t heartbeat = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
+
+    if (options->id == 0)
+        return error_set(err, HF_EINVAL, "the id of a node is a number from 1");
+    if (heartbeat > HEARTBEAT_MS_MAX)
+        return error_set(err, HF_EINVAL, "a heartbeat of %u ms is longer than %u ms", heartbeat,
+                         HEARTBEAT_MS_MAX);
+    if (heartbeat >= election)
+        return error_set(err, HF_EINVAL,
+                         "a heartbeat of %u ms is not shorter than the election timeout of %u ms",
+                         heartbeat, election);
+    return HF_OK;
+}
+
+static struct replica *make(const struct replica_options *options, struct raft_io *io,
+                            const struct replica_host *host)
+{
+    struct replica *replica = replica_realloc(NULL, sizeof *replica);
+    unsigned char seed[16];
+
+    memset(replica, 0, sizeof *replica);
+    replica->io = io;
+    replica->host = *host;
+    replica->id = options->id;
+    replica->snapshot_bytes =
+        options->snapshot_bytes ? options->snapshot_bytes : SNAPSHOT_BYTES_DEFAULT;
+    replica->snapshot_trailing = options->snapshot_trailing;
+    replica->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
+    replica->check_disk = options->check_disk;
+    replica->disk = options->disk;
+    replica->role = REPLICA_FOLLOWING;
+    host->random(host->context, seed, sizeof seed);
+    replica->table = core_new(seed);
+    host->random(host->context, &replica->origin, sizeof replica->origin);
+    apply_init(replica);
+    replica->raft.data = replica;
+    return replica;
+}
+
+static void set_up_raft(struct replica *replica, const struct replica_options *options)
+{
+    struct raft *raft = &replica->raft;
+    unsigned seed;
+
+    raft->tracer = NULL; /* the one it comes with formats every message, to print none */
+    replica->host.random(replica->host.context, &seed, sizeof seed);
+    raft_seed(raft, seed);
+    raft_set_heartbeat_timeout(raft, replica->heartbeat_ms);
+    raft_set_election_timeout(raft,
+                              options->election_ms ? options->election_ms : ELECTION_MS_DEFAULT);
+    raft_set_pre_vote(raft, true);
+    raft_set_capacity_threshold(raft, 0);
+    snapshots_init(replica);
+}
+
+/* Does nothing in a directory that is not new. */
+static int found_cluster(struct replica *replica, const struct replica_options *options)
+{
+    struct raft_configuration configuration;
+    int result = 0;
+
+    if (options->member_count == 0)
+        return 0;
+    raft_configuration_init(&configuration);
+    for (int i = 0; i < options->member_count && result == 0; i++)
+        result = raft_configuration_add(&configuration, options->members[i].id,
+                                        options->members[i].address, RAFT_VOTER);
+    if (result == 0)
+        result = raft_bootstrap(&replica->raft, &configuration);
+    raft_configuration_close(&configuration);
+    return result == RAFT_CANTBOOTSTRAP ? 0 : result;
+}
+
+static void note_outsider(struct replica *replica)
+{
+    const struct raft_configuration *configuration = &replica->raft.configuration;
+
+    for (unsigned i = 0; i < configuration->n; i++)
+        if (configuration->servers[i].id == replica->id)
+            return;
+    if (configuration->n > 0)
+        replica_note(replica, 2, "this node, %llu, is not a member of the cluster in its data",
+                     (unsigned long long)replica->id);
+}
+
+static int say_why(const struct replica *replica, const char *what, int result,
+                   struct error_text *err)
+{
+    if (gate_shut(replica))
+        return error_set(err, HF_EIO, "%s", replica->trouble.text);
+    return error_set(err, HF_EIO, "%s: %s", what,
+                     replica->io->errmsg[0] ? replica->io->errmsg : raft_strerror(result));
+}
+
+int replica_open(const struct replica_options *options, struct raft_io *io,
+                 const struct replica_host *host, struct replica **ret_replica,
+                 struct error_text *err)
+{
+    struct replica *replica;
+    const char *what = "the cluster cannot be founded";
+    int result = check_options(options, err);
+
+    if (result != HF_OK)
+        return result;
+    replica = make(options, io, host);
+    replica->saved = *io;
+    result = raft_init(&replica->raft, io, &replica->fsm, options->id, options->address);
+    if (result != 0) {
+        result = say_why(replica, "the data directory cannot be used", result, err);
+        finish(replica);
+        return result;
+    }
+    set_up_raft(replica, options);
+    gate_install(replica);
+    result = found_cluster(replica, options);
+    if (result == 0) {
+        what = "the log cannot be loaded";
+        result = raft_start(&replica->raft);
+    }
+    if (result != 0 || gate_shut(replica)) {
+        result = say_why(replica, what, result, err);
+        replica->abandoned = true;
+        close_raft(replica);
+        return result;
+    }
+    io->errmsg[0] = '\0'; /* loading leaves words there that are of no importance */
+    replica->opened = true;
+    note_outsider(replica);
+    *ret_replica = replica;
+    return HF_OK;
+}

@@ -1,0 +1,123 @@
+/* replica.h: one node's share in the replicated log. Commands go in; they are packed into entries,
+ * committed by libraft and applied to the lock table, and the effects come out.
+ *
+ *     server ──submit──▶ batch ──pump──▶ in flight ──raft──▶ apply ──▶ host.effect
+ *
+ * One entry at a time is in flight; what arrives meanwhile goes into the next. All that decides here
+ * (leading, batching, ticking, answering) knows neither sockets nor clocks: time, randomness and the
+ * raft_io are handed in, and a simulator drives exactly this code. uv.h makes the real raft_io.
+ *
+ * [R1] Nothing is answered before it is committed: durable on a majority, and applied here.
+ * [R2] A node serves only after the first entry of its term is committed.
+ * [R3] An entry brings the time that its leader counted since the one before it, and never more than
+ *      CORE_ELAPSED_MAX_MS: the cluster's clock may lag behind, it never runs ahead.
+ * [R4] What the disk refuses ends the node: it fails what is under way, says why, and takes no part
+ *      in the cluster any more.
+ *
+ * Not for threads: everything happens on the caller's one. Memory that runs out ends the process. */
+#ifndef REPLICA_REPLICA_H
+#define REPLICA_REPLICA_H
+
+#include "base/error.h"
+#include "core/core.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REPLICA_BATCH_MAX_BYTES (1u << 20) /* of commands in one entry */
+#define REPLICA_BATCH_MAX_COUNT 16384u     /* commands in one entry */
+#define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
+#define REPLICA_TICK_MAX_MS 250            /* between two entries while a deadline is open */
+#define REPLICA_STALL_MS 5000              /* a disk that takes nothing for so long is looked at, */
+#define REPLICA_STALL_MAX_MS 30000         /* and after so long given up */
+
+struct raft_io;
+struct replica;
+
+enum replica_role {
+    REPLICA_FOLLOWING = 1, /* or looking for a leader */
+    REPLICA_LEADING,       /* and its first entry of this term is committed: it may serve */
+    REPLICA_STOPPED        /* of its own accord (host.stopped said why); for good */
+};
+
+enum replica_failure {
+    REPLICA_NOT_LEADING = 1, /* the command certainly had no effect and never will */
+    REPLICA_UNKNOWN          /* it may or may not have taken effect, now or later */
+};
+
+/* What is handed in. All of `effect`, `failed`, `role`, `stopped` and `note` are called from within
+ * replica_pump, replica_close or a callback of raft_io (`note` from replica_open too); they may
+ * submit, not pump or close. */
+struct replica_host {
+    void *context;
+    int64_t (*boot_us)(void *context); /* CLOCK_BOOTTIME */
+    void (*random)(void *context, void *bytes, size_t size);
+    /* An effect of a committed entry. request: as given to replica_submit, for answers and reads of
+     * this node's own entries; NULL for effects that are not somebody's answer. Answers to other
+     * nodes' commands are not reported, nor is what replica_open replays. */
+    void (*effect)(void *context, void *request, const struct core_effect *effect);
+    /* There will be no effect for this request. */
+    void (*failed)(void *context, void *request, enum replica_failure failure);
+    /* A change of role; it begins with FOLLOWING. What was under way has been failed before. */
+    void (*role)(void *context, enum replica_role role);
+    /* The node cannot go on (disk full or failing, a damaged log): in words. Everything under way
+     * has been failed; what is committed is safe on disk. */
+    void (*stopped)(void *context, const char *why);
+    /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
+    void (*note)(void *context, int level, const char *text);
+};
+
+struct replica_options {
+    uint64_t id;         /* of this node, from 1 */
+    const char *address; /* of this node for its peers; "" for a node alone */
+    /* Founding members if the data directory is new; none: it waits to be added. */
+    const struct replica_member {
+        uint64_t id;
+        const char *address;
+    } * members;
+    int member_count;
+    uint32_t election_ms, heartbeat_ms; /* 0: 1000 and 100 */
+    uint64_t snapshot_bytes;            /* of log before a snapshot is taken; 0: a default */
+    uint32_t snapshot_trailing;         /* entries kept behind a snapshot; 0: a default */
+    /* What is wrong with the disk, as far as it is known by now: HF_OK, or HF_EIO with words. Asked
+     * again and again while an entry is not taken. NULL: nobody knows. uv.h has one. */
+    int (*check_disk)(void *disk, struct error_text *err);
+    void *disk;
+};
+
+/* io: borrowed until replica_close's callback, or after a failure until its own close is done. Some
+ * of its functions are replaced meanwhile. Options are copied. On HF_OK the node is running, and
+ * becomes leader in its own time. HF_EIO with words: damaged data, which is left as it is, or a disk
+ * that cannot be used; HF_EINVAL: options that cannot be. */
+int replica_open(const struct replica_options *options, struct raft_io *io,
+                 const struct replica_host *host, struct replica **ret_replica,
+                 struct error_text *err);
+/* Fails what is under way; then calls done, after which nothing of it is left. That may be before it
+ * returns, if the node has stopped. */
+void replica_close(struct replica *replica, void (*done)(void *context), void *context);
+
+/* Adds a command to the batch. HF_EUNREACH: this node does not lead (or is stopped), nothing
+ * happened. HF_EBUSY: the batch is full; again after the next pump. The command is copied;
+ * the request is only a name, never looked into. */
+int replica_submit(struct replica *replica, const struct core_command *command, void *request);
+/* Proposes what is due: to be called once in each round of the loop, after all its I/O (the
+ * raft_io's, too) and all submitting, and when the time that it returns has come: microseconds from
+ * now, 0 as soon as possible, -1 not before something happens.
+ * clients: how many connections have sent something lately, for the size of a batch. */
+int64_t replica_pump(struct replica *replica, uint32_t clients);
+
+const struct core *replica_table(const struct replica *replica);
+
+struct replica_status {
+    enum replica_role role;
+    uint64_t id, leader_id; /* leader 0: none known */
+    uint64_t term, last_index, commit_index, applied_index;
+    uint64_t entries, commands, ticks;  /* proposed by this node */
+    uint64_t log_bytes;                 /* since the last snapshot */
+    uint64_t snapshots, snapshot_bytes; /* taken; size of the last */
+    bool snapshotting;
+};
+void replica_status(const struct replica *replica, struct replica_status *ret_status);
+
+#endif

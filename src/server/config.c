@@ -1,0 +1,561 @@
+/* config.c: where settings come from, in their order, and the rules between them. What a setting is
+ * called and how its value is read is settings.c's business. */
+#include "server/config.h"
+#include "base/suggest.h"
+#include "server/settings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEE_HELP " (see 'holdfastd --help')"
+#define WORDS_MAX 64 /* bytes of a name that somebody typed, when it is quoted */
+
+enum source { FROM_DEFAULT = 0, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
+
+/* Flags that are not settings. */
+static const struct word {
+    const char *name, *value; /* value: what to call it in the help; NULL: takes none */
+    enum config_ask ask;
+    const char *help;
+} words[] = {
+    {"config", "FILE", CONFIG_RUN, "reads settings from FILE instead of " CONFIG_FILE},
+    {"check-config", NULL, CONFIG_CHECK,
+     "checks everything, prints the settings in effect, and ends"},
+    {"help", NULL, CONFIG_HELP, "prints this, and ends"},
+    {"version", NULL, CONFIG_VERSION, "prints the version, and ends"},
+};
+#define WORD_COUNT (sizeof words / sizeof *words)
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* setting_count if there is none. */
+static size_t find_setting(const char *name, size_t length)
+{
+    size_t i = 0;
+
+    while (i < setting_count &&
+           (strlen(settings[i].name) != length || memcmp(settings[i].name, name, length) != 0))
+        i++;
+    return i;
+}
+
+static const struct word *find_word(const char *name, size_t length)
+{
+    for (size_t i = 0; i < WORD_COUNT; i++)
+        if (strlen(words[i].name) == length && memcmp(words[i].name, name, length) == 0)
+            return &words[i];
+    return NULL;
+}
+
+/* with_words: also the flags that are no settings. */
+static const char *nearest_name(const char *typed, bool with_words)
+{
+    const char *names[CONFIG_SETTINGS_MAX + WORD_COUNT];
+    size_t count = 0;
+
+    for (size_t i = 0; i < setting_count; i++)
+        names[count++] = settings[i].name;
+    for (size_t i = 0; with_words && i < WORD_COUNT; i++)
+        names[count++] = words[i].name;
+    return suggest_nearest(typed, names, count);
+}
+
+/* ---- flags, first pass: what is there -------------------------------------------------------- */
+
+struct flags {
+    const char *values[CONFIG_SETTINGS_MAX]; /* by row; NULL: not given */
+    const char *file;
+    enum config_ask ask;
+};
+
+static int unknown_flag(const char *name, size_t length, struct error_text *err)
+{
+    char typed[WORDS_MAX];
+    const char *near;
+
+    snprintf(typed, sizeof typed, "%.*s", (int)(length < WORDS_MAX ? length : WORDS_MAX), name);
+    near = nearest_name(typed, true);
+    if (near)
+        return error_set(err, CONFIG_USAGE, "unknown flag '--%s': did you mean '--%s'?", typed,
+                         near);
+    return error_set(err, CONFIG_USAGE, "unknown flag '--%s'" SEE_HELP, typed);
+}
+
+/* The text after '=', or the next argument. */
+static int take_value(const struct config_sources *sources, int *at, const char *name,
+                      const char *value_name, const char *attached, const char **value,
+                      struct error_text *err)
+{
+    const char *next = *at + 1 < sources->argc ? sources->argv[*at + 1] : NULL;
+
+    if (*value)
+        return error_set(err, CONFIG_USAGE, "--%s is there twice: give it once, as --%s %s", name,
+                         name, value_name);
+    if (!attached && (!next || strncmp(next, "--", 2) == 0))
+        return error_set(err, CONFIG_USAGE, "--%s needs a value: --%s %s", name, name, value_name);
+    *value = attached ? attached : next;
+    *at += attached ? 0 : 1;
+    if (!**value)
+        return error_set(err, CONFIG_USAGE, "--%s has an empty value: give one, or leave it out",
+                         name);
+    return CONFIG_DONE;
+}
+
+static int take_word(const struct config_sources *sources, int *at, const struct word *word,
+                     const char *attached, struct flags *flags, struct error_text *err)
+{
+    if (word->value)
+        return take_value(sources, at, word->name, word->value, attached, &flags->file, err);
+    if (attached)
+        return error_set(err, CONFIG_USAGE, "--%s takes no value" SEE_HELP, word->name);
+    flags->ask = word->ask;
+    return CONFIG_DONE;
+}
+
+/* Stops at --help and --version: whoever asks for them is not told of anything else. */
+static int scan_flags(const struct config_sources *sources, struct flags *flags,
+                      struct error_text *err)
+{
+    int status = CONFIG_DONE;
+
+    for (int at = 1; at < sources->argc && status == CONFIG_DONE; at++) {
+        const char *flag = sources->argv[at], *equals = strchr(flag, '=');
+        const char *name = flag + 2, *attached = equals ? equals + 1 : NULL;
+        const struct word *word;
+        size_t length, row;
+
+        if (strcmp(flag, "-h") == 0)
+            name = "help";
+        else if (strncmp(flag, "--", 2) != 0)
+            return error_set(
+                err, CONFIG_USAGE,
+                "'%.80s' is one argument too many: settings are given as --name value" SEE_HELP,
+                flag);
+        length = equals ? (size_t)(equals - name) : strlen(name);
+        row = find_setting(name, length);
+        word = find_word(name, length);
+        if (row < setting_count)
+            status =
+                take_value(sources, &at, settings[row].name, setting_value_name(&settings[row]),
+                           attached, &flags->values[row], err);
+        else if (word)
+            status = take_word(sources, &at, word, attached, flags, err);
+        else
+            status = unknown_flag(name, length, err);
+        if (flags->ask == CONFIG_HELP || flags->ask == CONFIG_VERSION)
+            return status;
+    }
+    return status;
+}
+
+/* ---- one setting from one source ------------------------------------------------------------- */
+
+/* place: what a message begins with. */
+static int apply(struct config *config, size_t row, enum source from, const char *text,
+                 const char *place, struct error_text *err)
+{
+    struct error_text why;
+
+    if (setting_set(&settings[row], text, config, &why) != HF_OK)
+        return error_set(err, from == FROM_FLAG ? CONFIG_USAGE : CONFIG_WRONG, "%s: %s", place,
+                         why.text);
+    config->from[row] = (unsigned char)from;
+    return CONFIG_DONE;
+}
+
+static void apply_defaults(struct config *config)
+{
+    for (size_t row = 0; row < setting_count; row++)
+        if (!settings[row].per_user && settings[row].standard[0])
+            INVARIANT(setting_set(&settings[row], settings[row].standard, config, NULL) == HF_OK);
+}
+
+static int apply_flags(struct config *config, const struct flags *flags, struct error_text *err)
+{
+    int status = CONFIG_DONE;
+
+    for (size_t row = 0; row < setting_count && status == CONFIG_DONE; row++) {
+        char place[WORDS_MAX];
+
+        snprintf(place, sizeof place, "--%s", settings[row].name);
+        if (flags->values[row])
+            status = apply(config, row, FROM_FLAG, flags->values[row], place, err);
+    }
+    return status;
+}
+
+/* ---- the configuration file ------------------------------------------------------------------ */
+
+static const char blanks[] = " \t\r";
+
+struct file {
+    const char *path;
+    unsigned line;
+    unsigned seen[CONFIG_SETTINGS_MAX]; /* the line of each setting; 0: none yet */
+};
+
+static char *trim(char *text)
+{
+    size_t length;
+
+    text += strspn(text, blanks);
+    length = strlen(text);
+    while (length > 0 && strchr(blanks, text[length - 1]))
+        length--;
+    text[length] = '\0';
+    return text;
+}
+
+/* A '#' begins a comment at the beginning of a line and after a blank: a path may have one. */
+static void cut_comment(char *text)
+{
+    for (char *at = text; (at = strchr(at, '#')); at++)
+        if (at == text || strchr(blanks, at[-1])) {
+            *at = '\0';
+            return;
+        }
+}
+
+static int unknown_name(const struct file *file, const char *name, struct error_text *err)
+{
+    const char *near = nearest_name(name, false);
+
+    if (near)
+        return error_set(err, CONFIG_WRONG, "%s:%u: unknown setting '%.64s': did you mean '%s'?",
+                         file->path, file->line, name, near);
+    return error_set(err, CONFIG_WRONG, "%s:%u: unknown setting '%.64s'" SEE_HELP, file->path,
+                     file->line, name);
+}
+
+static int apply_line(struct config *config, struct file *file, char *line, struct error_text *err)
+{
+    char place[CONFIG_PATH_MAX + WORDS_MAX], *equals, *name, *value;
+    size_t row;
+
+    cut_comment(line);
+    name = trim(line);
+    if (!*name)
+        return CONFIG_DONE;
+    equals = strchr(name, '=');
+    if (!equals) /* not quoted: it may be a password that somebody meant to give */
+        return error_set(err, CONFIG_WRONG, "%s:%u: not of the form 'name = value'", file->path,
+                         file->line);
+    *equals = '\0';
+    name = trim(name);
+    value = trim(equals + 1);
+    row = find_setting(name, strlen(name));
+    if (row == setting_count)
+        return unknown_name(file, name, err);
+    snprintf(place, sizeof place, "%s:%u: %s", file->path, file->line, name);
+    if (file->seen[row])
+        return error_set(err, CONFIG_WRONG, "%s was set on line %u already", place,
+                         file->seen[row]);
+    file->seen[row] = file->line;
+    if (!*value)
+        return error_set(err, CONFIG_WRONG, "%s has no value: give one, or remove the line", place);
+    if (*value == '"' || *value == '\'')
+        return error_set(err, CONFIG_WRONG, "%s: write the value without quotes", place);
+    return apply(config, row, FROM_FILE, value, place, err);
+}
+
+static int apply_text(struct config *config, const char *path, char *text, size_t length,
+                      struct error_text *err)
+{
+    struct file file = {.path = path};
+    char *next;
+
+    text[length] = '\0';
+    for (char *line = text; line; line = next) {
+        int status;
+
+        file.line++;
+        next = memchr(line, '\n', (size_t)(text + length - line));
+        if (next)
+            *next++ = '\0';
+        if (strlen(line) != (size_t)((next ? next - 1 : text + length) - line))
+            return error_set(err, CONFIG_WRONG, "%s:%u: has a NUL byte", path, file.line);
+        status = apply_line(config, &file, line, err);
+        if (status != CONFIG_DONE)
+            return status;
+    }
+    return CONFIG_DONE;
+}
+
+/* Up to `size` bytes. Returns 0 or an errno. */
+static int read_bytes(int fd, char *bytes, size_t size, size_t *ret_length)
+{
+    size_t used = 0;
+
+    while (used < size) {
+        ssize_t n = read(fd, bytes + used, size - used);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0)
+            break;
+        used += (size_t)n;
+    }
+    *ret_length = used;
+    return 0;
+}
+
+static int apply_file(struct config *config, const char *path, bool optional,
+                      struct error_text *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), failure, status;
+    size_t length = 0;
+    char *text;
+
+    if (fd < 0 && optional && (errno == ENOENT || errno == ENOTDIR))
+        return CONFIG_DONE;
+    if (fd < 0)
+        return error_set_errno(err, CONFIG_WRONG, errno, "cannot read %s", path);
+    text = malloc(CONFIG_FILE_MAX + 1);
+    failure = text ? read_bytes(fd, text, CONFIG_FILE_MAX + 1, &length) : ENOMEM;
+    if (failure)
+        status = error_set_errno(err, CONFIG_WRONG, failure, "cannot read %s", path);
+    else if (length > CONFIG_FILE_MAX)
+        status = error_set(err, CONFIG_WRONG, "%s has more than %d bytes", path, CONFIG_FILE_MAX);
+    else
+        status = apply_text(config, path, text, length, err);
+    free(text);
+    close(fd);
+    return status;
+}
+
+/* ---- the environment ------------------------------------------------------------------------- */
+
+static const char *variable(char **environment, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (char **at = environment; *at; at++)
+        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+            return *at + length + 1;
+    return NULL;
+}
+
+/* A variable that is nearly one of ours is a mistake, which would go unnoticed. Others are left alone:
+ * a container's host may put names there that begin with the name of the service. */
+static int check_variable(const char *entry, char (*names)[SETTING_VARIABLE_MAX],
+                          struct error_text *err)
+{
+    const char *known[CONFIG_SETTINGS_MAX], *near;
+    size_t prefix = strlen(SETTING_PREFIX), length = strcspn(entry, "=");
+    char typed[SETTING_VARIABLE_MAX];
+
+    if (length >= sizeof typed || strncmp(entry, SETTING_PREFIX, prefix) != 0)
+        return CONFIG_DONE;
+    memcpy(typed, entry, length);
+    typed[length] = '\0';
+    for (size_t row = 0; row < setting_count; row++) {
+        if (strcmp(typed, names[row]) == 0)
+            return CONFIG_DONE;
+        known[row] = names[row] + prefix;
+    }
+    near = suggest_nearest(typed + prefix, known, setting_count);
+    if (!near)
+        return CONFIG_DONE;
+    return error_set(err, CONFIG_WRONG, "unknown variable %s: did you mean " SETTING_PREFIX "%s?",
+                     typed, near);
+}
+
+/* An empty variable counts as not set. */
+static int apply_environment(struct config *config, char **environment, struct error_text *err)
+{
+    char names[CONFIG_SETTINGS_MAX][SETTING_VARIABLE_MAX];
+    int status = CONFIG_DONE;
+
+    for (size_t row = 0; row < setting_count && status == CONFIG_DONE; row++) {
+        const char *value;
+
+        setting_variable(&settings[row], names[row]);
+        value = variable(environment, names[row]);
+        if (value && *value)
+            status = apply(config, row, FROM_ENVIRONMENT, value, names[row], err);
+    }
+    for (char **at = environment; *at && status == CONFIG_DONE; at++)
+        status = check_variable(*at, names, err);
+    return status;
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+/* systemd names the directory that it made for us, which is not where we would look for one. */
+static int find_data(const struct config_sources *sources, struct config *config,
+                     struct error_text *err)
+{
+    const char *given = variable(sources->environment, "STATE_DIRECTORY");
+    const char *state = variable(sources->environment, "XDG_STATE_HOME");
+    const char *home = variable(sources->environment, "HOME");
+    int length;
+
+    if (config->data[0])
+        return CONFIG_DONE;
+    if (given && given[0] == '/')
+        length =
+            snprintf(config->data, sizeof config->data, "%.*s", (int)strcspn(given, ":"), given);
+    else if (sources->root)
+        length = snprintf(config->data, sizeof config->data, "/var/lib/holdfast/server");
+    else if (state && state[0] == '/')
+        length = snprintf(config->data, sizeof config->data, "%s/holdfast/server", state);
+    else if (home && home[0] == '/')
+        length =
+            snprintf(config->data, sizeof config->data, "%s/.local/state/holdfast/server", home);
+    else
+        return error_set(err, CONFIG_WRONG,
+                         "no directory for the data: HOME is not set; name one with --data");
+    if (length < 0 || (size_t)length >= sizeof config->data)
+        return error_set(err, CONFIG_WRONG,
+                         "the path of the default data directory is too long; name another with "
+                         "--data");
+    return CONFIG_DONE;
+}
+
+static int check_rules(struct config *config, struct error_text *err)
+{
+    if (config->password_file[0] &&
+        secret_read(config->password_file, &config->password, err) != HF_OK)
+        return CONFIG_WRONG;
+    for (int i = 0; i < config->listen.count && !config->password.set; i++)
+        if (!config->listen.at[i].loopback)
+            return error_set(err, CONFIG_WRONG,
+                             "listening on %s lets other machines take locks without a password: "
+                             "set password-file, or listen on 127.0.0.1 or a unix socket only",
+                             config->listen.at[i].shown);
+    return CONFIG_DONE;
+}
+
+static int apply_all(const struct config_sources *sources, const struct flags *flags,
+                     struct config *config, struct error_text *err)
+{
+    int status;
+
+    apply_defaults(config);
+    status = apply_file(config, flags->file ? flags->file : sources->file, !flags->file, err);
+    if (status == CONFIG_DONE)
+        status = apply_environment(config, sources->environment, err);
+    if (status == CONFIG_DONE)
+        status = apply_flags(config, flags, err);
+    if (status == CONFIG_DONE)
+        status = find_data(sources, config, err);
+    if (status == CONFIG_DONE)
+        status = check_rules(config, err);
+    return status;
+}
+
+int config_read(const struct config_sources *sources, struct config *ret_config,
+                struct error_text *err)
+{
+    struct config config = {.ask = CONFIG_RUN};
+    struct flags flags = {.ask = CONFIG_RUN};
+    int status = scan_flags(sources, &flags, err);
+
+    config.ask = flags.ask;
+    if (status == CONFIG_DONE && flags.ask != CONFIG_HELP && flags.ask != CONFIG_VERSION)
+        status = apply_all(sources, &flags, &config, err);
+    if (status == CONFIG_DONE)
+        *ret_config = config;
+    config_wipe(&config);
+    return status;
+}
+
+int config_from(int argc, char **argv, struct config *ret_config, struct error_text *err)
+{
+    struct config_sources sources = {.argc = argc,
+                                     .argv = argv,
+                                     .environment = environ,
+                                     .file = CONFIG_FILE,
+                                     .root = geteuid() == 0};
+
+    return config_read(&sources, ret_config, err);
+}
+
+void config_wipe(struct config *config)
+{
+    secret_wipe(&config->password);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void print_flag(FILE *out, const char *name, const char *value, const char *help,
+                       const char *standard)
+{
+    char left[WORDS_MAX];
+
+    snprintf(left, sizeof left, "--%s%s%s", name, value ? " " : "", value ? value : "");
+    fprintf(out, "  %-24s  %s", left, help);
+    if (standard[0])
+        fprintf(out, " [%s]", standard);
+    fputc('\n', out);
+}
+
+static void print_help(FILE *out)
+{
+    const char *group = "";
+
+    fputs("usage: holdfastd [--name value ...]\n\n"
+          "The lock server of Holdfast. Every setting is a flag, a line 'name = value' in the\n"
+          "configuration file, or a variable: --max-clients is " SETTING_PREFIX
+          "MAX_CLIENTS. A flag\n"
+          "outweighs a variable, a variable outweighs the file.\n",
+          out);
+    for (size_t i = 0; i < setting_count; i++) {
+        const struct setting *setting = &settings[i];
+
+        if (strcmp(group, setting->group) != 0)
+            fprintf(out, "\n%s:\n", setting->group);
+        group = setting->group;
+        print_flag(out, setting->name, setting_value_name(setting), setting->help,
+                   setting->standard);
+    }
+    fputs("\nBesides:\n", out);
+    for (size_t i = 0; i < WORD_COUNT; i++)
+        print_flag(out, words[i].name, words[i].value, words[i].help, "");
+    fputs(
+        "\n"
+        "Whoever is not root has the data in $XDG_STATE_HOME/holdfast/server or\n"
+        "~/.local/state/holdfast/server. Without a password-file only addresses of this machine\n"
+        "are listened on. Sizes are written 65536, 64KiB or 1MiB, durations 500ms, 30s or 10m.\n\n"
+        "Exit status: 64 for a wrong command line, 78 for wrong settings.\n\n"
+        "More: man holdfastd, man holdfastd.conf\n",
+        out);
+}
+
+/* As a configuration file. Of the password only the file's path is shown. */
+static void print_settings(const struct config *config, FILE *out)
+{
+    static const char *const sources[] = {"default", "file", "environment", "flag"};
+    char text[SETTING_TEXT_MAX];
+
+    for (size_t row = 0; row < setting_count; row++) {
+        setting_get(&settings[row], config, text);
+        if (text[0])
+            fprintf(out, "%s = %s  # %s\n", settings[row].name, text, sources[config->from[row]]);
+        else
+            fprintf(out, "# %s is not set\n", settings[row].name);
+    }
+}
+
+bool config_answer(const struct config *config, FILE *out)
+{
+    switch (config->ask) {
+    case CONFIG_HELP:
+        print_help(out);
+        return true;
+    case CONFIG_VERSION:
+        fputs("holdfastd " HOLDFAST_VERSION "\n", out);
+        return true;
+    case CONFIG_CHECK:
+        print_settings(config, out);
+        return true;
+    case CONFIG_RUN:
+        break;
+    }
+    return false;
+}

@@ -1,0 +1,82 @@
+/* config.h: what holdfastd was told to do. Settings come, later ones over earlier ones, from
+ *
+ *     defaults  <  configuration file  <  environment  <  flags
+ *
+ * and all of these, --help and --check-config read one table: settings.c. main does this:
+ *
+ *     status = config_from(argc, argv, &config, &err);
+ *     if (status != CONFIG_DONE)
+ *         return fprintf(stderr, "holdfastd: %s\n", err.text), status;
+ *     if (config_answer(&config, stdout))
+ *         return fflush(stdout) == 0 ? CONFIG_DONE : 74; */
+#ifndef SERVER_CONFIG_H
+#define SERVER_CONFIG_H
+
+#include "base/error.h"
+#include "server/endpoint.h"
+#include "server/secret.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define CONFIG_FILE "/etc/holdfast/holdfastd.conf" /* read if it is there */
+#define CONFIG_FILE_MAX 65536                      /* bytes */
+#define CONFIG_LISTEN_MAX 16                       /* places to listen at */
+#define CONFIG_PATH_MAX 1023
+#define CONFIG_SETTINGS_MAX 32
+
+/* Exit statuses, as in sysexits.h; the unit file knows that they are not worth a restart. */
+enum { CONFIG_DONE = 0, CONFIG_USAGE = 64, CONFIG_WRONG = 78 };
+
+enum config_ask {
+    CONFIG_RUN = 0, /* the server is wanted; anything else is for config_answer */
+    CONFIG_HELP,
+    CONFIG_VERSION,
+    CONFIG_CHECK
+};
+
+struct config_listen {
+    int count;
+    struct endpoint at[CONFIG_LISTEN_MAX];
+};
+
+struct config {
+    enum config_ask ask;
+    struct config_listen listen;
+    uint32_t unix_socket_mode;
+    char password_file[CONFIG_PATH_MAX + 1]; /* "": none */
+    struct secret password;                  /* read from there */
+    char data[CONFIG_PATH_MAX + 1];
+    uint64_t id;
+    uint64_t snapshot_bytes;
+    int log_level;  /* of enum log_level */
+    int log_format; /* of enum log_format */
+    uint64_t max_clients;
+    uint64_t max_query_bytes;
+    uint64_t max_output_bytes;
+    uint64_t max_pipeline;
+    int64_t idle_timeout_ms; /* 0: never */
+    int64_t keepalive_ms;
+    unsigned char from[CONFIG_SETTINGS_MAX]; /* which source each setting is from, by its row */
+};
+
+/* Returns CONFIG_DONE, or another exit status and one line for stderr. After --help and --version,
+ * which read nothing else, only `ask` is set. The password's digest is wiped by config_wipe. */
+int config_from(int argc, char **argv, struct config *ret_config, struct error_text *err);
+/* Prints what --help, --version or --check-config asked for. False: the server is wanted. */
+bool config_answer(const struct config *config, FILE *out);
+void config_wipe(struct config *config);
+
+/* The same with everything handed in that config_from takes from the process. */
+struct config_sources {
+    int argc;
+    char **argv;
+    char **environment;
+    const char *file; /* read if it is there and no other is named */
+    bool root;        /* whose default data directory it is */
+};
+int config_read(const struct config_sources *sources, struct config *ret_config,
+                struct error_text *err);
+
+#endif

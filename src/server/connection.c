@@ -1,0 +1,369 @@
+/* connection.c: one client: its bytes in, its bytes out, and when it may go on. */
+#include "server/log.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define OUT_USUAL 16384u /* what a connection keeps for its answers; more is given back */
+#define WORDS_MAX 8192u  /* of one command */
+
+/* ---- coming and going -------------------------------------------------------------------------- */
+
+static void on_poll(uv_poll_t *handle, int status, int events);
+
+struct connection *connection_new(struct server *server, int fd, const char *address)
+{
+    struct connection *connection = calloc(1, sizeof *connection);
+    struct resp_limits limits = {.blob_max = server->config->max_query_bytes,
+                                 .value_max = server->config->max_query_bytes,
+                                 .nodes_max = WORDS_MAX};
+
+    if (!connection)
+        return NULL;
+    connection->reader = resp_reader_new(&limits);
+    if (!connection->reader || uv_poll_init(server->loop, &connection->poll, fd) != 0) {
+        resp_reader_free(connection->reader);
+        free(connection);
+        return NULL;
+    }
+    connection->server = server;
+    connection->fd = fd;
+    connection->id = ++server->next_id;
+    connection->allowed = !server->config->password.set;
+    connection->references = 1;
+    connection->came_ms = connection->heard_ms = (int64_t)uv_now(server->loop);
+    snprintf(connection->address, sizeof connection->address, "%s", address);
+    connection->poll.data = connection;
+    list_init(&connection->dirty);
+    list_init(&connection->ready);
+    list_init(&connection->busy);
+    list_init(&connection->waiters);
+    list_init(&connection->observers);
+    list_append(&server->connections, &connection->node);
+    server->connection_count++;
+    connection_ready(connection);
+    return connection;
+}
+
+void connection_unref(struct connection *connection)
+{
+    if (--connection->references > 0)
+        return;
+    resp_reader_free(connection->reader);
+    resp_writer_free(&connection->out);
+    free(connection->last_words);
+    free(connection);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct connection *connection = handle->data;
+
+    close(connection->fd);
+    connection_unref(connection);
+}
+
+/* A blocked ACQUIRE gives up its place; those that are told by pushes keep theirs as long as their
+ * leases live, so that the client may come back for them. */
+static void leave_places(struct connection *connection)
+{
+    if (connection->blocked)
+        waiter_leave(connection->blocked);
+    LIST_EACH_SAFE(node, &connection->waiters)
+    waiter_remove(LIST_ENTRY(node, struct waiter, of_connection));
+    LIST_EACH_SAFE(node, &connection->observers)
+    observer_drop(LIST_ENTRY(node, struct observer, of_connection));
+}
+
+void connection_close(struct connection *connection)
+{
+    struct server *server = connection->server;
+
+    if (connection->closed)
+        return;
+    connection->closed = true;
+    leave_places(connection);
+    list_remove(&connection->node);
+    list_remove(&connection->dirty);
+    list_remove(&connection->ready);
+    if (!list_empty(&connection->busy)) {
+        list_remove(&connection->busy);
+        server->busy_count--;
+    }
+    server->connection_count--;
+    uv_close((uv_handle_t *)&connection->poll, on_closed);
+}
+
+void connection_end(struct connection *connection)
+{
+    connection->ending = true;
+    connection_dirty(connection);
+}
+
+/* ---- when what is done ------------------------------------------------------------------------- */
+
+void connection_dirty(struct connection *connection)
+{
+    if (!connection->closed && list_empty(&connection->dirty))
+        list_append(&connection->server->dirty, &connection->dirty);
+}
+
+void connection_ready(struct connection *connection)
+{
+    if (!connection->closed && list_empty(&connection->ready))
+        list_append(&connection->server->ready, &connection->ready);
+}
+
+static size_t unsent(const struct connection *connection)
+{
+    return connection->out.size - connection->sent;
+}
+
+static bool may_begin(const struct connection *connection)
+{
+    return !connection->closed && !connection->ending && !connection->waits &&
+           connection->under_way < connection->server->config->max_pipeline &&
+           unsent(connection) < OUTPUT_PAUSE;
+}
+
+/* Asks for the events that matter now, if they are others than before. */
+static void poll_again(struct connection *connection)
+{
+    int events = 0;
+
+    if (connection->closed)
+        return;
+    if (may_begin(connection) && !connection->value && !connection->peer_done)
+        events |= UV_READABLE;
+    else if (!connection->hung_up)
+        events |= UV_DISCONNECT;
+    if (unsent(connection) > 0)
+        events |= UV_WRITABLE;
+    if (events == connection->polled)
+        return;
+    connection->polled = events;
+    if (events)
+        uv_poll_start(&connection->poll, events, on_poll);
+    else
+        uv_poll_stop(&connection->poll);
+}
+
+/* Counted as busy, so that a batch knows for how many it is worth waiting. */
+static void heard(struct connection *connection)
+{
+    struct server *server = connection->server;
+
+    connection->heard_ms = (int64_t)uv_now(server->loop);
+    if (list_empty(&connection->busy))
+        server->busy_count++;
+    else
+        list_remove(&connection->busy);
+    list_append(&server->busy, &connection->busy);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+static void broken_framing(struct connection *connection, const struct error_text *err)
+{
+    log_limited(LOG_LEVEL_INFO, 10, "a client does not speak RESP",
+                log_text("client", connection->address), log_text("why", err->text));
+    if (asprintf(&connection->last_words, "ERR Protocol error: %s", err->text) < 0)
+        connection->last_words = NULL;
+    connection_end(connection);
+}
+
+/* Begins as many commands as may begin. */
+static void go_on(struct connection *connection)
+{
+    connection->starved = false;
+    while (may_begin(connection)) {
+        enum verdict verdict;
+
+        if (!connection->value) {
+            struct error_text err;
+            int result = resp_reader_next(connection->reader, &connection->value, &err);
+
+            if (result != HF_OK) {
+                connection->value = NULL;
+                broken_framing(connection, &err);
+                break;
+            }
+            if (!connection->value)
+                break;
+        }
+        verdict = command_run(connection, connection->value);
+        if (verdict != VERDICT_DONE) {
+            connection->starved = verdict == VERDICT_FULL;
+            break;
+        }
+        connection->value = NULL;
+    }
+    /* All it said has been served, and it will say no more. */
+    if (connection->peer_done && !connection->value && connection->under_way == 0 &&
+        may_begin(connection))
+        connection_end(connection);
+    if (connection->starved)
+        connection_ready(connection);
+    poll_again(connection);
+}
+
+static void read_some(struct connection *connection)
+{
+    size_t size;
+    char *room = resp_reader_room(connection->reader, READ_LEAST, &size);
+    ssize_t count = room ? recv(connection->fd, room, size, 0) : -1;
+
+    if (!room) {
+        connection_close(connection);
+    } else if (count > 0) {
+        resp_reader_filled(connection->reader, (size_t)count);
+        heard(connection);
+        go_on(connection);
+    } else if (count == 0) {
+        connection->peer_done = connection->hung_up = true;
+        go_on(connection);
+    } else if (errno != EAGAIN && errno != EINTR) {
+        connection_close(connection);
+    }
+}
+
+/* ---- writing ----------------------------------------------------------------------------------- */
+
+static void write_some(struct connection *connection)
+{
+    struct resp_writer *out = &connection->out;
+
+    if (connection->last_words && connection->under_way == 0) {
+        resp_write_error(out, connection->last_words);
+        free(connection->last_words);
+        connection->last_words = NULL;
+    }
+    if (out->failed) {
+        connection_close(connection);
+        return;
+    }
+    while (unsent(connection) > 0) {
+        ssize_t count = send(connection->fd, out->bytes + connection->sent, unsent(connection),
+                             MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0 && errno == EAGAIN)
+            break;
+        if (count < 0) {
+            connection_close(connection);
+            return;
+        }
+        connection->sent += (size_t)count;
+    }
+    if (unsent(connection) == 0) {
+        connection->sent = 0;
+        if (out->capacity > OUT_USUAL)
+            resp_writer_free(out);
+        else
+            resp_writer_clear(out);
+        if (connection->ending && connection->under_way == 0) {
+            connection_close(connection);
+            return;
+        }
+    } else if (unsent(connection) > connection->server->config->max_output_bytes) {
+        log_limited(LOG_LEVEL_WARNING, 10, "closed a client that does not read its answers",
+                    log_text("client", connection->address),
+                    log_number("unread_bytes", (int64_t)unsent(connection)));
+        connection_close(connection);
+        return;
+    }
+    poll_again(connection);
+}
+
+void connection_write_all(struct server *server)
+{
+    while (!list_empty(&server->dirty)) {
+        struct connection *connection = LIST_ENTRY(server->dirty.next, struct connection, dirty);
+        bool paused = unsent(connection) >= OUTPUT_PAUSE;
+
+        list_remove(&connection->dirty);
+        write_some(connection);
+        if (paused && may_begin(connection))
+            connection_ready(connection);
+    }
+}
+
+void connections_go_on(struct server *server)
+{
+    struct list now;
+
+    /* Who is starved comes back to the list, and is served in the next round. */
+    list_init(&now);
+    while (!list_empty(&server->ready)) {
+        struct list *node = server->ready.next;
+
+        list_remove(node);
+        list_append(&now, node);
+    }
+    while (!list_empty(&now)) {
+        struct connection *connection = LIST_ENTRY(now.next, struct connection, ready);
+
+        list_remove(&connection->ready);
+        go_on(connection);
+    }
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    struct connection *connection = handle->data;
+
+    if (status < 0) {
+        connection_close(connection);
+        return;
+    }
+    if (events & UV_WRITABLE)
+        connection_dirty(connection);
+    if (events & UV_READABLE) {
+        read_some(connection);
+    } else if (events & UV_DISCONNECT) {
+        connection->hung_up = true;
+        /* Nobody is left to hear the answer. */
+        if (connection->waits)
+            connection_close(connection);
+        else
+            poll_again(connection);
+    }
+}
+
+uint32_t connections_busy(struct server *server)
+{
+    int64_t now = (int64_t)uv_now(server->loop);
+
+    while (!list_empty(&server->busy)) {
+        struct connection *connection = LIST_ENTRY(server->busy.next, struct connection, busy);
+
+        if (now - connection->heard_ms < LATELY_MS)
+            break;
+        list_remove(&connection->busy);
+        server->busy_count--;
+    }
+    return server->busy_count;
+}
+
+void connections_close_idle(struct server *server)
+{
+    int64_t now = (int64_t)uv_now(server->loop);
+    int64_t idle_ms = server->config->idle_timeout_ms;
+
+    if (idle_ms == 0)
+        return;
+    LIST_EACH_SAFE(node, &server->connections)
+    {
+        struct connection *connection = LIST_ENTRY(node, struct connection, node);
+
+        if (now - connection->heard_ms > idle_ms && !connection->waits &&
+            connection->waiting == 0 && connection->observing == 0)
+            connection_close(connection);
+    }
+}

@@ -1,0 +1,315 @@
+/* info.c: what an operator or a client asks about the server itself. It is this node's own view, and
+ * does not go through the log. */
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define INFO_MAX 8192
+
+struct text {
+    char bytes[INFO_MAX];
+    size_t size;
+};
+
+static void add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct text *text, const char *format, ...)
+{
+    va_list arguments;
+    int size;
+
+    va_start(arguments, format);
+    size = vsnprintf(text->bytes + text->size, sizeof text->bytes - text->size, format, arguments);
+    va_end(arguments);
+    if (size > 0 && (size_t)size < sizeof text->bytes - text->size)
+        text->size += (size_t)size;
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+
+    if (!file)
+        return 0;
+    if (fscanf(file, "%lu %lu", &total, &resident) != 2)
+        resident = 0;
+    fclose(file);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static const char *role_word(const struct server *server)
+{
+    return server->role == REPLICA_LEADING   ? "leader"
+           : server->role == REPLICA_STOPPED ? "stopped"
+                                             : "follower";
+}
+
+static void info_server(const struct server *server, struct text *text)
+{
+    int64_t up = ((int64_t)uv_now(server->loop) - server->began_ms) / 1000;
+
+    add(text, "holdfast_version:%s\r\nprocess_id:%d\r\nuptime_in_seconds:%" PRId64 "\r\n",
+        HOLDFAST_VERSION, (int)getpid(), up);
+    for (int i = 0; i < server->listener_count; i++)
+        add(text, "listen%d:%s\r\n", i, server->listeners[i].endpoint.shown);
+    add(text, "data:%s\r\n", server->config->data);
+    if (server->stopped_why[0])
+        add(text, "stopped:%s\r\n", server->stopped_why);
+}
+
+static void info_clients(const struct server *server, struct text *text)
+{
+    add(text,
+        "connected_clients:%u\r\nmaxclients:%" PRIu64 "\r\nblocked_clients:%u\r\n"
+        "waiting_places:%u\r\nobserved_names:%u\r\n"
+        "total_connections_received:%" PRIu64 "\r\nrejected_connections:%" PRIu64 "\r\n",
+        server->connection_count, server->config->max_clients, server->blocked_count,
+        server->waiters.count, server->observers.count, server->accepted, server->refused);
+}
+
+static void info_memory(const struct server *server, struct text *text)
+{
+    (void)server;
+    add(text, "used_memory_rss:%" PRIu64 "\r\n", resident_bytes());
+}
+
+static void info_locks(const struct server *server, struct text *text)
+{
+    struct core_counts counts;
+
+    core_count(replica_table(server->replica), &counts);
+    add(text,
+        "store_id:%s\r\nnames:%u\r\nholds:%u\r\nwithheld:%u\r\nwaiting:%u\r\nleases:%u\r\n"
+        "leases_remembered:%u\r\nonce_records:%u\r\nlast_token:%" PRIu64 "\r\n"
+        "granted:%" PRIu64 "\r\nexpired:%" PRIu64 "\r\nbroken:%" PRIu64 "\r\n",
+        counts.id, counts.locks, counts.holds, counts.ghosts, counts.places, counts.leases,
+        counts.ended, counts.records, counts.last_token, counts.grants, counts.expired,
+        counts.broken);
+}
+
+static void info_raft(const struct server *server, struct text *text)
+{
+    struct replica_status status;
+
+    replica_status(server->replica, &status);
+    add(text,
+        "role:%s\r\nnode_id:%" PRIu64 "\r\nleader_id:%" PRIu64 "\r\nterm:%" PRIu64 "\r\n"
+        "last_index:%" PRIu64 "\r\ncommit_index:%" PRIu64 "\r\napplied_index:%" PRIu64 "\r\n"
+        "entries_proposed:%" PRIu64 "\r\ncommands_proposed:%" PRIu64 "\r\nticks:%" PRIu64 "\r\n"
+        "log_bytes_since_snapshot:%" PRIu64 "\r\nsnapshots:%" PRIu64 "\r\n"
+        "snapshot_bytes:%" PRIu64 "\r\nsnapshotting:%d\r\n",
+        role_word(server), status.id, status.leader_id, status.term, status.last_index,
+        status.commit_index, status.applied_index, status.entries, status.commands, status.ticks,
+        status.log_bytes, status.snapshots, status.snapshot_bytes, status.snapshotting);
+}
+
+static void info_stats(const struct server *server, struct text *text)
+{
+    add(text, "total_commands_processed:%" PRIu64 "\r\nrefused_commands:%" PRIu64 "\r\n",
+        server->commands, server->wrong_commands);
+}
+
+static const struct {
+    const char *name;
+    void (*write)(const struct server *server, struct text *text);
+} sections[] = {
+    {"Server", info_server}, {"Clients", info_clients}, {"Memory", info_memory},
+    {"Locks", info_locks},   {"Raft", info_raft},       {"Stats", info_stats},
+};
+
+static bool wanted(const struct resp_node *value, const char *section)
+{
+    if (value->count == 1)
+        return true;
+    for (uint32_t i = 1; i < value->count; i++) {
+        const struct resp_node *word = word_at(value, i);
+
+        if (word_is(word, section) || word_is(word, "all") || word_is(word, "everything") ||
+            word_is(word, "default"))
+            return true;
+    }
+    return false;
+}
+
+enum verdict command_info(struct connection *connection, const struct resp_node *value)
+{
+    struct text text = {.size = 0};
+
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (wanted(value, sections[i].name)) {
+            add(&text, "%s# %s\r\n", text.size ? "\r\n" : "", sections[i].name);
+            sections[i].write(connection->server, &text);
+        }
+    resp_write_blob(&connection->out, text.bytes, text.size);
+    return VERDICT_DONE;
+}
+
+/* ---- COMMAND --------------------------------------------------------------------------------------- */
+
+static void write_lower(struct resp_writer *out, const char *name)
+{
+    char lower[32];
+    size_t size = strlen(name);
+
+    for (size_t i = 0; i < size && i < sizeof lower; i++)
+        lower[i] = (char)(name[i] | 0x20);
+    resp_write_blob(out, lower, size);
+}
+
+/* name, arity, flags, first key, last key, step */
+static void write_command(struct resp_writer *out, const struct command *command)
+{
+    bool writes = command->traits & COMMAND_LOGGED;
+    bool keyed = writes && command->arity != 1 && strcmp(command->name, "LOCKS") != 0;
+
+    resp_write_array(out, 6);
+    write_lower(out, command->name);
+    resp_write_integer(out, command->arity);
+    resp_write_array(out, 1);
+    resp_write_simple(out, writes ? "write" : "fast");
+    resp_write_integer(out, keyed);
+    resp_write_integer(out, keyed);
+    resp_write_integer(out, keyed);
+}
+
+static void write_docs(struct resp_writer *out, const struct command *command, bool resp3)
+{
+    char text[512];
+
+    write_lower(out, command->name);
+    resp_write_map(out, 3, resp3);
+    resp_write_text(out, "summary");
+    snprintf(text, sizeof text, "%s: %s %s", command->summary, command->name, command->syntax);
+    resp_write_text(out, text);
+    resp_write_text(out, "since");
+    resp_write_text(out, HOLDFAST_VERSION);
+    resp_write_text(out, "group");
+    resp_write_text(out, "holdfast");
+}
+
+static bool is_asked(const struct resp_node *value, const struct command *command)
+{
+    if (value->count <= 2)
+        return true;
+    for (uint32_t i = 2; i < value->count; i++)
+        if (word_is(word_at(value, i), command->name))
+            return true;
+    return false;
+}
+
+static void command_docs(struct connection *connection, const struct resp_node *value)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < command_count; i++)
+        count += is_asked(value, &commands[i]);
+    resp_write_map(&connection->out, count, connection->resp3);
+    for (size_t i = 0; i < command_count; i++)
+        if (is_asked(value, &commands[i]))
+            write_docs(&connection->out, &commands[i], connection->resp3);
+}
+
+static void command_rows(struct connection *connection, const struct resp_node *value)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < command_count; i++)
+        count += is_asked(value, &commands[i]);
+    resp_write_array(&connection->out, count);
+    for (size_t i = 0; i < command_count; i++)
+        if (is_asked(value, &commands[i]))
+            write_command(&connection->out, &commands[i]);
+}
+
+enum verdict command_command(struct connection *connection, const struct resp_node *value)
+{
+    const struct resp_node *what = word_at(value, 1);
+
+    if (!what || word_is(what, "INFO")) {
+        command_rows(connection, value);
+    } else if (word_is(what, "DOCS")) {
+        command_docs(connection, value);
+    } else if (word_is(what, "COUNT")) {
+        resp_write_integer(&connection->out, (int64_t)command_count);
+    } else if (word_is(what, "LIST")) {
+        resp_write_array(&connection->out, command_count);
+        for (size_t i = 0; i < command_count; i++)
+            write_lower(&connection->out, commands[i].name);
+    } else {
+        return refuse(connection, "ERR COMMAND is followed by COUNT, LIST, INFO or DOCS");
+    }
+    return VERDICT_DONE;
+}
+
+/* ---- CLUSTER --------------------------------------------------------------------------------------- */
+
+static void cluster_status(struct connection *connection)
+{
+    struct resp_writer *out = &connection->out;
+    struct replica_status status;
+
+    replica_status(connection->server->replica, &status);
+    resp_write_map(out, 5, connection->resp3);
+    resp_write_text(out, "role");
+    resp_write_text(out, role_word(connection->server));
+    resp_write_text(out, "id");
+    resp_write_integer(out, (int64_t)status.id);
+    resp_write_text(out, "leader");
+    resp_write_integer(out, (int64_t)status.leader_id);
+    resp_write_text(out, "term");
+    resp_write_integer(out, (int64_t)status.term);
+    resp_write_text(out, "commit");
+    resp_write_integer(out, (int64_t)status.commit_index);
+}
+
+/* One range of slots, on the node that leads: what `redis-cli -c` and cluster clients want to know. */
+static void cluster_slots(struct connection *connection)
+{
+    struct resp_writer *out = &connection->out;
+    const struct server *server = connection->server;
+    const struct endpoint *at = NULL;
+    char id[24];
+
+    for (int i = 0; i < server->listener_count && !at; i++)
+        if (!server->listeners[i].endpoint.path[0])
+            at = &server->listeners[i].endpoint;
+    if (!at) {
+        resp_write_array(out, 0);
+        return;
+    }
+    snprintf(id, sizeof id, "%" PRIu64, server->config->id);
+    resp_write_array(out, 1);
+    resp_write_array(out, 3);
+    resp_write_integer(out, 0);
+    resp_write_integer(out, 16383);
+    resp_write_array(out, 3);
+    resp_write_text(out, at->host);
+    resp_write_integer(out, at->port);
+    resp_write_text(out, id);
+}
+
+enum verdict command_cluster(struct connection *connection, const struct resp_node *value)
+{
+    const struct resp_node *what = word_at(value, 1);
+    char id[24];
+
+    if (word_is(what, "STATUS")) {
+        cluster_status(connection);
+    } else if (word_is(what, "SLOTS")) {
+        cluster_slots(connection);
+    } else if (word_is(what, "MYID")) {
+        snprintf(id, sizeof id, "%" PRIu64, connection->server->config->id);
+        resp_write_text(&connection->out, id);
+    } else if (word_is(what, "ADD") || word_is(what, "REMOVE") || word_is(what, "TRANSFER")) {
+        return refuse(connection, "ERR this node is alone: it has no members to manage");
+    } else {
+        return refuse(connection, "ERR CLUSTER is followed by STATUS, SLOTS or MYID");
+    }
+    return VERDICT_DONE;
+}

@@ -1,0 +1,201 @@
+/* parsing.c: words of commands, checked against their limits. Whoever is wrong hears what is. */
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+
+#define SHOWN_MAX 32 /* bytes of a wrong word in an error */
+#define TTL_STANDARD_MS 30000
+
+bool word_is(const struct resp_node *word, const char *text)
+{
+    return word && word->size == strlen(text) && strncasecmp(word->text, text, word->size) == 0;
+}
+
+struct core_text word_text(const struct resp_node *word)
+{
+    return (struct core_text){word->text, word->size};
+}
+
+static int shown(const struct resp_node *word)
+{
+    return word->size < SHOWN_MAX ? (int)word->size : SHOWN_MAX;
+}
+
+static bool within(struct connection *connection, const struct resp_node *word, const char *what,
+                   size_t min, size_t max)
+{
+    if (word->size < min || word->size > max) {
+        refuse(connection, "ERR %s has %zu to %zu bytes, this one %zu", what, min, max, word->size);
+        return false;
+    }
+    if (memchr(word->text, '\0', word->size)) {
+        refuse(connection, "ERR %s has no NUL in it", what);
+        return false;
+    }
+    return true;
+}
+
+bool parse_name(struct connection *connection, const struct resp_node *word,
+                struct core_text *ret_name)
+{
+    *ret_name = word_text(word);
+    return within(connection, word, "a name", 1, HF_NAME_MAX);
+}
+
+bool parse_lease(struct connection *connection, const struct resp_node *word,
+                 struct core_text *ret_lease)
+{
+    *ret_lease = word_text(word);
+    return within(connection, word, "a lease", 1, HF_LEASE_MAX);
+}
+
+bool parse_number(struct connection *connection, const struct resp_node *word, const char *what,
+                  uint64_t min, uint64_t max, uint64_t *ret_number)
+{
+    int64_t number;
+
+    if (resp_to_int64(word, &number) && number >= 0 && (uint64_t)number >= min &&
+        (uint64_t)number <= max) {
+        *ret_number = (uint64_t)number;
+        return true;
+    }
+    refuse(connection, "ERR %s is a number from %" PRIu64 " to %" PRIu64 ", not '%.*s'", what, min,
+           max, shown(word), word->text);
+    return false;
+}
+
+/* ---- options ----------------------------------------------------------------------------------- */
+
+/* An option that is there twice is as unknown as any other word: option_unknown says so. */
+bool option_is(struct words_left *left, const char *name, uint32_t bit)
+{
+    if (left->had & bit || !word_is(word_at(left->value, left->at), name))
+        return false;
+    left->had |= bit;
+    left->at++;
+    return true;
+}
+
+bool option_number(struct words_left *left, const char *what, uint64_t min, uint64_t max,
+                   uint64_t *ret_number)
+{
+    const struct resp_node *word = word_at(left->value, left->at);
+
+    if (!word) {
+        refuse(left->connection, "ERR %s has no number behind it", what);
+        return false;
+    }
+    left->at++;
+    return parse_number(left->connection, word, what, min, max, ret_number);
+}
+
+bool option_unknown(struct words_left *left)
+{
+    const struct resp_node *word = word_at(left->value, left->at);
+
+    refuse(left->connection, "ERR '%.*s' is not expected here, or twice", shown(word), word->text);
+    return false;
+}
+
+/* ---- ACQUIRE ----------------------------------------------------------------------------------- */
+
+enum {
+    HAD_TTL = 1,
+    HAD_WAIT = 2,
+    HAD_PUSH = 4,
+    HAD_SHARED = 8,
+    HAD_PERMITS = 16,
+    HAD_DELAY = 32,
+    HAD_OWNER = 64,
+    HAD_NO_HEIR = 128
+};
+
+static bool parse_owner(struct words_left *left, struct core_text *ret_owner)
+{
+    const struct resp_node *word = word_at(left->value, left->at);
+
+    if (!word) {
+        refuse(left->connection, "ERR OWNER has no text behind it");
+        return false;
+    }
+    left->at++;
+    *ret_owner = word_text(word);
+    return within(left->connection, word, "an owner", 0, HF_OWNER_MAX);
+}
+
+/* One option. ttl is wider than the command's field. */
+static bool acquire_option(struct words_left *left, bool once, struct core_command *command,
+                           uint64_t *ttl_ms, bool *push)
+{
+    uint64_t permits;
+
+    if (option_is(left, "TTL", HAD_TTL))
+        return option_number(left, "TTL", HF_TTL_MIN_MS, HF_TTL_MAX_MS, ttl_ms);
+    if (option_is(left, "WAIT", HAD_WAIT))
+        return option_number(left, "WAIT", 0, HF_DURATION_MAX_MS, &command->wait_ms);
+    if (option_is(left, "PUSH", HAD_PUSH))
+        return *push = true;
+    if (option_is(left, "OWNER", HAD_OWNER))
+        return parse_owner(left, &command->owner);
+    if (once) {
+        if (option_is(left, "KEEP", HAD_DELAY))
+            return option_number(left, "KEEP", 0, HF_DURATION_MAX_MS, &command->delay_ms);
+        if (option_is(left, "NOHEIR", HAD_NO_HEIR)) {
+            command->flags |= CORE_NO_HEIR;
+            return true;
+        }
+        return option_unknown(left);
+    }
+    if (option_is(left, "DELAY", HAD_DELAY))
+        return option_number(left, "DELAY", 0, HF_DURATION_MAX_MS, &command->delay_ms);
+    if (option_is(left, "SHARED", HAD_SHARED)) {
+        command->mode = HF_SHARED;
+        return true;
+    }
+    if (!option_is(left, "PERMITS", HAD_PERMITS))
+        return option_unknown(left);
+    if (!option_number(left, "PERMITS", 1, HF_PERMITS_MAX, &permits))
+        return false;
+    command->mode = HF_PERMIT;
+    command->permits = (uint32_t)permits;
+    return true;
+}
+
+bool parse_acquire(struct words_left *left, bool once, struct core_command *ret_command,
+                   bool *ret_push)
+{
+    struct connection *connection = left->connection;
+    struct core_command *command = ret_command;
+    uint64_t ttl_ms = TTL_STANDARD_MS;
+    bool push = false;
+
+    *command = (struct core_command){.op = CORE_ACQUIRE, .flags = once ? CORE_ONCE : 0};
+    if (!parse_name(connection, word_at(left->value, left->at), &command->name) ||
+        !parse_lease(connection, word_at(left->value, left->at + 1), &command->lease))
+        return false;
+    left->at += 2;
+    while (left->at < left->value->count)
+        if (!acquire_option(left, once, command, &ttl_ms, &push))
+            return false;
+    if (left->had & HAD_SHARED && left->had & HAD_PERMITS) {
+        refuse(connection, "ERR SHARED and PERMITS do not go together");
+        return false;
+    }
+    if (push && !connection->resp3) {
+        refuse(connection, "ERR PUSH needs RESP3: say HELLO 3 first");
+        return false;
+    }
+    if (push && connection->waiting >= WAITERS_MAX) {
+        refuse(connection, "LIMIT this connection waits for %u locks already", WAITERS_MAX);
+        return false;
+    }
+    command->ttl_ms = (uint32_t)ttl_ms;
+    if (push || command->wait_ms > 0)
+        command->flags |= CORE_WAITS | (push ? 0u : CORE_KEPT);
+    if (push && !(left->had & HAD_WAIT))
+        command->wait_ms = CORE_FOREVER;
+    *ret_push = push;
+    return true;
+}

@@ -1,0 +1,413 @@
+/* reading.c: what is read: SHOW, LOCKS, CHECK, ONCE READ, and the beginning of watching. All of it
+ * takes its place in the log, and is read when that place is reached: an answer is what a majority
+ * would say, and nothing between the answer to OBSERVE and the first push is missed. */
+#include "base/sequencer.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "server/glob.h"
+#include "server/server.h"
+
+#include <string.h>
+
+#define WAITERS_SHOWN 100u /* by SHOW, unless it is told otherwise */
+#define WAITERS_SHOWN_MAX 10000u
+#define PAGE_COUNT 100u /* names of a page of LOCKS, unless it is told otherwise */
+#define PAGE_COUNT_MAX 1000u
+#define PAGE_STEPS 10000u  /* names that one page looks at */
+#define HOLDERS_SHOWN 100u /* of one name */
+#define DIGEST_BYTES 8
+
+enum { HAD_MATCH = 1, HAD_COUNT = 2, HAD_CURSOR = 4, HAD_WAITERS = 8 };
+
+/* Its words are looked at again when it is read. */
+static enum verdict submit_read(struct connection *connection, const struct resp_node *value)
+{
+    struct submission submission = {
+        .value = value, .command = {.op = CORE_READ}, .words = value->count};
+
+    return submit(connection, &submission);
+}
+
+/* ---- CHECK --------------------------------------------------------------------------------------- */
+
+enum verdict command_check(struct connection *connection, const struct resp_node *value)
+{
+    struct core_text name;
+    struct sequencer sequencer;
+    struct error_text err;
+    uint64_t token;
+
+    if (value->count > 3)
+        return refuse(connection, "ERR wrong number of arguments: CHECK name token | sequencer");
+    if (value->count == 3 &&
+        (!parse_name(connection, word_at(value, 1), &name) ||
+         !parse_number(connection, word_at(value, 2), "a token", 1, HF_TOKEN_MAX, &token)))
+        return VERDICT_REFUSED;
+    if (value->count == 2) {
+        struct core_text text = word_text(word_at(value, 1));
+
+        if (sequencer_parse(text.bytes, text.size, &sequencer, &err) != HF_OK)
+            return refuse(connection, "ERR %s", err.text);
+    }
+    return submit_read(connection, value);
+}
+
+static void read_check(struct connection *connection, const struct words *words)
+{
+    const struct core *core = replica_table(connection->server->replica);
+    struct sequencer sequencer;
+    struct core_counts counts;
+    uint64_t token = 0;
+
+    if (words->count == 3) {
+        text_to_u64(words->word[2].bytes, HF_TOKEN_MAX, &token);
+        resp_write_integer(&connection->out, core_alive(core, words->word[1], token));
+        return;
+    }
+    core_count(core, &counts);
+    if (sequencer_parse(words->word[1].bytes, words->word[1].size, &sequencer, NULL) != HF_OK ||
+        strcmp(sequencer.store, counts.id) != 0)
+        resp_write_error(&connection->out, "STORE this sequencer is of another store");
+    else
+        resp_write_integer(&connection->out,
+                           core_alive(core,
+                                      (struct core_text){sequencer.name, strlen(sequencer.name)},
+                                      sequencer.token));
+}
+
+/* ---- names, holders, waiters ----------------------------------------------------------------------- */
+
+static const char *const mode_words[] = {
+    [HF_EXCLUSIVE] = "exclusive", [HF_SHARED] = "shared", [HF_PERMIT] = "permit"};
+
+struct rows {
+    struct connection *connection;
+    uint32_t left; /* to be written */
+};
+
+static void write_pair(struct resp_writer *out, const char *key, int64_t number)
+{
+    resp_write_text(out, key);
+    resp_write_integer(out, number);
+}
+
+/* A holder or a waiter. The lease is its secret: a digest is shown. */
+static bool write_claim(void *context, const struct core_claim_view *view)
+{
+    struct rows *rows = context;
+    struct resp_writer *out = &rows->connection->out;
+    unsigned char digest[SHA256_SIZE];
+    char text[2 * DIGEST_BYTES + 1] = "";
+
+    if (rows->left == 0)
+        return false;
+    rows->left--;
+    resp_write_map(out, view->state == CORE_PLACE ? 6 : 7, rows->connection->resp3);
+    resp_write_text(out, "state");
+    resp_write_text(out, view->state == CORE_PLACE  ? "waits"
+                         : view->state == CORE_HOLD ? "holds"
+                                                    : "withheld");
+    resp_write_text(out, "mode");
+    resp_write_text(out, mode_words[view->mode]);
+    if (view->state != CORE_PLACE)
+        write_pair(out, "token", (int64_t)view->number);
+    resp_write_text(out, "owner");
+    resp_write_blob(out, view->owner.bytes, view->owner.size);
+    if (view->lease.size) {
+        sha256(view->lease.bytes, view->lease.size, digest);
+        text_hex(digest, DIGEST_BYTES, text);
+    }
+    resp_write_text(out, "lease");
+    resp_write_text(out, text);
+    write_pair(out, "age_ms", view->age_ms);
+    write_pair(out, "left_ms", view->left_ms);
+    return true;
+}
+
+static uint32_t at_most(uint32_t count, uint32_t most)
+{
+    return count < most ? count : most;
+}
+
+/* name, permits, queue, holders, and waiters if any are wanted. */
+static void write_lock(struct connection *connection, const struct core_lock_view *view,
+                       uint32_t waiters_wanted)
+{
+    const struct core *core = replica_table(connection->server->replica);
+    struct resp_writer *out = &connection->out;
+    uint32_t holders = at_most(view->holds + view->ghosts, HOLDERS_SHOWN);
+    uint32_t waiters = at_most(view->places, waiters_wanted);
+    struct rows rows = {connection, holders};
+
+    resp_write_map(out, waiters_wanted ? 6 : 5, connection->resp3);
+    resp_write_text(out, "name");
+    resp_write_blob(out, view->name.bytes, view->name.size);
+    write_pair(out, "permits", view->permits);
+    write_pair(out, "holds", view->holds + view->ghosts);
+    write_pair(out, "queue", view->places);
+    resp_write_text(out, "holders");
+    resp_write_array(out, holders);
+    core_each_hold(core, view->name, view->once, write_claim, &rows);
+    if (!waiters_wanted)
+        return;
+    resp_write_text(out, "waiters");
+    resp_write_array(out, waiters);
+    rows.left = waiters;
+    core_each_place(core, view->name, view->once, write_claim, &rows);
+}
+
+/* ---- SHOW ------------------------------------------------------------------------------------------ */
+
+static bool parse_show(struct connection *connection, const struct resp_node *value)
+{
+    struct words_left left = {.connection = connection, .value = value, .at = 2};
+    struct core_text name;
+    uint64_t number;
+
+    if (!parse_name(connection, word_at(value, 1), &name))
+        return false;
+    if (option_is(&left, "WAITERS", HAD_WAITERS) &&
+        !option_number(&left, "WAITERS", 1, WAITERS_SHOWN_MAX, &number))
+        return false;
+    return left.at == value->count || option_unknown(&left);
+}
+
+enum verdict command_show(struct connection *connection, const struct resp_node *value)
+{
+    return parse_show(connection, value) ? submit_read(connection, value) : VERDICT_REFUSED;
+}
+
+static void read_show(struct connection *connection, const struct words *words)
+{
+    struct core_lock_view view = {.name = words->word[1]};
+    uint64_t waiters = WAITERS_SHOWN;
+
+    if (words->count == 4)
+        text_to_u64(words->word[3].bytes, WAITERS_SHOWN_MAX, &waiters);
+    /* A name that nobody uses is shown as just that. */
+    core_find(replica_table(connection->server->replica), words->word[1], false, &view);
+    write_lock(connection, &view, (uint32_t)waiters);
+}
+
+/* ---- LOCKS ----------------------------------------------------------------------------------------- */
+
+struct page {
+    struct connection *connection;
+    struct resp_writer rows; /* written aside, because their number comes before them */
+    struct core_text match;
+    uint32_t count, most;
+};
+
+static bool parse_locks(struct connection *connection, const struct resp_node *value,
+                        struct page *page, uint64_t *ret_cursor)
+{
+    struct words_left left = {.connection = connection, .value = value, .at = 1};
+    uint64_t count = PAGE_COUNT;
+
+    *ret_cursor = 0;
+    while (left.at < value->count) {
+        if (option_is(&left, "MATCH", HAD_MATCH)) {
+            const struct resp_node *word = word_at(value, left.at++);
+
+            if (!word || word->size > HF_NAME_MAX)
+                return refuse(connection, "ERR MATCH is followed by a pattern of at most %d bytes",
+                              HF_NAME_MAX),
+                       false;
+            page->match = word_text(word);
+        } else if (option_is(&left, "COUNT", HAD_COUNT)) {
+            if (!option_number(&left, "COUNT", 1, PAGE_COUNT_MAX, &count))
+                return false;
+        } else if (option_is(&left, "CURSOR", HAD_CURSOR)) {
+            if (!option_number(&left, "CURSOR", 0, UINT32_MAX, ret_cursor))
+                return false;
+        } else {
+            return option_unknown(&left);
+        }
+    }
+    page->most = (uint32_t)count;
+    return true;
+}
+
+enum verdict command_locks(struct connection *connection, const struct resp_node *value)
+{
+    struct page page = {.connection = connection};
+    uint64_t cursor;
+    struct submission submission = {
+        .value = value, .command = {.op = CORE_READ}, .words = value->count};
+
+    if (!parse_locks(connection, value, &page, &cursor))
+        return VERDICT_REFUSED;
+    return submit(connection, &submission);
+}
+
+static bool write_row(void *context, const struct core_lock_view *view)
+{
+    struct page *page = context;
+    struct connection *connection = page->connection;
+    struct resp_writer out = connection->out;
+
+    if (view->once || (page->match.bytes && !glob_matches(page->match, view->name)))
+        return true;
+    connection->out = page->rows;
+    write_lock(connection, view, 0);
+    page->rows = connection->out;
+    connection->out = out;
+    return ++page->count < page->most;
+}
+
+/* Words of a request, as parse_locks wants them. */
+static void read_locks(struct connection *connection, const struct words *words)
+{
+    struct resp_node value[1 + 7] = {{.type = RESP_ARRAY, .count = words->count}};
+    struct page page = {.connection = connection};
+    uint64_t cursor;
+    uint32_t next;
+
+    for (uint32_t i = 0; i < words->count; i++)
+        value[1 + i] = (struct resp_node){
+            .type = RESP_BLOB, .text = words->word[i].bytes, .size = words->word[i].size};
+    if (!parse_locks(connection, value, &page, &cursor))
+        return; /* it was right before */
+    next = core_list(replica_table(connection->server->replica), (uint32_t)cursor, PAGE_STEPS,
+                     write_row, &page);
+    resp_write_array(&connection->out, 2);
+    resp_write_integer(&connection->out, next);
+    resp_write_array(&connection->out, page.count);
+    if (page.rows.failed)
+        connection->out.failed = true;
+    else if (page.rows.size)
+        resp_write_raw(&connection->out, page.rows.bytes, page.rows.size);
+    resp_writer_free(&page.rows);
+}
+
+/* ---- watching -------------------------------------------------------------------------------------- */
+
+enum verdict command_observe(struct connection *connection, const struct resp_node *value)
+{
+    struct core_text name;
+
+    if (!connection->resp3)
+        return refuse(connection,
+                      "ERR OBSERVE needs RESP3: say HELLO 3 first, or SUBSCRIBE to the name");
+    if (!parse_name(connection, word_at(value, 1), &name))
+        return VERDICT_REFUSED;
+    return submit_read(connection, value);
+}
+
+static void read_observe(struct connection *connection, const struct words *words)
+{
+    if (connection->closed || observer_add(connection, words->word[1], false))
+        resp_write_simple(&connection->out, "OK");
+    else
+        resp_write_error(&connection->out, "LIMIT this connection observes too many names");
+}
+
+enum verdict command_unobserve(struct connection *connection, const struct resp_node *value)
+{
+    bool was = observer_remove(connection, word_text(word_at(value, 1)), false);
+
+    resp_write_integer(&connection->out, was);
+    return VERDICT_DONE;
+}
+
+/* Each name of a SUBSCRIBE has an answer of its own. */
+static void write_subscription(struct connection *connection, const char *word,
+                               struct core_text name)
+{
+    struct resp_writer *out = &connection->out;
+
+    resp_write_push(out, 3, connection->resp3);
+    resp_write_text(out, word);
+    if (name.bytes)
+        resp_write_blob(out, name.bytes, name.size);
+    else
+        resp_write_nil(out, connection->resp3);
+    resp_write_integer(out, connection->subscriptions);
+}
+
+enum verdict command_subscribe(struct connection *connection, const struct resp_node *value)
+{
+    struct core_text name;
+
+    for (uint32_t i = 1; i < value->count; i++)
+        if (!parse_name(connection, word_at(value, i), &name))
+            return VERDICT_REFUSED;
+    if (connection->observing + value->count - 1 > OBSERVED_MAX)
+        return refuse(connection, "LIMIT a connection observes at most %u names", OBSERVED_MAX);
+    return submit_read(connection, value);
+}
+
+static void read_subscribe(struct connection *connection, const struct words *words)
+{
+    for (uint32_t i = 1; i < words->count && !connection->closed; i++) {
+        observer_add(connection, words->word[i], true);
+        write_subscription(connection, "subscribe", words->word[i]);
+    }
+}
+
+enum verdict command_unsubscribe(struct connection *connection, const struct resp_node *value)
+{
+    struct core_text none = {NULL, 0};
+
+    for (uint32_t i = 1; i < value->count; i++) {
+        observer_remove(connection, word_text(word_at(value, i)), true);
+        write_subscription(connection, "unsubscribe", word_text(word_at(value, i)));
+    }
+    if (value->count > 1)
+        return VERDICT_DONE;
+    if (connection->subscriptions == 0)
+        write_subscription(connection, "unsubscribe", none);
+    LIST_EACH_SAFE(node, &connection->observers)
+    {
+        struct observer *observer = LIST_ENTRY(node, struct observer, of_connection);
+        struct core_text name = {observer->name, observer->size};
+
+        if (!observer->subscribed)
+            continue;
+        connection->subscriptions--;
+        write_subscription(connection, "unsubscribe", name);
+        connection->subscriptions++;
+        observer_drop(observer);
+    }
+    return VERDICT_DONE;
+}
+
+/* ---- ONCE READ ------------------------------------------------------------------------------------- */
+
+/* nil: nobody knows of it. RUNNING token, DONE token result left, DIED token left. */
+static void read_once(struct connection *connection, const struct words *words)
+{
+    const struct core *core = replica_table(connection->server->replica);
+    struct resp_writer *out = &connection->out;
+    struct core_lock_view view;
+
+    if (!core_find(core, words->word[0], true, &view)) {
+        resp_write_nil(out, connection->resp3);
+        return;
+    }
+    resp_write_array(out, view.done ? 4 : view.died ? 3 : 1);
+    resp_write_text(out, view.done ? "DONE" : view.died ? "DIED" : "RUNNING");
+    if (!view.done && !view.died)
+        return;
+    resp_write_integer(out, (int64_t)view.result_token);
+    if (view.done)
+        resp_write_blob(out, view.result.bytes, view.result.size);
+    resp_write_integer(out, view.result_left_ms);
+}
+
+void read_now(struct request *request)
+{
+    struct connection *connection = request->connection;
+    static const struct {
+        enum verdict (*of)(struct connection *, const struct resp_node *);
+        void (*read)(struct connection *, const struct words *);
+    } readers[] = {
+        {command_check, read_check},         {command_show, read_show},
+        {command_locks, read_locks},         {command_observe, read_observe},
+        {command_subscribe, read_subscribe}, {command_once, read_once},
+    };
+
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+        if (readers[i].of == request->command->run)
+            readers[i].read(connection, request->words);
+}

@@ -1,0 +1,307 @@
+/* server.h: holdfastd's moving parts, for the files of this room.
+ *
+ *     connection.c   bytes in, bytes out, one client
+ *     commands.c     words of a client → a command of the table, or an answer at once
+ *     answers.c      effects of the log → answers and pushes
+ *     waiting.c      who waits at which place, who watches which name
+ *     reading.c      SHOW, LOCKS, CHECK: what is read in the log's order
+ *     info.c         INFO, COMMAND, CLUSTER: what is said without the log
+ *     listening.c    sockets that clients come to
+ *     serving.c      the loop: what happens when
+ *
+ * One thread, one libuv loop. In each round: sockets are read and their commands submitted, the log's
+ * effects are turned into answers, then the batch is proposed and the answers are written.
+ *
+ * The answers of a connection come in the order of its commands. Commands that go through the log
+ * keep that order by themselves; one that does not waits until no other is under way; and an ACQUIRE
+ * that waits lets no later command of its connection begin. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "base/list.h"
+#include "core/core.h"
+#include "replica/replica.h"
+#include "resp/resp.h"
+#include "server/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#define CLIENT_NAME_MAX 64
+#define OBSERVED_MAX 65536u  /* names that one connection may observe */
+#define WAITERS_MAX 1048576u /* places that one connection may wait at, by PUSH */
+#define ACCEPTS_PER_ROUND 64
+#define READ_LEAST 4096u          /* bytes of room for one read */
+#define OUTPUT_PAUSE (256u << 10) /* who has so much unread gets no further command served */
+#define LATELY_MS 50              /* a client that sent something is busy for so long */
+
+struct server;
+struct connection;
+
+/* ---- what somebody waits for ------------------------------------------------------------------- */
+
+/* What a command that is under way will be answered like. */
+struct request {
+    struct connection *connection; /* outlives it */
+    const struct command *command;
+    bool push;             /* ACQUIRE … PUSH */
+    bool waits;            /* ACQUIRE … WAIT: nothing else of the connection begins meanwhile */
+    bool once;             /* of a once-record */
+    uint32_t parts, total; /* RENEW: answers still to come, of so many */
+    /* A copy of what is needed later: the name and lease of an ACQUIRE that waits, or the words of
+     * something that is read. Freed with the request. */
+    struct words *words;
+    struct list node; /* in the server's spare ones */
+};
+
+/* The words of a command, copied. */
+struct words {
+    uint32_t count;
+    struct core_text word[]; /* each with a NUL behind it */
+};
+
+/* A place in a queue that a connection waits at. */
+struct waiter {
+    uint64_t ticket;
+    uint32_t attachment;
+    struct connection *connection;
+    struct request *request;   /* of a blocked one; NULL: it is told by a push */
+    bool blocks;               /* its connection; else it is told by a push */
+    struct list of_connection; /* or of those that leave */
+    struct waiter *next;       /* in its chain of the table */
+};
+
+struct waiters {
+    struct waiter **chains;
+    uint32_t count, capacity;
+};
+
+struct observer {
+    struct connection *connection;
+    struct list of_connection;
+    struct observer *next; /* in its chain */
+    bool subscribed;       /* by SUBSCRIBE: is told in that form */
+    size_t size;
+    char name[];
+};
+
+struct observers {
+    struct observer **chains;
+    uint32_t count, capacity;
+};
+
+/* ---- a client ------------------------------------------------------------------------------------ */
+
+struct connection {
+    struct server *server;
+    uint64_t id;
+    int fd;
+    uv_poll_t poll;
+    int polled; /* events that libuv was asked for */
+    struct resp_reader *reader;
+    const struct resp_node *value; /* a command that has to wait */
+    struct resp_writer out;
+    size_t sent; /* bytes of out that are gone */
+
+    uint32_t under_way; /* commands whose answer has not been written */
+    struct waiter *blocked;
+    bool waits;          /* an ACQUIRE that may wait has been submitted: nothing else begins */
+    bool starved;        /* the batch was full */
+    bool resp3, allowed; /* allowed: has said the password, or needs none */
+    bool ending;         /* no more commands; closed when the last answer is out */
+    bool closed;         /* of no use any more; freed when nothing refers to it */
+    bool peer_done;      /* the client sends no more, and all it sent has been read */
+    bool hung_up;        /* the client sends no more */
+    char *last_words;    /* an error to be said before it is closed */
+    uint32_t references; /* requests, and the open handle */
+    uint32_t subscriptions, waiting, observing;
+    int64_t heard_ms, came_ms;
+    uint64_t commands;
+    char name[CLIENT_NAME_MAX + 1];
+    char address[ENDPOINT_TEXT_MAX];
+
+    struct list node;  /* of all connections */
+    struct list dirty; /* has something to write */
+    struct list ready; /* may go on */
+    struct list busy;  /* sent something lately */
+    struct list waiters, observers;
+};
+
+struct listener {
+    struct server *server;
+    struct endpoint endpoint;
+    int fd;
+    uv_poll_t poll;
+};
+
+struct server {
+    const struct config *config;
+    uv_loop_t *loop;
+    struct replica *replica;
+    enum replica_role role;
+    char stopped_why[ERROR_TEXT_MAX]; /* "": it is not */
+
+    struct listener listeners[CONFIG_LISTEN_MAX];
+    int listener_count;
+    struct list connections, dirty, ready, busy, spare;
+    struct list leaving;       /* waiters whose connections are gone: their places are given up */
+    struct error_text refusal; /* why the present command is refused */
+    uint32_t connection_count, busy_count, blocked_count, spare_count;
+    struct waiters waiters;
+    struct observers observers;
+
+    uv_check_t round;
+    uv_timer_t timer, accept_again;
+    uv_idle_t spin; /* while the next thing is due in less than a timer can say */
+    bool stopping;
+
+    uint64_t next_id, accepted, refused, commands, wrong_commands;
+    int64_t began_ms;
+};
+
+/* ---- connection.c ---- */
+/* Takes fd on success. */
+struct connection *connection_new(struct server *server, int fd, const char *address);
+/* At once: nothing more is read or written. */
+void connection_close(struct connection *connection);
+/* After its answers are out. */
+void connection_end(struct connection *connection);
+void connection_unref(struct connection *connection);
+/* There is something in `out`. */
+void connection_dirty(struct connection *connection);
+/* Its next command may begin. */
+void connection_ready(struct connection *connection);
+void connection_write_all(struct server *server);
+void connections_go_on(struct server *server);
+/* How many sent something lately. */
+uint32_t connections_busy(struct server *server);
+void connections_close_idle(struct server *server);
+
+/* ---- commands.c ---- */
+enum verdict {
+    VERDICT_DONE,    /* answered, or submitted */
+    VERDICT_REFUSED, /* `refusal` says why */
+    VERDICT_LATER,   /* not while others of this connection are under way */
+    VERDICT_FULL     /* the batch is full */
+};
+struct command {
+    const char *name;
+    int arity; /* words with the name; negative: at least so many */
+    enum verdict (*run)(struct connection *connection, const struct resp_node *value);
+    int traits;
+    const char *summary, *syntax;
+};
+enum trait {
+    COMMAND_LOGGED = 1,    /* goes through the log */
+    COMMAND_OPEN = 2,      /* may be said before the password */
+    COMMAND_SUBSCRIBED = 4 /* may be said in RESP2 after SUBSCRIBE */
+};
+enum verdict command_run(struct connection *connection, const struct resp_node *value);
+extern const struct command commands[];
+extern const size_t command_count;
+
+/* Says why the present command is refused: "ERR …". The answer goes out when it is its turn. */
+enum verdict refuse(struct connection *connection, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Into the log. words: so many words of the value from `from` on are copied for later. */
+struct submission {
+    struct core_command command;
+    const struct resp_node *value;
+    uint32_t from, words;
+    bool push, waits;
+};
+enum verdict submit(struct connection *connection, const struct submission *submission);
+void request_free(struct server *server, struct request *request);
+
+/* ---- parsing.c: words of commands. False: refused. ---- */
+struct words_left {
+    struct connection *connection;
+    const struct resp_node *value;
+    uint32_t at;  /* the next word */
+    uint32_t had; /* options seen, as bits */
+};
+/* A command's words are all strings, so that they lie side by side behind it. NULL: no such word. */
+static inline const struct resp_node *word_at(const struct resp_node *value, uint32_t index)
+{
+    return index < value->count ? &value[1 + index] : NULL;
+}
+bool word_is(const struct resp_node *word, const char *text); /* whatever the case */
+struct core_text word_text(const struct resp_node *word);
+bool parse_name(struct connection *connection, const struct resp_node *word,
+                struct core_text *ret_name);
+bool parse_lease(struct connection *connection, const struct resp_node *word,
+                 struct core_text *ret_lease);
+bool parse_number(struct connection *connection, const struct resp_node *word, const char *what,
+                  uint64_t min, uint64_t max, uint64_t *ret_number);
+bool parse_acquire(struct words_left *left, bool once, struct core_command *ret_command,
+                   bool *ret_push);
+/* The next word is this option, and its value (if it has one) follows. */
+bool option_is(struct words_left *left, const char *name, uint32_t bit);
+bool option_number(struct words_left *left, const char *what, uint64_t min, uint64_t max,
+                   uint64_t *ret_number);
+bool option_unknown(struct words_left *left); /* always false */
+
+/* ---- locking.c: the commands about locks; once.c: ONCE ---- */
+enum verdict command_acquire(struct connection *, const struct resp_node *);
+enum verdict command_release(struct connection *, const struct resp_node *);
+enum verdict command_renew(struct connection *, const struct resp_node *);
+enum verdict command_end(struct connection *, const struct resp_node *);
+enum verdict command_break(struct connection *, const struct resp_node *);
+enum verdict command_floor(struct connection *, const struct resp_node *);
+enum verdict command_once(struct connection *, const struct resp_node *);
+/* ---- reading.c ---- */
+enum verdict command_check(struct connection *, const struct resp_node *);
+enum verdict command_show(struct connection *, const struct resp_node *);
+enum verdict command_locks(struct connection *, const struct resp_node *);
+enum verdict command_observe(struct connection *, const struct resp_node *);
+enum verdict command_unobserve(struct connection *, const struct resp_node *);
+enum verdict command_subscribe(struct connection *, const struct resp_node *);
+enum verdict command_unsubscribe(struct connection *, const struct resp_node *);
+void read_now(struct request *request);
+/* ---- session.c: what is between a client and us ---- */
+enum verdict command_ping(struct connection *, const struct resp_node *);
+enum verdict command_auth(struct connection *, const struct resp_node *);
+enum verdict command_hello(struct connection *, const struct resp_node *);
+enum verdict command_client(struct connection *, const struct resp_node *);
+enum verdict command_select(struct connection *, const struct resp_node *);
+enum verdict command_quit(struct connection *, const struct resp_node *);
+/* ---- info.c ---- */
+enum verdict command_info(struct connection *, const struct resp_node *);
+enum verdict command_command(struct connection *, const struct resp_node *);
+enum verdict command_cluster(struct connection *, const struct resp_node *);
+
+/* ---- answers.c: what the replica calls ---- */
+void answer_effect(void *context, void *request, const struct core_effect *effect);
+void answer_failed(void *context, void *request, enum replica_failure failure);
+/* What to say to somebody who asks a node that does not lead. */
+const char *answer_not_leading(struct server *server, char *ret_text, size_t size);
+/* This node leads no more: who is blocked hears of it. */
+void answer_all_blocked(struct server *server);
+
+/* ---- waiting.c ---- */
+struct waiter *waiter_find(struct server *server, uint64_t ticket);
+struct waiter *waiter_add(struct connection *connection, uint64_t ticket, uint32_t attachment,
+                          struct request *request);
+void waiter_remove(struct waiter *waiter);
+/* Its connection is gone: the place is given up, as soon as the log takes it. */
+void waiter_leave(struct waiter *waiter);
+void waiters_leave(struct server *server);
+/* False: it does so already, or too many. */
+bool observer_add(struct connection *connection, struct core_text name, bool subscribed);
+bool observer_remove(struct connection *connection, struct core_text name, bool subscribed);
+void observer_drop(struct observer *observer);
+/* fn for each that observes the name. */
+void observers_each(struct server *server, struct core_text name,
+                    void (*fn)(struct observer *observer, void *context), void *context);
+
+/* ---- listening.c ---- */
+int listening_open(struct server *server, struct error_text *err);
+void listening_close(struct server *server);
+
+/* ---- serving.c ---- */
+/* Serves until told to stop by SIGTERM or SIGINT; returns an exit status. */
+int serve(struct config *config);
+
+#endif

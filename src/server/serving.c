@@ -1,0 +1,361 @@
+/* serving.c: the loop: what happens when, from the start to a clean end. */
+#include "base/clock.h"
+#include "base/random.h"
+#include "replica/uv.h"
+#include "server/log.h"
+#include "server/notify.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define EXIT_UNAVAILABLE 69 /* sysexits.h: the data directory or an address cannot be had */
+#define SECOND_MS 1000
+#define DESCRIPTORS_BESIDES 256 /* besides those of clients */
+#define LEAD_MS_MAX 30000       /* a node alone that does not lead by then says so */
+
+struct daemon {
+    struct server server;
+    struct replica_uv *uv;
+    uv_loop_t loop;
+    uv_signal_t term, interrupt;
+    uv_timer_t second;
+    bool ready; /* has been said to the service manager */
+    bool closed;
+    int status;
+};
+
+/* ---- what the replica wants -------------------------------------------------------------------- */
+
+static int64_t host_boot_us(void *context)
+{
+    (void)context;
+    return clock_boot_ns() / 1000;
+}
+
+static void host_random(void *context, void *bytes, size_t size)
+{
+    (void)context;
+    random_fill(bytes, size);
+}
+
+static void host_role(void *context, enum replica_role role)
+{
+    struct server *server = context;
+    struct daemon *daemon = (struct daemon *)(void *)server;
+    enum replica_role before = server->role;
+
+    server->role = role;
+    if (role == REPLICA_LEADING) {
+        log_info("serving", log_text("listen", server->listeners[0].endpoint.shown),
+                 log_text("data", server->config->data));
+        if (!daemon->ready)
+            notify_ready(NULL);
+        daemon->ready = true;
+    } else if (before == REPLICA_LEADING) {
+        log_warning("this node leads no more");
+        answer_all_blocked(server);
+    }
+}
+
+static void host_stopped(void *context, const char *why)
+{
+    struct server *server = context;
+
+    snprintf(server->stopped_why, sizeof server->stopped_why, "%s", why);
+    log_error("this node cannot go on, and refuses all commands", log_text("why", why));
+    notify_status(why, NULL);
+    answer_all_blocked(server);
+}
+
+static void host_note(void *context, int level, const char *text)
+{
+    (void)context;
+    log_at((enum log_level)level, text);
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------ */
+
+static void on_timer(uv_timer_t *timer)
+{
+    (void)timer; /* it has done its work by ending the loop's sleep */
+}
+
+static void on_spin(uv_idle_t *idle)
+{
+    (void)idle; /* as long as it is active, the loop does not sleep */
+}
+
+static void sleep_until(struct server *server, int64_t next_us)
+{
+    bool soon = next_us >= 0 && next_us < 1000;
+
+    if (soon != (bool)uv_is_active((uv_handle_t *)&server->spin)) {
+        if (soon)
+            uv_idle_start(&server->spin, on_spin);
+        else
+            uv_idle_stop(&server->spin);
+    }
+    if (next_us >= 1000)
+        uv_timer_start(&server->timer, on_timer, (uint64_t)(next_us / 1000), 0);
+    else
+        uv_timer_stop(&server->timer);
+}
+
+/* After the sockets and the disk had their say. */
+static void on_round(uv_check_t *check)
+{
+    struct server *server = check->data;
+    int64_t next_us;
+
+    connections_go_on(server);
+    waiters_leave(server);
+    next_us = replica_pump(server->replica, connections_busy(server));
+    connection_write_all(server);
+    if (!list_empty(&server->ready) || !list_empty(&server->leaving))
+        next_us = 0;
+    sleep_until(server, next_us);
+}
+
+static void on_second(uv_timer_t *timer)
+{
+    struct daemon *daemon = timer->data;
+
+    connections_close_idle(&daemon->server);
+    log_tick();
+    if (notify_watchdog_us() > 0)
+        notify_watchdog(NULL);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+static void on_uv_closed(void *context)
+{
+    struct daemon *daemon = context;
+
+    daemon->closed = true;
+    uv_close((uv_handle_t *)&daemon->server.timer, NULL);
+    uv_close((uv_handle_t *)&daemon->server.spin, NULL);
+    uv_close((uv_handle_t *)&daemon->server.round, NULL);
+}
+
+static void on_replica_closed(void *context)
+{
+    struct daemon *daemon = context;
+
+    daemon->server.replica = NULL;
+    replica_uv_close(daemon->uv, on_uv_closed, daemon);
+}
+
+static void close_connections(struct server *server)
+{
+    LIST_EACH_SAFE(node, &server->connections)
+    {
+        struct connection *connection = LIST_ENTRY(node, struct connection, node);
+
+        connection_close(connection);
+    }
+}
+
+/* Those who are blocked are answered, what is under way is failed and told so, then all is closed:
+ * what was acknowledged is on disk already. */
+static void stop(struct daemon *daemon)
+{
+    struct server *server = &daemon->server;
+
+    if (server->stopping)
+        return;
+    server->stopping = true;
+    notify_stopping(NULL);
+    log_info("stopping");
+    listening_close(server);
+    answer_all_blocked(server);
+    uv_check_stop(&server->round);
+    uv_idle_stop(&server->spin);
+    uv_timer_stop(&server->timer);
+    uv_close((uv_handle_t *)&daemon->term, NULL);
+    uv_close((uv_handle_t *)&daemon->interrupt, NULL);
+    uv_close((uv_handle_t *)&daemon->second, NULL);
+    replica_close(server->replica, on_replica_closed, daemon);
+    connection_write_all(server);
+    close_connections(server);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    (void)number;
+    stop(handle->data);
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------- */
+
+/* As many descriptors as the limit on clients needs, as far as the system allows. */
+static void raise_descriptors(struct config *config)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)config->max_clients + DESCRIPTORS_BESIDES;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < wanted) {
+        uint64_t fits = limit.rlim_cur > 2 * DESCRIPTORS_BESIDES
+                            ? (uint64_t)limit.rlim_cur - DESCRIPTORS_BESIDES
+                            : DESCRIPTORS_BESIDES;
+
+        log_warning("fewer clients than configured: the limit on open files is too low",
+                    log_number("max_clients", (int64_t)config->max_clients),
+                    log_number("clients", (int64_t)fits),
+                    log_number("open_files", (int64_t)limit.rlim_cur));
+        config->max_clients = fits;
+    }
+}
+
+static void init_lists(struct server *server)
+{
+    list_init(&server->connections);
+    list_init(&server->dirty);
+    list_init(&server->ready);
+    list_init(&server->busy);
+    list_init(&server->spare);
+    list_init(&server->leaving);
+}
+
+static int open_replica(struct daemon *daemon, struct error_text *err)
+{
+    struct server *server = &daemon->server;
+    const struct config *config = server->config;
+    struct replica_uv_options files = {.path = config->data, .founding = true};
+    struct replica_member alone = {.id = config->id, .address = ""};
+    struct replica_options options = {.id = config->id,
+                                      .address = "",
+                                      .members = &alone,
+                                      .member_count = 1,
+                                      .snapshot_bytes = config->snapshot_bytes,
+                                      .check_disk = replica_uv_check_disk};
+    struct replica_host host = {.context = server,
+                                .boot_us = host_boot_us,
+                                .random = host_random,
+                                .effect = answer_effect,
+                                .failed = answer_failed,
+                                .role = host_role,
+                                .stopped = host_stopped,
+                                .note = host_note};
+    int result = replica_uv_open(&daemon->loop, &files, &daemon->uv, err);
+
+    if (result != HF_OK)
+        return result;
+    options.disk = daemon->uv;
+    return replica_open(&options, replica_uv_io(daemon->uv), &host, &server->replica, err);
+}
+
+static void start_handles(struct daemon *daemon)
+{
+    struct server *server = &daemon->server;
+
+    uv_check_init(&daemon->loop, &server->round);
+    server->round.data = server;
+    uv_timer_init(&daemon->loop, &server->timer);
+    uv_idle_init(&daemon->loop, &server->spin);
+    uv_signal_init(&daemon->loop, &daemon->term);
+    uv_signal_init(&daemon->loop, &daemon->interrupt);
+    uv_timer_init(&daemon->loop, &daemon->second);
+    daemon->term.data = daemon->interrupt.data = daemon->second.data = daemon;
+}
+
+static void run_handles(struct daemon *daemon)
+{
+    struct server *server = &daemon->server;
+
+    uv_check_start(&server->round, on_round);
+    uv_signal_start(&daemon->term, on_signal, SIGTERM);
+    uv_signal_start(&daemon->interrupt, on_signal, SIGINT);
+    uv_timer_start(&daemon->second, on_second, SECOND_MS, SECOND_MS);
+    uv_idle_start(&server->spin, on_spin); /* the first round comes at once */
+}
+
+static void on_anything_closed(uv_handle_t *handle, void *context)
+{
+    (void)context;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* It did not begin: nothing is under way. */
+static int give_up(struct daemon *daemon, const struct error_text *err)
+{
+    log_error(err->text);
+    listening_close(&daemon->server);
+    if (daemon->uv) {
+        replica_uv_close(daemon->uv, on_uv_closed, daemon);
+        while (!daemon->closed)
+            uv_run(&daemon->loop, UV_RUN_ONCE);
+    }
+    uv_walk(&daemon->loop, on_anything_closed, NULL);
+    uv_run(&daemon->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&daemon->loop);
+    return EXIT_UNAVAILABLE;
+}
+
+static void free_all(struct daemon *daemon)
+{
+    struct server *server = &daemon->server;
+
+    while (!list_empty(&server->leaving)) {
+        struct waiter *waiter = LIST_ENTRY(server->leaving.next, struct waiter, of_connection);
+
+        list_remove(&waiter->of_connection);
+        request_free(server, waiter->request);
+        free(waiter);
+    }
+    while (!list_empty(&server->spare)) {
+        struct request *request = LIST_ENTRY(server->spare.next, struct request, node);
+
+        list_remove(&request->node);
+        free(request);
+    }
+    free(server->waiters.chains);
+    free(server->observers.chains);
+}
+
+int serve(struct config *config)
+{
+    struct daemon *daemon = calloc(1, sizeof *daemon);
+    struct server *server = &daemon->server;
+    struct error_text err = {""};
+    int result;
+
+    INVARIANT(daemon != NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    raise_descriptors(config);
+    INVARIANT(uv_loop_init(&daemon->loop) == 0);
+    init_lists(server);
+    server->config = config;
+    server->loop = &daemon->loop;
+    server->role = REPLICA_FOLLOWING;
+    server->began_ms = (int64_t)uv_now(&daemon->loop);
+    start_handles(daemon);
+    log_info("starting", log_text("version", HOLDFAST_VERSION), log_text("data", config->data));
+    result = listening_open(server, &err);
+    if (result == HF_OK)
+        result = open_replica(daemon, &err);
+    if (result != HF_OK) {
+        daemon->status = give_up(daemon, &err);
+    } else {
+        run_handles(daemon);
+        uv_run(&daemon->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&daemon->loop);
+        log_info("stopped");
+    }
+    result = daemon->status;
+    free_all(daemon);
+    free(daemon);
+    return result;
+}

@@ -1,0 +1,178 @@
+/* session.c: what is between a client and us, and has nothing to do with locks. */
+#include "server/log.h"
+#include "server/server.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum verdict ok(struct connection *connection)
+{
+    resp_write_simple(&connection->out, "OK");
+    return VERDICT_DONE;
+}
+
+enum verdict command_ping(struct connection *connection, const struct resp_node *value)
+{
+    struct resp_writer *out = &connection->out;
+    const struct resp_node *text = word_at(value, 1);
+
+    if (value->count > 2)
+        return refuse(connection, "ERR wrong number of arguments for 'PING': PING [text]");
+    if (connection->subscriptions && !connection->resp3) {
+        resp_write_array(out, 2);
+        resp_write_text(out, "pong");
+        resp_write_blob(out, text ? text->text : "", text ? text->size : 0);
+    } else if (text) {
+        resp_write_blob(out, text->text, text->size);
+    } else {
+        resp_write_simple(out, "PONG");
+    }
+    return VERDICT_DONE;
+}
+
+/* The user is "default", as in Redis; there are no others yet. */
+static bool log_in(struct connection *connection, const struct resp_node *user,
+                   const struct resp_node *password)
+{
+    const struct secret *secret = &connection->server->config->password;
+    bool right = secret_matches(secret, password->text, password->size);
+
+    if (right && (!user || word_is(user, "default"))) {
+        connection->allowed = true;
+        return true;
+    }
+    log_limited(LOG_LEVEL_WARNING, 10, "a client said a wrong password",
+                log_text("client", connection->address));
+    refuse(connection, "WRONGPASS the user or the password is wrong");
+    return false;
+}
+
+enum verdict command_auth(struct connection *connection, const struct resp_node *value)
+{
+    bool with_user = value->count == 3;
+
+    if (value->count > 3)
+        return refuse(connection, "ERR wrong number of arguments for 'AUTH': AUTH [user] password");
+    if (!connection->server->config->password.set)
+        return refuse(connection, "ERR AUTH: this server has no password (--password-file)");
+    if (!log_in(connection, with_user ? word_at(value, 1) : NULL,
+                word_at(value, with_user ? 2 : 1)))
+        return VERDICT_REFUSED;
+    return ok(connection);
+}
+
+static bool set_name(struct connection *connection, const struct resp_node *name)
+{
+    for (size_t i = 0; i < name->size; i++)
+        if (name->text[i] < '!' || name->text[i] > '~') {
+            refuse(connection, "ERR a client's name has no blanks and no special characters");
+            return false;
+        }
+    if (name->size > CLIENT_NAME_MAX) {
+        refuse(connection, "ERR a client's name has at most %d bytes", CLIENT_NAME_MAX);
+        return false;
+    }
+    memcpy(connection->name, name->text, name->size);
+    connection->name[name->size] = '\0';
+    return true;
+}
+
+static void write_hello(struct connection *connection)
+{
+    struct resp_writer *out = &connection->out;
+    bool leads = connection->server->role == REPLICA_LEADING;
+
+    resp_write_map(out, 7, connection->resp3);
+    resp_write_text(out, "server");
+    resp_write_text(out, "holdfast");
+    resp_write_text(out, "version");
+    resp_write_text(out, HOLDFAST_VERSION);
+    resp_write_text(out, "proto");
+    resp_write_integer(out, connection->resp3 ? 3 : 2);
+    resp_write_text(out, "id");
+    resp_write_integer(out, (int64_t)connection->id);
+    resp_write_text(out, "mode");
+    resp_write_text(out, "standalone");
+    resp_write_text(out, "role");
+    resp_write_text(out, leads ? "master" : "replica");
+    resp_write_text(out, "modules");
+    resp_write_array(out, 0);
+}
+
+enum verdict command_hello(struct connection *connection, const struct resp_node *value)
+{
+    struct words_left left = {.connection = connection, .value = value, .at = 1};
+    uint64_t protocol = connection->resp3 ? 3 : 2;
+    int64_t asked;
+
+    if (value->count > 1) {
+        if (!resp_to_int64(word_at(value, 1), &asked) || asked < 2 || asked > 3)
+            return refuse(connection, "NOPROTO unsupported protocol version");
+        protocol = (uint64_t)asked;
+        left.at = 2;
+    }
+    while (left.at < value->count) {
+        if (option_is(&left, "AUTH", 1) && left.at + 1 < value->count) {
+            if (!log_in(connection, word_at(value, left.at), word_at(value, left.at + 1)))
+                return VERDICT_REFUSED;
+            left.at += 2;
+        } else if (option_is(&left, "SETNAME", 2) && left.at < value->count) {
+            if (!set_name(connection, word_at(value, left.at)))
+                return VERDICT_REFUSED;
+            left.at++;
+        } else {
+            return refuse(connection,
+                          "ERR wrong words: HELLO [2 | 3] [AUTH user password] [SETNAME name]");
+        }
+    }
+    if (!connection->allowed)
+        return refuse(connection, "NOAUTH say the password first: HELLO 3 AUTH default PASSWORD");
+    connection->resp3 = protocol == 3;
+    write_hello(connection);
+    return VERDICT_DONE;
+}
+
+enum verdict command_client(struct connection *connection, const struct resp_node *value)
+{
+    const struct resp_node *what = word_at(value, 1);
+    struct resp_writer *out = &connection->out;
+    char text[ENDPOINT_TEXT_MAX + CLIENT_NAME_MAX + 128];
+
+    if (word_is(what, "SETNAME") && value->count == 3)
+        return set_name(connection, word_at(value, 2)) ? ok(connection) : VERDICT_REFUSED;
+    if (word_is(what, "SETINFO") && value->count == 4)
+        return ok(connection);
+    if (word_is(what, "GETNAME") && value->count == 2) {
+        resp_write_text(out, connection->name);
+        return VERDICT_DONE;
+    }
+    if (word_is(what, "ID") && value->count == 2) {
+        resp_write_integer(out, (int64_t)connection->id);
+        return VERDICT_DONE;
+    }
+    if (word_is(what, "INFO") && value->count == 2) {
+        snprintf(text, sizeof text, "id=%llu addr=%s name=%s age=%lld resp=%d",
+                 (unsigned long long)connection->id, connection->address, connection->name,
+                 ((long long)uv_now(connection->server->loop) - connection->came_ms) / 1000,
+                 connection->resp3 ? 3 : 2);
+        resp_write_text(out, text);
+        return VERDICT_DONE;
+    }
+    return refuse(connection, "ERR CLIENT is followed by SETNAME name, GETNAME, SETINFO what text, "
+                              "ID or INFO");
+}
+
+enum verdict command_select(struct connection *connection, const struct resp_node *value)
+{
+    if (!word_is(word_at(value, 1), "0"))
+        return refuse(connection, "ERR there is only database 0");
+    return ok(connection);
+}
+
+enum verdict command_quit(struct connection *connection, const struct resp_node *value)
+{
+    (void)value;
+    ok(connection);
+    connection_end(connection);
+    return VERDICT_DONE;
+}

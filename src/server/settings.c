@@ -1,0 +1,389 @@
+/* settings.c: the table of all settings, and how each kind of value is read and shown. */
+#include "server/settings.h"
+#include "base/suggest.h"
+#include "base/text.h"
+#include "server/log.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+
+struct setting_kind {
+    const char *value_name;
+    int (*parse)(const struct setting *setting, const char *text, void *field,
+                 struct error_text *err);
+    void (*show)(const struct setting *setting, const void *field, char *ret_text);
+};
+
+static const struct setting_kind list_kind, path_kind, number_kind, size_kind, duration_kind,
+    mode_kind, choice_kind;
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+#define SECOND_MS UINT64_C(1000)
+
+#define FIELD(name) offsetof(struct config, name)
+#define CLIENTS "Clients"
+#define NODE "This node"
+#define LOG "Log"
+#define LIMITS "Limits"
+
+/* clang-format off */
+const struct setting settings[] = {
+    {"listen", &list_kind, FIELD(listen), "127.0.0.1:7420", .group = CLIENTS,
+     .help = "where to listen: host:port, [ipv6]:port, unix:/path"},
+    {"unix-socket-mode", &mode_kind, FIELD(unix_socket_mode), "0600", 0600, 0777, .group = CLIENTS,
+     .help = "permissions of unix sockets, in octal"},
+    {"password-file", &path_kind, FIELD(password_file), "", .group = CLIENTS,
+     .help = "a file whose first line is the password that clients must give"},
+
+    {"data", &path_kind, FIELD(data), "/var/lib/holdfast/server", .per_user = true, .group = NODE,
+     .help = "directory of the log and its snapshots"},
+    {"id", &number_kind, FIELD(id), "1", 1, UINT64_C(1) << 32, .group = NODE,
+     .help = "number of this node, different from those of its peers"},
+    {"snapshot-bytes", &size_kind, FIELD(snapshot_bytes), "16MiB", 64 * KIB, 64 * GIB, .group = NODE,
+     .help = "how much log is written before the next snapshot is taken"},
+
+    {"log-level", &choice_kind, FIELD(log_level), "info", .choices = log_level_names, .group = LOG,
+     .help = "how much is logged: error, warning, info or debug"},
+    {"log-format", &choice_kind, FIELD(log_format), "text", .choices = log_format_names, .group = LOG,
+     .help = "text, or json: one object per line"},
+
+    {"max-clients", &number_kind, FIELD(max_clients), "20000", 1, 1000000, .group = LIMITS,
+     .help = "connections at a time"},
+    {"max-query-bytes", &size_kind, FIELD(max_query_bytes), "1MiB", 16 * KIB, GIB, .group = LIMITS,
+     .help = "of one connection: what it sent and was not yet carried out"},
+    {"max-output-bytes", &size_kind, FIELD(max_output_bytes), "8MiB", 64 * KIB, GIB, .group = LIMITS,
+     .help = "of one connection: what it did not yet read; more closes it"},
+    {"max-pipeline", &number_kind, FIELD(max_pipeline), "4096", 1, 1000000, .group = LIMITS,
+     .help = "of one connection: commands under way"},
+    {"idle-timeout", &duration_kind, FIELD(idle_timeout_ms), "0", 0, HF_DURATION_MAX_MS,
+     .group = LIMITS, .help = "closes a connection that was silent for so long; 0: never"},
+    {"keepalive", &duration_kind, FIELD(keepalive_ms), "15s", SECOND_MS, 3600 * SECOND_MS,
+     .group = LIMITS, .help = "after so long a silence, TCP asks whether a client is still there"},
+};
+/* clang-format on */
+const size_t setting_count = sizeof settings / sizeof *settings;
+
+_Static_assert(sizeof settings / sizeof *settings <= CONFIG_SETTINGS_MAX, "CONFIG_SETTINGS_MAX");
+
+/* ---- places to listen at --------------------------------------------------------------------- */
+
+static const char blanks[] = " \t";
+
+static int parse_place(const char *text, size_t length, struct config_listen *listen,
+                       struct error_text *err)
+{
+    char one[ENDPOINT_TEXT_MAX];
+    struct endpoint *endpoint = &listen->at[listen->count];
+    int result;
+
+    if (length == 0)
+        return error_set(err, HF_EINVAL, "there is nothing before or after a comma");
+    if (listen->count == CONFIG_LISTEN_MAX)
+        return error_set(err, HF_EINVAL, "more than %d places to listen at", CONFIG_LISTEN_MAX);
+    if (length >= sizeof one)
+        return error_set(err, HF_EINVAL, "'%.80s...' is too long for an address", text);
+    memcpy(one, text, length);
+    one[length] = '\0';
+    result = endpoint_parse(one, endpoint, err);
+    if (result != HF_OK)
+        return result;
+    for (int i = 0; i < listen->count; i++)
+        if (strcasecmp(listen->at[i].shown, endpoint->shown) == 0)
+            return error_set(err, HF_EINVAL, "%s is there twice", endpoint->shown);
+    listen->count++;
+    return HF_OK;
+}
+
+static int parse_list(const struct setting *setting, const char *text, void *field,
+                      struct error_text *err)
+{
+    struct config_listen listen = {0};
+
+    (void)setting;
+    for (;;) {
+        size_t length, next;
+        int result;
+
+        text += strspn(text, blanks);
+        next = length = strcspn(text, ",");
+        while (length > 0 && strchr(blanks, text[length - 1]))
+            length--;
+        result = parse_place(text, length, &listen, err);
+        if (result != HF_OK)
+            return result;
+        if (!text[next])
+            break;
+        text += next + 1;
+    }
+    memcpy(field, &listen, sizeof listen);
+    return HF_OK;
+}
+
+static void show_list(const struct setting *setting, const void *field, char *ret_text)
+{
+    const struct config_listen *listen = field;
+    size_t used = 0;
+
+    (void)setting;
+    for (int i = 0; i < listen->count; i++)
+        used += (size_t)snprintf(ret_text + used, SETTING_TEXT_MAX - used, "%s%s",
+                                 i > 0 ? ", " : "", listen->at[i].shown);
+}
+
+static const struct setting_kind list_kind = {"ADDRESS,...", parse_list, show_list};
+
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+static int parse_path(const struct setting *setting, const char *text, void *field,
+                      struct error_text *err)
+{
+    size_t length = strlen(text);
+
+    (void)setting;
+    if (length > CONFIG_PATH_MAX)
+        return error_set(err, HF_EINVAL, "a path has at most %d bytes", CONFIG_PATH_MAX);
+    for (const char *at = text; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            return error_set(err, HF_EINVAL, "the path has a control character");
+    memcpy(field, text, length + 1);
+    return HF_OK;
+}
+
+static void show_path(const struct setting *setting, const void *field, char *ret_text)
+{
+    (void)setting;
+    snprintf(ret_text, SETTING_TEXT_MAX, "%s", (const char *)field);
+}
+
+static const struct setting_kind path_kind = {"PATH", parse_path, show_path};
+
+/* ---- numbers and sizes ----------------------------------------------------------------------- */
+
+static int parse_number(const struct setting *setting, const char *text, void *field,
+                        struct error_text *err)
+{
+    uint64_t value;
+
+    if (!text_to_u64(text, setting->max, &value) || value < setting->min)
+        return error_set(err, HF_EINVAL, "'%.80s' is not a number from %" PRIu64 " to %" PRIu64,
+                         text, setting->min, setting->max);
+    memcpy(field, &value, sizeof value);
+    return HF_OK;
+}
+
+static void show_number(const struct setting *setting, const void *field, char *ret_text)
+{
+    uint64_t value;
+
+    (void)setting;
+    memcpy(&value, field, sizeof value);
+    snprintf(ret_text, SETTING_TEXT_MAX, "%" PRIu64, value);
+}
+
+static const struct setting_kind number_kind = {"N", parse_number, show_number};
+
+/* From large to small: show_size takes the first that leaves no rest. */
+static const struct {
+    const char *name, *letter;
+    uint64_t bytes;
+} units[] = {{"GiB", "G", GIB}, {"MiB", "M", MIB}, {"KiB", "K", KIB}, {"", "", 1}};
+
+static void show_bytes(uint64_t bytes, char *ret_text, size_t size)
+{
+    size_t u = 0;
+
+    while (bytes % units[u].bytes != 0)
+        u++;
+    snprintf(ret_text, size, "%" PRIu64 "%s", bytes / units[u].bytes, units[u].name);
+}
+
+/* Digits and a unit, in letters of any size. */
+static bool text_to_bytes(const char *text, uint64_t max, uint64_t *ret_bytes)
+{
+    char digits[24];
+    size_t length = strspn(text, "0123456789");
+
+    if (length >= sizeof digits)
+        return false;
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        uint64_t value;
+
+        if (strcasecmp(text + length, units[u].name) != 0 &&
+            strcasecmp(text + length, units[u].letter) != 0)
+            continue;
+        if (!text_to_u64(digits, max / units[u].bytes, &value))
+            return false;
+        *ret_bytes = value * units[u].bytes;
+        return true;
+    }
+    return false;
+}
+
+static int parse_size(const struct setting *setting, const char *text, void *field,
+                      struct error_text *err)
+{
+    char least[32], most[32];
+    uint64_t bytes;
+
+    if (!text_to_bytes(text, setting->max, &bytes) || bytes < setting->min) {
+        show_bytes(setting->min, least, sizeof least);
+        show_bytes(setting->max, most, sizeof most);
+        return error_set(err, HF_EINVAL,
+                         "'%.80s' is not a size from %s to %s, in bytes, KiB, MiB or GiB", text,
+                         least, most);
+    }
+    memcpy(field, &bytes, sizeof bytes);
+    return HF_OK;
+}
+
+static void show_size(const struct setting *setting, const void *field, char *ret_text)
+{
+    uint64_t bytes;
+
+    (void)setting;
+    memcpy(&bytes, field, sizeof bytes);
+    show_bytes(bytes, ret_text, SETTING_TEXT_MAX);
+}
+
+static const struct setting_kind size_kind = {"SIZE", parse_size, show_size};
+
+/* ---- durations ------------------------------------------------------------------------------- */
+
+/* As somebody would write it, and text_to_ms reads it. */
+static void show_ms(int64_t ms, char *ret_text, size_t size)
+{
+    static const struct {
+        const char *name;
+        int64_t ms;
+    } spans[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+    size_t s = 0;
+
+    while (ms % spans[s].ms != 0)
+        s++;
+    snprintf(ret_text, size, "%" PRId64 "%s", ms / spans[s].ms, ms == 0 ? "" : spans[s].name);
+}
+
+static int parse_duration(const struct setting *setting, const char *text, void *field,
+                          struct error_text *err)
+{
+    char least[32], most[32];
+    int64_t ms;
+
+    if (!text_to_ms(text, &ms) || ms < (int64_t)setting->min || ms > (int64_t)setting->max) {
+        show_ms((int64_t)setting->min, least, sizeof least);
+        show_ms((int64_t)setting->max, most, sizeof most);
+        return error_set(err, HF_EINVAL,
+                         "'%.80s' is not a duration from %s to %s, such as 500ms, 30s or 10m", text,
+                         least, most);
+    }
+    memcpy(field, &ms, sizeof ms);
+    return HF_OK;
+}
+
+static void show_duration(const struct setting *setting, const void *field, char *ret_text)
+{
+    int64_t ms;
+
+    (void)setting;
+    memcpy(&ms, field, sizeof ms);
+    show_ms(ms, ret_text, SETTING_TEXT_MAX);
+}
+
+static const struct setting_kind duration_kind = {"DURATION", parse_duration, show_duration};
+
+/* ---- permissions and words ------------------------------------------------------------------- */
+
+static int parse_mode(const struct setting *setting, const char *text, void *field,
+                      struct error_text *err)
+{
+    size_t length = strlen(text);
+    uint32_t mode = 0;
+
+    if (length <= 4 && strspn(text, "01234567") == length) {
+        for (size_t i = 0; i < length; i++)
+            mode = mode << 3 | (uint32_t)(text[i] - '0');
+        if (mode >= setting->min && mode <= setting->max) {
+            memcpy(field, &mode, sizeof mode);
+            return HF_OK;
+        }
+    }
+    return error_set(err, HF_EINVAL, "'%.80s' is not a mode from %04o to %04o, such as 0660", text,
+                     (unsigned)setting->min, (unsigned)setting->max);
+}
+
+static void show_mode(const struct setting *setting, const void *field, char *ret_text)
+{
+    uint32_t mode;
+
+    (void)setting;
+    memcpy(&mode, field, sizeof mode);
+    snprintf(ret_text, SETTING_TEXT_MAX, "%04o", mode);
+}
+
+static const struct setting_kind mode_kind = {"MODE", parse_mode, show_mode};
+
+/* The value is the number of the choice, from 1. */
+static int parse_choice(const struct setting *setting, const char *text, void *field,
+                        struct error_text *err)
+{
+    char all[128] = "";
+    size_t count = 0, used = 0;
+    const char *near;
+
+    for (; setting->choices[count]; count++) {
+        int value = (int)count + 1;
+
+        if (strcmp(text, setting->choices[count]) == 0) {
+            memcpy(field, &value, sizeof value);
+            return HF_OK;
+        }
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", count > 0 ? ", " : "",
+                                 setting->choices[count]);
+        INVARIANT(used < sizeof all);
+    }
+    near = suggest_nearest(text, setting->choices, count);
+    return error_set(err, HF_EINVAL, "'%.80s' is none of %s%s%s%s", text, all,
+                     near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static void show_choice(const struct setting *setting, const void *field, char *ret_text)
+{
+    int value;
+
+    memcpy(&value, field, sizeof value);
+    snprintf(ret_text, SETTING_TEXT_MAX, "%s", setting->choices[value - 1]);
+}
+
+static const struct setting_kind choice_kind = {"WORD", parse_choice, show_choice};
+
+/* ---- any of them ----------------------------------------------------------------------------- */
+
+const char *setting_value_name(const struct setting *setting)
+{
+    return setting->kind->value_name;
+}
+
+int setting_set(const struct setting *setting, const char *text, struct config *config,
+                struct error_text *err)
+{
+    return setting->kind->parse(setting, text, (char *)config + setting->offset, err);
+}
+
+void setting_get(const struct setting *setting, const struct config *config,
+                 char ret_text[SETTING_TEXT_MAX])
+{
+    ret_text[0] = '\0';
+    setting->kind->show(setting, (const char *)config + setting->offset, ret_text);
+}
+
+void setting_variable(const struct setting *setting, char ret_name[SETTING_VARIABLE_MAX])
+{
+    snprintf(ret_name, SETTING_VARIABLE_MAX, SETTING_PREFIX "%s", setting->name);
+    for (char *at = ret_name; *at; at++)
+        *at = (char)(*at == '-' ? '_' : *at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
+}
