@@ -53,6 +53,12 @@ bench:
 	else \
 		echo 'bench-redis: left out (needs hiredis and redis-server)'; \
 	fi; \
+	if [ -x build-bench/src/server/holdfastd ]; then \
+		bench/server_speed.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
+		bench/server_scale.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
+	else \
+		echo 'server_speed, server_scale: left out (the server is off)'; \
+	fi; \
 	rm -rf build-bench/play; \
 	exit $$failed
 
