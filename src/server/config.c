@@ -13,6 +13,9 @@
 #define SEE_HELP " (see 'holdfastd --help')"
 #define WORDS_MAX 64 /* bytes of a name that somebody typed, when it is quoted */
 
+/* For one start, so not a setting: in a file it would be forgotten there. */
+#define RESTORED "restored"
+
 enum source { FROM_DEFAULT = 0, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
 
 /* Flags that are not settings. */
@@ -24,6 +27,8 @@ static const struct word {
     {"config", "FILE", CONFIG_RUN, "reads settings from FILE instead of " CONFIG_FILE},
     {"check-config", NULL, CONFIG_CHECK,
      "checks everything, prints the settings in effect, and ends"},
+    {RESTORED, NULL, CONFIG_RUN,
+     "the data is a backup's: tokens go on 2^40 higher, the store has a new id"},
     {"help", NULL, CONFIG_HELP, "prints this, and ends"},
     {"version", NULL, CONFIG_VERSION, "prints the version, and ends"},
 };
@@ -68,6 +73,7 @@ static const char *nearest_name(const char *typed, bool with_words)
 struct flags {
     const char *values[CONFIG_SETTINGS_MAX]; /* by row; NULL: not given */
     const char *file;
+    bool restored;
     enum config_ask ask;
 };
 
@@ -111,7 +117,10 @@ static int take_word(const struct config_sources *sources, int *at, const struct
         return take_value(sources, at, word->name, word->value, attached, &flags->file, err);
     if (attached)
         return error_set(err, CONFIG_USAGE, "--%s takes no value" SEE_HELP, word->name);
-    flags->ask = word->ask;
+    if (strcmp(word->name, RESTORED) == 0)
+        flags->restored = true;
+    else
+        flags->ask = word->ask;
     return CONFIG_DONE;
 }
 
@@ -457,6 +466,7 @@ int config_read(const struct config_sources *sources, struct config *ret_config,
     int status = scan_flags(sources, &flags, err);
 
     config.ask = flags.ask;
+    config.restored = flags.restored;
     if (status == CONFIG_DONE && flags.ask != CONFIG_HELP && flags.ask != CONFIG_VERSION)
         status = apply_all(sources, &flags, &config, err);
     if (status == CONFIG_DONE)

@@ -48,6 +48,7 @@ struct config {
     char password_file[CONFIG_PATH_MAX + 1]; /* "": none */
     struct secret password;                  /* read from there */
     char data[CONFIG_PATH_MAX + 1];
+    bool restored; /* --restored: this once */
     uint64_t id;
     uint64_t snapshot_bytes;
     int log_level;  /* of enum log_level */

@@ -16,8 +16,8 @@
 
 #define EXIT_UNAVAILABLE 69 /* sysexits.h: the data directory or an address cannot be had */
 #define SECOND_MS 1000
+#define MMAP_THRESHOLD (256 << 10)
 #define DESCRIPTORS_BESIDES 256 /* besides those of clients */
-#define LEAD_MS_MAX 30000       /* a node alone that does not lead by then says so */
 
 struct daemon {
     struct server server;
@@ -335,6 +335,8 @@ int serve(struct config *config)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     raise_descriptors(config);
+    /* What is large is given back to the system when it is freed: snapshots come and go. */
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     INVARIANT(uv_loop_init(&daemon->loop) == 0);
     init_lists(server);
     server->config = config;
