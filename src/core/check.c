@@ -72,7 +72,7 @@ static int check_lock(const struct core *core, uint32_t slot, struct error_text 
         return BROKEN(err, "[C6] a name that nobody uses");
     if (lock->record && (!lock->once || lock->holds || lock->places))
         return BROKEN(err, "[C6] a record beside a hold or a place");
-    if ((lock->record != NULL) != (lock->timer != TIMER_NONE))
+    if ((lock->record != 0) != (lock->timer != TIMER_NONE))
         return BROKEN(err, "[C7] a record without a deadline");
     return HF_OK;
 }
@@ -112,7 +112,7 @@ static int check_timers(const struct core *core, struct error_text *err)
         else if (timer_kind(timer) == TIMER_CLAIM)
             deadline = claim_at(core, slot)->deadline_ms;
         else
-            deadline = lock_at(core, slot)->record->deadline_ms;
+            deadline = record_of(core, lock_at(core, slot))->deadline_ms;
         if (deadline != timer->deadline_ms)
             return BROKEN(err, "[C7] a deadline in the timers is another than in its record");
     }

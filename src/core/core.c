@@ -28,6 +28,7 @@ struct core *core_new(const unsigned char seed[16])
     slab_init(&core->leases, sizeof(struct lease));
     slab_init(&core->claims, sizeof(struct claim));
     slab_init(&core->locks, sizeof(struct lock));
+    slab_init(&core->records, sizeof(struct record));
     texts_init(core);
     index_init(&core->lease_index, &core->leases);
     index_init(&core->lock_index, &core->locks);
@@ -51,6 +52,7 @@ void core_free(struct core *core)
     slab_free(&core->leases);
     slab_free(&core->claims);
     slab_free(&core->locks);
+    slab_free(&core->records);
     texts_free(core);
     free(core->renewing);
     free(core);
@@ -251,7 +253,7 @@ static void apply_acquire(struct core *core, uint32_t number, const struct core_
         return;
     }
     if (lock != NONE && lock_at(core, lock)->record) {
-        const struct record *record = lock_at(core, lock)->record;
+        const struct record *record = record_of(core, lock_at(core, lock));
 
         if (record->bytes || command->flags & CORE_NO_HEIR) {
             answer_record(core, number, record);
@@ -413,6 +415,7 @@ static void apply_floor(struct core *core, uint32_t number, const struct core_co
 static void tell_result(struct core *core, uint32_t lock_slot)
 {
     struct lock *lock = lock_at(core, lock_slot);
+    const struct record *record = record_of(core, lock);
 
     while (lock->first_place != NONE) {
         uint32_t slot = lock->first_place;
@@ -420,12 +423,12 @@ static void tell_result(struct core *core, uint32_t lock_slot)
         uint32_t lease = claim->lease;
         struct core_effect effect = {.kind = EFFECT_DONE,
                                      .why = WHY_FINISHED,
-                                     .number = lock->record->token,
+                                     .number = record->token,
                                      .ticket = claim->number,
                                      .once = true,
                                      .name = lock_name(core, lock),
                                      .lease = lease_id(core, lease_at(core, lease)),
-                                     .result = {lock->record->bytes, lock->record->size}};
+                                     .result = {record->bytes, record->size}};
 
         core_emit(core, &effect);
         place_keep(core, slot, false);
@@ -576,7 +579,7 @@ int core_apply(struct core *core, const void *bytes, size_t size, const struct c
     struct unpacker unpacker;
     struct core_entry_header header;
     struct core_command command;
-    int result = core_unpack_begin(&unpacker, bytes, size, core->renewing, &header, err);
+    int result = core_unpack_begin(&unpacker, core, bytes, size, &header, err);
 
     if (result != HF_OK)
         return result;

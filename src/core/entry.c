@@ -1,4 +1,4 @@
-/* entry.c: entries of the log as bytes. All numbers are little-endian.
+/* entry.c: entries of the log as bytes. Numbers of the header are little-endian.
  *
  *     0  u8   version, 1
  *     1  u8   flags: 1 = first entry of its leader's term
@@ -8,19 +8,20 @@
  *    16  u64  sequence: its batches in order
  *    24  …    commands, then zeros up to a multiple of 8
  *
- * A command is its op (u8), its flags (u8) and its fields, in the order of the table below. Texts
- * have their length before them: u8 for leases and owners, u16 for names, u32 for results.
+ * A command is its op (u8), its flags (u8) and its fields, in the order of the table below. Numbers are
+ * varints (seven bits to a byte, the least first, the eighth bit set if more follow), texts have
+ * their length before them.
  *
  *     READ
- *     ACQUIRE   name lease mode:u8 permits:u32 ttl:u32 wait:u64 delay:u64 owner
- *     RELEASE   name lease token:u64
- *     RENEW     ttl:u32 count:u32 lease…
- *     END       lease ttl:u32
- *     LEAVE     name lease attachment:u32
+ *     ACQUIRE   name lease mode permits ttl wait delay owner     wait: plus 1, 0 is for ever
+ *     RELEASE   name lease token
+ *     RENEW     ttl count lease…
+ *     END       lease ttl
+ *     LEAVE     name lease attachment
  *     BREAK     name
- *     FLOOR     token:u64
- *     FINISH    name lease token:u64 keep:u64 result
- *     IDENTITY  16 bytes as a result */
+ *     FLOOR     token
+ *     FINISH    name lease token keep result
+ *     IDENTITY  16 bytes as a text */
 #include "core/inside.h"
 
 #include <endian.h>
@@ -30,7 +31,8 @@
 #define ENTRY_VERSION 1
 #define HEADER_SIZE 24u
 #define FLAG_NEW_TERM 1
-#define FIXED_MAX 64u /* bytes of a command besides its texts */
+#define VARINT_MAX 10u
+#define FIXED_MAX (2 + 10 * VARINT_MAX) /* bytes of a command besides its texts */
 
 /* ---- packing ---------------------------------------------------------------------------------- */
 
@@ -72,50 +74,40 @@ static void put64(struct core_packer *packer, uint64_t value)
     packer->size += sizeof le;
 }
 
-static void put_bytes(struct core_packer *packer, struct core_text text)
+static void put(struct core_packer *packer, uint64_t number)
 {
+    for (; number >= 0x80; number >>= 7)
+        put8(packer, (uint32_t)(number & 0x7f) | 0x80);
+    put8(packer, (uint32_t)number);
+}
+
+static void put_text(struct core_packer *packer, struct core_text text)
+{
+    put(packer, text.size);
     if (text.size)
         memcpy(packer->bytes + packer->size, text.bytes, text.size);
     packer->size += text.size;
 }
 
-static void put_short(struct core_packer *packer, struct core_text text)
-{
-    put8(packer, (uint32_t)text.size);
-    put_bytes(packer, text);
-}
-
-static void put_name(struct core_packer *packer, struct core_text text)
-{
-    put16(packer, (uint32_t)text.size);
-    put_bytes(packer, text);
-}
-
-static void put_result(struct core_packer *packer, struct core_text text)
-{
-    put32(packer, (uint32_t)text.size);
-    put_bytes(packer, text);
-}
-
 static void pack_acquire(struct core_packer *packer, const struct core_command *command)
 {
-    put_name(packer, command->name);
-    put_short(packer, command->lease);
-    put8(packer, (uint32_t)command->mode);
-    put32(packer, command->permits);
-    put32(packer, command->ttl_ms);
-    put64(packer, command->wait_ms);
-    put64(packer, command->delay_ms);
-    put_short(packer, command->owner);
+    put_text(packer, command->name);
+    put_text(packer, command->lease);
+    put(packer, (uint64_t)command->mode);
+    put(packer, command->permits);
+    put(packer, command->ttl_ms);
+    put(packer, command->wait_ms == CORE_FOREVER ? 0 : command->wait_ms + 1);
+    put(packer, command->delay_ms);
+    put_text(packer, command->owner);
 }
 
 static void pack_renew(struct core_packer *packer, const struct core_command *command)
 {
-    put32(packer, command->ttl_ms);
-    put32(packer, command->lease_count);
+    put(packer, command->ttl_ms);
+    put(packer, command->lease_count);
     for (uint32_t i = 0; i < command->lease_count; i++) {
-        reserve(packer, HF_LEASE_MAX + 1);
-        put_short(packer, command->leases[i]);
+        reserve(packer, HF_LEASE_MAX + VARINT_MAX);
+        put_text(packer, command->leases[i]);
     }
 }
 
@@ -128,37 +120,37 @@ static void pack_fields(struct core_packer *packer, const struct core_command *c
         pack_acquire(packer, command);
         break;
     case CORE_RELEASE:
-        put_name(packer, command->name);
-        put_short(packer, command->lease);
-        put64(packer, command->token);
+        put_text(packer, command->name);
+        put_text(packer, command->lease);
+        put(packer, command->token);
         break;
     case CORE_RENEW:
         pack_renew(packer, command);
         break;
     case CORE_END:
-        put_short(packer, command->lease);
-        put32(packer, command->ttl_ms);
+        put_text(packer, command->lease);
+        put(packer, command->ttl_ms);
         break;
     case CORE_LEAVE:
-        put_name(packer, command->name);
-        put_short(packer, command->lease);
-        put32(packer, command->attachment);
+        put_text(packer, command->name);
+        put_text(packer, command->lease);
+        put(packer, command->attachment);
         break;
     case CORE_BREAK:
-        put_name(packer, command->name);
+        put_text(packer, command->name);
         break;
     case CORE_FLOOR:
-        put64(packer, command->token);
+        put(packer, command->token);
         break;
     case CORE_FINISH:
-        put_name(packer, command->name);
-        put_short(packer, command->lease);
-        put64(packer, command->token);
-        put64(packer, command->keep_ms);
-        put_result(packer, command->result);
+        put_text(packer, command->name);
+        put_text(packer, command->lease);
+        put(packer, command->token);
+        put(packer, command->keep_ms);
+        put_text(packer, command->result);
         break;
     case CORE_IDENTITY:
-        put_result(packer, command->result);
+        put_text(packer, command->result);
         break;
     }
 }
@@ -234,102 +226,88 @@ void core_packer_free(struct core_packer *packer)
 
 /* ---- unpacking -------------------------------------------------------------------------------- */
 
-static bool get(struct unpacker *unpacker, void *value, size_t size)
+static bool get_number(struct unpacker *unpacker, uint64_t max, uint64_t *ret_number)
 {
-    if ((size_t)(unpacker->end - unpacker->at) < size)
+    uint64_t number = 0;
+
+    for (unsigned shift = 0; unpacker->at < unpacker->end && shift < 63; shift += 7) {
+        unsigned char byte = *unpacker->at++;
+
+        number |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            *ret_number = number;
+            return number <= max;
+        }
+    }
+    return false;
+}
+
+static bool get32(struct unpacker *unpacker, uint32_t max, uint32_t *ret_number)
+{
+    uint64_t number;
+
+    if (!get_number(unpacker, max, &number))
         return false;
-    memcpy(value, unpacker->at, size);
+    *ret_number = (uint32_t)number;
+    return true;
+}
+
+static bool get_text(struct unpacker *unpacker, size_t min, size_t max, struct core_text *ret_text)
+{
+    uint64_t size;
+
+    if (!get_number(unpacker, max, &size) || size < min ||
+        size > (size_t)(unpacker->end - unpacker->at))
+        return false;
+    *ret_text = (struct core_text){(const char *)unpacker->at, (size_t)size};
     unpacker->at += size;
     return true;
-}
-
-static bool get32(struct unpacker *unpacker, uint32_t *ret_value)
-{
-    if (!get(unpacker, ret_value, sizeof *ret_value))
-        return false;
-    *ret_value = le32toh(*ret_value);
-    return true;
-}
-
-static bool get64(struct unpacker *unpacker, uint64_t max, uint64_t *ret_value)
-{
-    if (!get(unpacker, ret_value, sizeof *ret_value))
-        return false;
-    *ret_value = le64toh(*ret_value);
-    return *ret_value <= max;
-}
-
-static bool get_bytes(struct unpacker *unpacker, size_t size, struct core_text *ret_text)
-{
-    if ((size_t)(unpacker->end - unpacker->at) < size)
-        return false;
-    *ret_text = (struct core_text){(const char *)unpacker->at, size};
-    unpacker->at += size;
-    return true;
-}
-
-static bool get_short(struct unpacker *unpacker, size_t min, size_t max, struct core_text *ret_text)
-{
-    uint8_t size;
-
-    return get(unpacker, &size, sizeof size) && size >= min && size <= max &&
-           get_bytes(unpacker, size, ret_text);
 }
 
 static bool get_lease(struct unpacker *unpacker, struct core_text *ret_text)
 {
-    return get_short(unpacker, 1, HF_LEASE_MAX, ret_text);
+    return get_text(unpacker, 1, HF_LEASE_MAX, ret_text);
 }
 
 static bool get_name(struct unpacker *unpacker, struct core_text *ret_text)
 {
-    uint16_t size;
-
-    if (!get(unpacker, &size, sizeof size))
-        return false;
-    size = le16toh(size);
-    return size >= 1 && size <= HF_NAME_MAX && get_bytes(unpacker, size, ret_text);
+    return get_text(unpacker, 1, HF_NAME_MAX, ret_text);
 }
 
-static bool get_result(struct unpacker *unpacker, struct core_text *ret_text)
+static bool get_token(struct unpacker *unpacker, uint64_t *ret_token)
 {
-    uint32_t size;
-
-    return get32(unpacker, &size) && size <= CORE_RESULT_MAX && get_bytes(unpacker, size, ret_text);
+    return get_number(unpacker, HF_TOKEN_MAX, ret_token);
 }
 
 static bool get_ttl(struct unpacker *unpacker, bool optional, uint32_t *ret_ttl_ms)
 {
-    return get32(unpacker, ret_ttl_ms) &&
-           ((optional && *ret_ttl_ms == 0) ||
-            (*ret_ttl_ms >= HF_TTL_MIN_MS && *ret_ttl_ms <= HF_TTL_MAX_MS));
+    return get32(unpacker, HF_TTL_MAX_MS, ret_ttl_ms) &&
+           ((optional && *ret_ttl_ms == 0) || *ret_ttl_ms >= HF_TTL_MIN_MS);
 }
 
 static bool unpack_acquire(struct unpacker *unpacker, struct core_command *command)
 {
-    uint8_t mode;
+    uint32_t mode;
+    uint64_t wait;
 
     if (!get_name(unpacker, &command->name) || !get_lease(unpacker, &command->lease) ||
-        !get(unpacker, &mode, sizeof mode) || !get32(unpacker, &command->permits) ||
+        !get32(unpacker, HF_PERMIT, &mode) || !get32(unpacker, HF_PERMITS_MAX, &command->permits) ||
         !get_ttl(unpacker, false, &command->ttl_ms) ||
-        !get64(unpacker, UINT64_MAX, &command->wait_ms) ||
-        !get64(unpacker, HF_DURATION_MAX_MS, &command->delay_ms) ||
-        !get_short(unpacker, 0, HF_OWNER_MAX, &command->owner))
+        !get_number(unpacker, HF_DURATION_MAX_MS + 1, &wait) ||
+        !get_number(unpacker, HF_DURATION_MAX_MS, &command->delay_ms) ||
+        !get_text(unpacker, 0, HF_OWNER_MAX, &command->owner))
         return false;
-    command->mode = mode;
-    if (command->wait_ms > HF_DURATION_MAX_MS && command->wait_ms != CORE_FOREVER)
-        return false;
+    command->wait_ms = wait == 0 ? CORE_FOREVER : wait - 1;
+    command->mode = (int)mode;
     if (command->flags & CORE_ONCE && mode != HF_EXCLUSIVE)
         return false;
-    if (mode == HF_PERMIT)
-        return command->permits >= 1 && command->permits <= HF_PERMITS_MAX;
-    return (mode == HF_EXCLUSIVE || mode == HF_SHARED) && command->permits == 0;
+    return (mode == HF_PERMIT) == (command->permits > 0);
 }
 
 static bool unpack_renew(struct unpacker *unpacker, struct core_command *command)
 {
-    if (!get_ttl(unpacker, true, &command->ttl_ms) || !get32(unpacker, &command->lease_count) ||
-        command->lease_count > CORE_RENEW_MAX)
+    if (!get_ttl(unpacker, true, &command->ttl_ms) ||
+        !get32(unpacker, CORE_RENEW_MAX, &command->lease_count))
         return false;
     for (uint32_t i = 0; i < command->lease_count; i++)
         if (!get_lease(unpacker, &unpacker->leases[i]))
@@ -341,59 +319,66 @@ static bool unpack_renew(struct unpacker *unpacker, struct core_command *command
 bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
 {
     struct core_command *command = ret_command;
-    uint8_t op, flags;
 
     memset(command, 0, sizeof *command);
-    if (!get(unpacker, &op, sizeof op) || !get(unpacker, &flags, sizeof flags))
+    if (unpacker->end - unpacker->at < 2)
         return false;
-    command->op = op;
-    command->flags = flags;
-    switch (op) {
+    command->op = unpacker->at[0];
+    command->flags = unpacker->at[1];
+    unpacker->at += 2;
+    switch (command->op) {
     case CORE_READ:
         return true;
     case CORE_ACQUIRE:
         return unpack_acquire(unpacker, command);
     case CORE_RELEASE:
         return get_name(unpacker, &command->name) && get_lease(unpacker, &command->lease) &&
-               get64(unpacker, HF_TOKEN_MAX, &command->token);
+               get_token(unpacker, &command->token);
     case CORE_RENEW:
         return unpack_renew(unpacker, command);
     case CORE_END:
         return get_lease(unpacker, &command->lease) && get_ttl(unpacker, true, &command->ttl_ms);
     case CORE_LEAVE:
         return get_name(unpacker, &command->name) && get_lease(unpacker, &command->lease) &&
-               get32(unpacker, &command->attachment);
+               get32(unpacker, UINT32_MAX, &command->attachment);
     case CORE_BREAK:
         return get_name(unpacker, &command->name);
     case CORE_FLOOR:
-        return get64(unpacker, HF_TOKEN_MAX, &command->token);
+        return get_token(unpacker, &command->token);
     case CORE_FINISH:
         return get_name(unpacker, &command->name) && get_lease(unpacker, &command->lease) &&
-               get64(unpacker, HF_TOKEN_MAX, &command->token) &&
-               get64(unpacker, HF_DURATION_MAX_MS, &command->keep_ms) &&
-               get_result(unpacker, &command->result) && flags & CORE_ONCE;
+               get_token(unpacker, &command->token) &&
+               get_number(unpacker, HF_DURATION_MAX_MS, &command->keep_ms) &&
+               get_text(unpacker, 0, CORE_RESULT_MAX, &command->result) &&
+               command->flags & CORE_ONCE;
     case CORE_IDENTITY:
-        return get_result(unpacker, &command->result) && command->result.size == 16;
+        return get_text(unpacker, 16, 16, &command->result);
     default:
         return false;
     }
 }
 
+/* ---- the whole -------------------------------------------------------------------------------- */
+
 bool core_entry_header(const void *bytes, size_t size, struct core_entry_header *ret_header)
 {
-    struct unpacker unpacker = {.at = bytes, .end = (const unsigned char *)bytes + size};
-    uint8_t version, flags;
-    uint16_t elapsed;
+    struct {
+        uint8_t version, flags;
+        uint16_t elapsed;
+        uint32_t count;
+        uint64_t origin, sequence;
+    } header;
 
-    if (size % 8 || size > CORE_ENTRY_MAX || !get(&unpacker, &version, 1) ||
-        !get(&unpacker, &flags, 1) || !get(&unpacker, &elapsed, sizeof elapsed) ||
-        !get32(&unpacker, &ret_header->count) ||
-        !get64(&unpacker, UINT64_MAX, &ret_header->origin) ||
-        !get64(&unpacker, UINT64_MAX, &ret_header->sequence))
+    _Static_assert(sizeof header == HEADER_SIZE, "the header has no holes");
+    if (size % 8 || size > CORE_ENTRY_MAX || size < sizeof header)
         return false;
-    ret_header->elapsed_ms = le16toh(elapsed);
-    ret_header->new_term = flags & FLAG_NEW_TERM;
-    return version == ENTRY_VERSION && flags <= FLAG_NEW_TERM &&
+    memcpy(&header, bytes, sizeof header);
+    *ret_header = (struct core_entry_header){.elapsed_ms = le16toh(header.elapsed),
+                                             .count = le32toh(header.count),
+                                             .new_term = header.flags & FLAG_NEW_TERM,
+                                             .origin = le64toh(header.origin),
+                                             .sequence = le64toh(header.sequence)};
+    return header.version == ENTRY_VERSION && header.flags <= FLAG_NEW_TERM &&
            ret_header->elapsed_ms <= CORE_ELAPSED_MAX_MS;
 }
 
@@ -407,9 +392,8 @@ static bool only_padding(const struct unpacker *unpacker)
     return true;
 }
 
-int core_unpack_begin(struct unpacker *unpacker, const void *bytes, size_t size,
-                      struct core_text *leases, struct core_entry_header *ret_header,
-                      struct error_text *err)
+int core_unpack_begin(struct unpacker *unpacker, const struct core *core, const void *bytes,
+                      size_t size, struct core_entry_header *ret_header, struct error_text *err)
 {
     struct core_command command;
 
@@ -417,10 +401,12 @@ int core_unpack_begin(struct unpacker *unpacker, const void *bytes, size_t size,
         return error_set(err, HF_EREFUSED, "an entry of the log that this version does not know");
     *unpacker = (struct unpacker){.at = (const unsigned char *)bytes + HEADER_SIZE,
                                   .end = (const unsigned char *)bytes + size,
-                                  .leases = leases};
-    for (uint32_t i = 0; i < ret_header->count; i++)
+                                  .leases = core->renewing};
+    for (uint32_t i = 0; i < ret_header->count; i++) {
         if (!core_unpack(unpacker, &command))
             return error_set(err, HF_EREFUSED, "command %u of an entry of the log is damaged", i);
+        core_foresee(core, &command);
+    }
     if (!only_padding(unpacker))
         return error_set(err, HF_EREFUSED, "an entry of the log has bytes behind its commands");
     unpacker->at = (const unsigned char *)bytes + HEADER_SIZE;

@@ -89,7 +89,7 @@ static void place_remove(struct core *core, uint32_t slot, enum core_why why)
     claim_delist(core, slot);
     effect = effect_of(core, claim, EFFECT_LEFT, why);
     effect.ticket = claim->number;
-    effect.number = lock->record ? lock->record->token : 0;
+    effect.number = lock->record ? record_of(core, lock)->token : 0;
     core_emit(core, &effect);
     claim_unbind(core, slot);
     claim_forget(core, slot);

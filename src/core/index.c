@@ -6,126 +6,171 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHAINS_MIN 64u
+#define CELLS_MIN 64u
+#define MOVES 8u /* cells of the old array that are dealt with by each change: more than it grows */
+/* In the old array: not here any more, but others may be behind it. */
+#define MOVED UINT32_MAX
 
-static struct index_link *link_at(const struct index *index, uint32_t slot)
+static uint32_t hash_of(const struct index *index, uint32_t slot)
 {
-    return slab_at(index->slab, slot);
+    return ((struct index_link *)slab_at(index->slab, slot))->hash;
+}
+
+/* calloc: large arrays come as zero pages, and cost nothing until they are used. */
+static struct index_cells cells_new(uint32_t capacity)
+{
+    return (struct index_cells){core_alloc(capacity * sizeof(struct index_cell)), capacity};
 }
 
 void index_init(struct index *index, struct slab *slab)
 {
     memset(index, 0, sizeof *index);
     index->slab = slab;
-    index->capacity = index->chains = CHAINS_MIN;
-    index->chain = core_realloc(NULL, CHAINS_MIN * sizeof *index->chain);
-    memset(index->chain, 0xff, CHAINS_MIN * sizeof *index->chain);
+    index->cells = cells_new(CELLS_MIN);
 }
 
 void index_free(struct index *index)
 {
-    free(index->chain);
+    free(index->cells.at);
+    free(index->old.at);
     memset(index, 0, sizeof *index);
 }
 
-/* Chains below `chains` minus the largest power of two in it have been split already. */
-static uint32_t chain_of(const struct index *index, uint32_t hash)
+static uint32_t after(const struct index_cells *cells, uint32_t position)
 {
-    uint32_t power = 1u << (31 - __builtin_clz(index->chains));
-    uint32_t chain = hash & (2 * power - 1);
-
-    return chain < index->chains ? chain : hash & (power - 1);
+    return (position + 1) & (cells->capacity - 1);
 }
 
-static void prepend(struct index *index, uint32_t slot)
+static void put(struct index_cells *cells, struct index_cell cell)
 {
-    uint32_t *head = &index->chain[chain_of(index, link_at(index, slot)->hash)];
+    uint32_t position = cell.hash & (cells->capacity - 1);
 
-    link_at(index, slot)->next = *head;
-    *head = slot;
+    while (cells->at[position].slot != 0)
+        position = after(cells, position);
+    cells->at[position] = cell;
 }
 
-/* Takes all records of a chain and puts each where it belongs now. */
-static void redistribute(struct index *index, uint32_t chain)
+/* Moves a few cells from the old array to the new one. */
+static void move_some(struct index *index)
 {
-    uint32_t slot = index->chain[chain];
+    struct index_cells *old = &index->old;
 
-    index->chain[chain] = SLAB_NONE;
-    while (slot != SLAB_NONE) {
-        uint32_t next = link_at(index, slot)->next;
+    if (!old->at)
+        return;
+    for (uint32_t i = 0; i < MOVES && index->moved < old->capacity; i++, index->moved++) {
+        struct index_cell *cell = &old->at[index->moved];
 
-        prepend(index, slot);
-        slot = next;
+        if (cell->slot == 0 || cell->slot == MOVED)
+            continue;
+        put(&index->cells, *cell);
+        cell->slot = MOVED;
+    }
+    if (index->moved == old->capacity) {
+        free(old->at);
+        *old = (struct index_cells){NULL, 0};
     }
 }
 
-static void split_one(struct index *index)
+static void resize(struct index *index, uint32_t capacity)
 {
-    uint32_t power = 1u << (31 - __builtin_clz(index->chains));
-
-    if (index->chains == index->capacity) {
-        index->capacity *= 2;
-        index->chain = core_realloc(index->chain, index->capacity * sizeof *index->chain);
-    }
-    index->chain[index->chains++] = SLAB_NONE;
-    redistribute(index, index->chains - 1 - power);
-}
-
-static void join_one(struct index *index)
-{
-    uint32_t last = index->chains - 1, slot = index->chain[last];
-
-    index->chains--;
-    while (slot != SLAB_NONE) {
-        uint32_t next = link_at(index, slot)->next;
-
-        prepend(index, slot);
-        slot = next;
-    }
-    if (index->capacity / 4 >= index->chains && index->capacity > CHAINS_MIN) {
-        index->capacity /= 2;
-        index->chain = core_realloc(index->chain, index->capacity * sizeof *index->chain);
-    }
+    while (index->old.at) /* hardly ever: the last resizing is long over */
+        move_some(index);
+    index->old = index->cells;
+    index->moved = 0;
+    index->cells = cells_new(capacity);
 }
 
 void index_add(struct index *index, uint32_t slot, uint32_t hash)
 {
-    link_at(index, slot)->hash = hash;
-    prepend(index, slot);
-    index->count++;
-    if (index->count > index->chains)
-        split_one(index);
+    ((struct index_link *)slab_at(index->slab, slot))->hash = hash;
+    if (++index->count > index->cells.capacity / 4 * 3)
+        resize(index, 2 * index->cells.capacity);
+    move_some(index);
+    put(&index->cells, (struct index_cell){hash, slot + 1});
+}
+
+/* Where the slot is, or the capacity. */
+static uint32_t position_of(const struct index_cells *cells, uint32_t slot, uint32_t hash)
+{
+    uint32_t position = hash & (cells->capacity - 1);
+
+    if (!cells->at)
+        return 0;
+    for (; cells->at[position].slot != 0; position = after(cells, position))
+        if (cells->at[position].slot == slot + 1)
+            return position;
+    return cells->capacity;
+}
+
+/* Closes the gap: whoever stands behind it and was pushed away from it by others comes nearer. */
+static void take_out(struct index_cells *cells, uint32_t gap)
+{
+    uint32_t mask = cells->capacity - 1;
+
+    for (uint32_t i = after(cells, gap); cells->at[i].slot != 0; i = after(cells, i)) {
+        uint32_t home = cells->at[i].hash & mask;
+
+        /* How far it is from home, and how far the gap is: round the end of the array, too. */
+        if (((i - home) & mask) >= ((i - gap) & mask)) {
+            cells->at[gap] = cells->at[i];
+            gap = i;
+        }
+    }
+    cells->at[gap].slot = 0;
 }
 
 void index_remove(struct index *index, uint32_t slot)
 {
-    uint32_t *from = &index->chain[chain_of(index, link_at(index, slot)->hash)];
+    uint32_t hash = hash_of(index, slot), position;
 
-    while (*from != slot) {
-        INVARIANT(*from != SLAB_NONE);
-        from = &link_at(index, *from)->next;
+    move_some(index);
+    position = position_of(&index->cells, slot, hash);
+    if (position < index->cells.capacity) {
+        take_out(&index->cells, position);
+    } else {
+        position = position_of(&index->old, slot, hash);
+        INVARIANT(position < index->old.capacity);
+        index->old.at[position].slot = MOVED;
     }
-    *from = link_at(index, slot)->next;
     index->count--;
-    if (index->count < index->chains / 4 && index->chains > CHAINS_MIN)
-        join_one(index);
+    if (index->count < index->cells.capacity / 8 && index->cells.capacity > CELLS_MIN &&
+        !index->old.at)
+        resize(index, index->cells.capacity / 2);
 }
 
-static uint32_t skip_others(const struct index *index, uint32_t slot, uint32_t hash)
+static uint32_t probe(const struct index_cells *cells, uint32_t position, uint32_t hash)
 {
-    while (slot != SLAB_NONE && link_at(index, slot)->hash != hash)
-        slot = link_at(index, slot)->next;
-    return slot;
+    if (!cells->at)
+        return SLAB_NONE;
+    for (; cells->at[position].slot != 0; position = after(cells, position))
+        if (cells->at[position].hash == hash && cells->at[position].slot != MOVED)
+            return cells->at[position].slot - 1;
+    return SLAB_NONE;
+}
+
+static uint32_t probe_first(const struct index_cells *cells, uint32_t hash)
+{
+    return probe(cells, hash & (cells->capacity - 1), hash);
 }
 
 uint32_t index_first(const struct index *index, uint32_t hash)
 {
-    return skip_others(index, index->chain[chain_of(index, hash)], hash);
+    uint32_t slot = probe_first(&index->cells, hash);
+
+    return slot != SLAB_NONE ? slot : probe_first(&index->old, hash);
 }
 
 uint32_t index_next(const struct index *index, uint32_t slot)
 {
-    return skip_others(index, link_at(index, slot)->next, link_at(index, slot)->hash);
+    uint32_t hash = hash_of(index, slot);
+    uint32_t position = position_of(&index->cells, slot, hash), next;
+
+    if (position == index->cells.capacity) {
+        position = position_of(&index->old, slot, hash);
+        return probe(&index->old, after(&index->old, position), hash);
+    }
+    next = probe(&index->cells, after(&index->cells, position), hash);
+    return next != SLAB_NONE ? next : probe_first(&index->old, hash);
 }
 
 /* ---- SipHash-1-3 (Aumasson and Bernstein) ------------------------------------------------------ */

@@ -1,7 +1,9 @@
 /* index.h: finding records of a slab by a hash of their key.
  *
- * Linear hashing: with each record that comes, one chain is split, so no single command pays for
- * growing; with each that goes, two may be joined again. Keys are compared by the caller. */
+ * Cells of (hash, slot) in one array, probed one after the other, so that a name that is not there
+ * costs one look into memory, and one that is there two. No single command pays for growing: a new array
+ * is filled from the old one a few cells at a time, by whoever adds or removes meanwhile. Keys are
+ * compared by the caller. */
 #ifndef CORE_INDEX_H
 #define CORE_INDEX_H
 
@@ -12,13 +14,24 @@
 /* What a record has to begin with. */
 struct index_link {
     uint32_t hash;
-    uint32_t next;
+};
+
+struct index_cell {
+    uint32_t hash;
+    uint32_t slot; /* plus 1; 0: free, and nothing was ever put behind it */
+};
+
+struct index_cells {
+    struct index_cell *at;
+    uint32_t capacity; /* a power of two */
 };
 
 struct index {
     struct slab *slab; /* of the records */
-    uint32_t *chain;   /* first record of each chain */
-    uint32_t chains, capacity, count;
+    struct index_cells cells;
+    struct index_cells old; /* its cells from `moved` on are not in `cells` yet */
+    uint32_t moved;
+    uint32_t count;
 };
 
 void index_init(struct index *index, struct slab *slab);
@@ -30,6 +43,11 @@ void index_remove(struct index *index, uint32_t slot);
  * this hash. */
 uint32_t index_first(const struct index *index, uint32_t hash);
 uint32_t index_next(const struct index *index, uint32_t slot);
+/* This hash will be looked for soon. */
+static inline void index_foresee(const struct index *index, uint32_t hash)
+{
+    __builtin_prefetch(&index->cells.at[hash & (index->cells.capacity - 1)]);
+}
 
 /* SipHash-1-3 of the bytes under a key of 16 bytes: quick, and nobody without the key can make
  * names collide. */

@@ -21,8 +21,8 @@
 struct lease {
     struct index_link link; /* first: see index.h */
     uint32_t id_slot;
-    uint32_t ttl_ms;
     int64_t deadline_ms; /* of a kept lease: meaningless */
+    uint32_t ttl_ms;
     uint32_t timer;
     uint32_t first_claim, claims;
     uint32_t kept; /* places that a connection keeps alive: while there are any, no deadline */
@@ -69,13 +69,13 @@ struct lock {
     uint32_t holds, places; /* holds: ghosts included */
     uint32_t first_hold, last_hold, first_place, last_place;
     uint32_t timer;
-    struct record *record;
+    uint32_t record; /* slot plus 1; 0: none */
 };
 
 struct snapshot; /* snapshot.c */
 
 struct core {
-    struct slab leases, claims, locks, texts[TEXT_CLASSES];
+    struct slab leases, claims, locks, records, texts[TEXT_CLASSES];
     struct index lease_index, lock_index;
     struct timers timers;
     unsigned char seed[16];
@@ -87,7 +87,7 @@ struct core {
     bool identified;
     unsigned char id[16];
 
-    uint32_t ended, places, ghosts, records; /* how many */
+    uint32_t ended, places, ghosts; /* how many */
     uint64_t grants, expired, broken;
 
     const struct core_sink *sink; /* while applying */
@@ -109,6 +109,12 @@ static inline struct claim *claim_at(const struct core *core, uint32_t slot)
 static inline struct lock *lock_at(const struct core *core, uint32_t slot)
 {
     return slab_at(&core->locks, slot);
+}
+
+/* What became of a once-record, or NULL. */
+static inline struct record *record_of(const struct core *core, const struct lock *lock)
+{
+    return lock->record ? slab_at(&core->records, lock->record - 1) : NULL;
 }
 
 /* ---- texts.c ---- */
@@ -141,6 +147,8 @@ void claim_delist(struct core *core, uint32_t claim); /* out of it */
 void claim_bind(struct core *core, uint32_t claim, uint32_t lease);
 void claim_unbind(struct core *core, uint32_t claim);
 void claim_forget(struct core *core, uint32_t claim); /* in no list any more */
+/* What the command will look for is fetched from memory while others are being read. */
+void core_foresee(const struct core *core, const struct core_command *command);
 void lease_set_deadline(struct core *core, uint32_t lease, int64_t deadline_ms);
 
 /* ---- granting.c ---- */
@@ -170,9 +178,8 @@ struct unpacker {
     struct core_text *leases; /* CORE_RENEW_MAX, lent */
 };
 /* Checks the whole entry, then stands before its first command. HF_EREFUSED: it is none. */
-int core_unpack_begin(struct unpacker *unpacker, const void *bytes, size_t size,
-                      struct core_text *leases, struct core_entry_header *ret_header,
-                      struct error_text *err);
+int core_unpack_begin(struct unpacker *unpacker, const struct core *core, const void *bytes,
+                      size_t size, struct core_entry_header *ret_header, struct error_text *err);
 /* The next command, which lives as long as the entry, its leases until the next call. False: the
  * bytes are no command within the limits, which core_unpack_begin has ruled out. */
 bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command);

@@ -165,20 +165,21 @@ void record_forget(struct core *core, uint32_t slot)
         return;
     touch_lock(core, slot);
     timers_clear(&core->timers, TIMER_LOCK, slot);
-    free(lock->record->bytes);
-    free(lock->record);
-    lock->record = NULL;
-    core->records--;
+    free(record_of(core, lock)->bytes);
+    slab_give(&core->records, lock->record - 1);
+    lock->record = 0;
 }
 
 void record_set(struct core *core, uint32_t slot, struct core_text result, uint64_t token,
                 int64_t deadline_ms)
 {
+    struct lock *lock = lock_at(core, slot);
     struct record *record;
 
     record_forget(core, slot);
     touch_lock(core, slot);
-    record = core_alloc(sizeof *record);
+    lock->record = slab_take(&core->records) + 1;
+    record = record_of(core, lock);
     record->token = token;
     record->deadline_ms = deadline_ms;
     if (result.bytes) {
@@ -186,8 +187,6 @@ void record_set(struct core *core, uint32_t slot, struct core_text result, uint6
         record->size = (uint32_t)result.size;
         memcpy(record->bytes, result.bytes, result.size);
     }
-    lock_at(core, slot)->record = record;
-    core->records++;
     timers_set(&core->timers, TIMER_LOCK, slot, deadline_ms);
 }
 
@@ -319,4 +318,13 @@ void claim_forget(struct core *core, uint32_t slot)
     timers_clear(&core->timers, TIMER_CLAIM, slot);
     text_drop(core, claim->owner_slot, claim->owner_size);
     slab_give(&core->claims, slot);
+}
+
+void core_foresee(const struct core *core, const struct core_command *command)
+{
+    if (command->lease.size)
+        index_foresee(&core->lease_index, lease_hash(core, command->lease));
+    if (command->name.size)
+        index_foresee(&core->lock_index,
+                      lock_hash(core, command->name, command->flags & CORE_ONCE));
 }

@@ -51,11 +51,18 @@ static size_t level_words(uint32_t slots, int level)
     return words;
 }
 
-static void add_pages(struct slab *slab, uint32_t pages)
+/* Room for the pages up to this slot's, and for as many again as there were: the arrays about pages
+ * are copied seldom. The pages themselves are made when they are used. */
+static void add_pages(struct slab *slab, uint32_t slot)
 {
-    uint32_t before = slab_end(slab), after = pages * SLAB_PAGE_SLOTS;
+    uint32_t pages = slot / SLAB_PAGE_SLOTS + 1, before = slab_end(slab), after;
 
-    INVARIANT(after <= SLAB_SLOTS_MAX);
+    if (pages < 2 * slab->pages)
+        pages = 2 * slab->pages;
+    if (pages > SLAB_SLOTS_MAX / SLAB_PAGE_SLOTS)
+        pages = SLAB_SLOTS_MAX / SLAB_PAGE_SLOTS;
+    after = pages * SLAB_PAGE_SLOTS;
+    INVARIANT(slot < after);
     slab->page = core_realloc(slab->page, pages * sizeof *slab->page);
     slab->page_used = core_realloc(slab->page_used, pages * sizeof *slab->page_used);
     for (uint32_t i = slab->pages; i < pages; i++) {
@@ -122,7 +129,7 @@ uint32_t slab_take(struct slab *slab)
     uint32_t slot = lowest_free(slab);
 
     if (slot >= slab_end(slab))
-        add_pages(slab, slab->pages + 1);
+        add_pages(slab, slot);
     take(slab, slot);
     return slot;
 }
@@ -130,7 +137,7 @@ uint32_t slab_take(struct slab *slab)
 bool slab_take_at(struct slab *slab, uint32_t slot)
 {
     if (slot >= slab_end(slab))
-        add_pages(slab, slot / SLAB_PAGE_SLOTS + 1);
+        add_pages(slab, slot);
     if (slab_is_used(slab, slot))
         return false;
     take(slab, slot);

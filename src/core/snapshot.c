@@ -118,7 +118,7 @@ static void write_claim(struct snapshot_writer *writer, const struct core *core,
 void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct lock *lock = lock_at(core, slot);
-    const struct record *record = lock->record;
+    const struct record *record = record_of(core, lock);
 
     reserve(writer, 2 + 5 * VARINT_MAX);
     put_byte(writer, SNAPSHOT_LOCK);

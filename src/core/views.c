@@ -6,7 +6,7 @@
 
 static struct core_lock_view lock_view(const struct core *core, const struct lock *lock)
 {
-    const struct record *record = lock->record;
+    const struct record *record = record_of(core, lock);
     struct core_lock_view view = {.name = lock_name(core, lock),
                                   .once = lock->once,
                                   .holds = lock->holds,
@@ -126,7 +126,7 @@ void core_count(const struct core *core, struct core_counts *ret_counts)
 {
     memset(ret_counts, 0, sizeof *ret_counts);
     ret_counts->locks = core->locks.used;
-    ret_counts->records = core->records;
+    ret_counts->records = core->records.used;
     ret_counts->leases = core->leases.used - core->ended;
     ret_counts->ended = core->ended;
     ret_counts->places = core->places;

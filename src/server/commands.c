@@ -61,8 +61,11 @@ enum verdict refuse(struct connection *connection, const char *format, ...)
     return VERDICT_REFUSED;
 }
 
-static const struct command *find(const struct resp_node *word)
+/* Most say the same thing again and again. */
+static const struct command *find(const struct connection *connection, const struct resp_node *word)
 {
+    if (connection->command && word_is(word, connection->command->name))
+        return connection->command;
     for (size_t i = 0; i < command_count; i++)
         if (word_is(word, commands[i].name))
             return &commands[i];
@@ -86,7 +89,7 @@ static enum verdict check_and_run(struct connection *connection, const struct re
 
     if (!is_command(value))
         return refuse(connection, "ERR a command is an array of strings");
-    command = find(&value[1]);
+    command = find(connection, &value[1]);
     if (!command)
         return refuse(connection, "ERR unknown command '%.*s'",
                       value[1].size < SHOWN_MAX ? (int)value[1].size : SHOWN_MAX, value[1].text);
@@ -103,6 +106,7 @@ static enum verdict check_and_run(struct connection *connection, const struct re
                       command->name);
     if (!(command->traits & COMMAND_LOGGED) && connection->under_way > 0)
         return VERDICT_LATER;
+    connection->command = command;
     return command->run(connection, value);
 }
 
@@ -192,7 +196,7 @@ enum verdict submit(struct connection *connection, const struct submission *subm
 
     request->connection = connection;
     connection->references++;
-    request->command = find(&submission->value[1]);
+    request->command = connection->command;
     request->push = submission->push;
     request->waits = submission->waits;
     request->once = command->flags & CORE_ONCE;

@@ -101,6 +101,7 @@ struct connection {
     int polled; /* events that libuv was asked for */
     struct resp_reader *reader;
     const struct resp_node *value; /* a command that has to wait */
+    const struct command *command; /* the last that began */
     struct resp_writer out;
     size_t sent; /* bytes of out that are gone */
 
