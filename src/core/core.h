@@ -112,8 +112,9 @@ struct core_packer {
     uint32_t count;
 };
 
-/* Returns the command's number in the entry. The command must obey the limits: the server has
- * checked it. */
+/* Returns the command's number in the entry, or CORE_NOT_PACKED if it does not obey the limits: such an
+ * entry would be refused by every node, after every restart. */
+#define CORE_NOT_PACKED UINT32_MAX
 uint32_t core_pack(struct core_packer *packer, const struct core_command *command);
 /* How many bytes the entry has so far, padding included. */
 size_t core_packed_size(const struct core_packer *packer);

@@ -106,7 +106,7 @@ static void pack_renew(struct core_packer *packer, const struct core_command *co
     put(packer, command->ttl_ms);
     put(packer, command->lease_count);
     for (uint32_t i = 0; i < command->lease_count; i++) {
-        reserve(packer, HF_LEASE_MAX + VARINT_MAX);
+        reserve(packer, command->leases[i].size + VARINT_MAX);
         put_text(packer, command->leases[i]);
     }
 }
@@ -162,17 +162,6 @@ static void pack_header(struct core_packer *packer)
         memset(packer->bytes, 0, HEADER_SIZE);
         packer->size = HEADER_SIZE;
     }
-}
-
-uint32_t core_pack(struct core_packer *packer, const struct core_command *command)
-{
-    pack_header(packer);
-    reserve(packer, FIXED_MAX + command->name.size + command->lease.size + command->owner.size +
-                        command->result.size);
-    put8(packer, command->op);
-    put8(packer, command->flags);
-    pack_fields(packer, command);
-    return packer->count++;
 }
 
 size_t core_packed_size(const struct core_packer *packer)
@@ -356,6 +345,31 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
     default:
         return false;
     }
+}
+
+uint32_t core_pack(struct core_packer *packer, const struct core_command *command)
+{
+    struct core_text leases[CORE_RENEW_MAX];
+    struct core_command again;
+    struct unpacker unpacker = {.leases = leases};
+    size_t before;
+
+    if (command->lease_count > CORE_RENEW_MAX)
+        return CORE_NOT_PACKED;
+    pack_header(packer);
+    before = packer->size;
+    reserve(packer, FIXED_MAX + command->name.size + command->lease.size + command->owner.size +
+                        command->result.size);
+    put8(packer, command->op);
+    put8(packer, command->flags);
+    pack_fields(packer, command);
+    unpacker.at = packer->bytes + before;
+    unpacker.end = packer->bytes + packer->size;
+    if (!core_unpack(&unpacker, &again) || unpacker.at != unpacker.end) {
+        packer->size = before;
+        return CORE_NOT_PACKED;
+    }
+    return packer->count++;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------- */

@@ -47,6 +47,8 @@ uint32_t index_next(const struct index *index, uint32_t slot);
 static inline void index_foresee(const struct index *index, uint32_t hash)
 {
     __builtin_prefetch(&index->cells.at[hash & (index->cells.capacity - 1)]);
+    if (index->old.at)
+        __builtin_prefetch(&index->old.at[hash & (index->old.capacity - 1)]);
 }
 
 /* SipHash-1-3 of the bytes under a key of 16 bytes: quick, and nobody without the key can make

@@ -1,4 +1,5 @@
 #include "replica/directory.h"
+#include "replica/segments.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -243,8 +244,8 @@ static int enter(const char *path, struct directory *directory, struct error_tex
     return HF_OK;
 }
 
-int directory_open(const char *path, bool founding, struct directory *ret_directory,
-                   struct error_text *err)
+int directory_open(const char *path, bool founding, uint64_t torn_max,
+                   struct directory *ret_directory, struct error_text *err)
 {
     struct directory directory = {.fd = -1, .lock_fd = -1};
     int result = make(path, err);
@@ -253,6 +254,8 @@ int directory_open(const char *path, bool founding, struct directory *ret_direct
         result = enter(path, &directory, err);
     if (result == HF_OK)
         result = lock(&directory, err);
+    if (result == HF_OK)
+        result = segments_check(directory.fd, directory.path, torn_max, err);
     if (result == HF_OK)
         result = check_content(&directory, founding, err);
     if (result != HF_OK) {

@@ -15,9 +15,9 @@ struct directory {
 };
 
 /* Makes it if it is not there, locks it, looks whether it can be written to and is whole. See
- * replica_uv_open. */
-int directory_open(const char *path, bool founding, struct directory *ret_directory,
-                   struct error_text *err);
+ * replica_uv_open; torn_max: see segments_check. */
+int directory_open(const char *path, bool founding, uint64_t torn_max,
+                   struct directory *ret_directory, struct error_text *err);
 void directory_close(struct directory *directory);
 
 /* The newest snapshot by its name, if there is any. Older ones are kept, and libraft quietly takes

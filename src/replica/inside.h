@@ -21,7 +21,7 @@
 
 #include <raft.h>
 
-#define SNAPSHOT_BYTES_DEFAULT (UINT64_C(16) << 20)
+#define SNAPSHOT_BYTES_DEFAULT (UINT64_C(64) << 20)
 #define SNAPSHOT_BYTES_IDLE (UINT64_C(1) << 20) /* enough for one when there is time for it */
 #define SNAPSHOT_IDLE_US 10000000               /* nothing but ticks for so long: there is time */
 #define SNAPSHOT_ENTRIES_MAX 100000u
@@ -109,8 +109,7 @@ struct replica {
     bool opened; /* replaying is over: effects are of interest */
     enum replica_role role;
     enum leading leading;
-    raft_term term;   /* in which it leads */
-    int64_t again_us; /* LEAD_IDLE: libraft would not take a proposal; not before this */
+    raft_term term; /* in which it leads */
     uint64_t origin, sequence;
     struct batch batch;
     struct flight flight;

@@ -72,10 +72,7 @@ void replica_observe(struct replica *replica)
     if (replica->leading != LEAD_IDLE &&
         (!leads || raft_current_term(&replica->raft) != replica->term))
         step_down(replica, REPLICA_UNKNOWN);
-    if (!leads)
-        replica->again_us = 0;
-    if (leads && replica->leading == LEAD_IDLE &&
-        (replica->again_us == 0 || replica_now(replica) >= replica->again_us)) {
+    if (leads && replica->leading == LEAD_IDLE) {
         replica->leading = LEAD_BEGINNING;
         replica->term = raft_current_term(&replica->raft);
     }
@@ -109,16 +106,14 @@ static uint32_t count_elapsed(struct replica *replica, int64_t now)
     return (uint32_t)elapsed_ms;
 }
 
-/* libraft refuses while it hands its leadership over, too: then nothing has happened, and it may
- * think better of it. Any other refusal leaves its log in parts. */
-static void refused(struct replica *replica, int result, int64_t now)
+/* libraft refuses while it hands its leadership over, too: then nothing has happened, and it is asked
+ * again, for it may think better of it. Any other refusal leaves its log in parts. */
+static void refused(struct replica *replica, int result)
 {
-    if (result == RAFT_NOTLEADER) {
-        replica->again_us = now + (int64_t)replica->heartbeat_ms * 1000;
+    if (result == RAFT_NOTLEADER)
         step_down(replica, REPLICA_NOT_LEADING);
-    } else {
+    else
         gate_trouble(replica, "the log cannot be written: %s", raft_strerror(result));
-    }
 }
 
 /* The batch takes off, and leaves an empty one behind. */
@@ -155,7 +150,7 @@ static void propose(struct replica *replica, int64_t now, bool first)
     result = raft_apply(&replica->raft, &replica->proposal, &buffer, 1, NULL);
     if (result != 0) { /* not the gate's word, so libraft has not taken the buffer */
         raft_free(buffer.base);
-        refused(replica, result, now);
+        refused(replica, result);
         return;
     }
     replica->status.entries++;
@@ -266,6 +261,8 @@ int replica_submit(struct replica *replica, const struct core_command *command, 
     if (is_full(replica))
         return HF_EBUSY;
     number = core_pack(&batch->packer, command);
+    if (number == CORE_NOT_PACKED)
+        return HF_EINVAL;
     if (number >= batch->capacity) {
         batch->capacity = batch->capacity ? batch->capacity * 2 : REQUESTS_MIN;
         batch->requests =

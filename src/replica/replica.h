@@ -98,7 +98,8 @@ int replica_open(const struct replica_options *options, struct raft_io *io,
 void replica_close(struct replica *replica, void (*done)(void *context), void *context);
 
 /* Adds a command to the batch. HF_EUNREACH: this node does not lead (or is stopped), nothing
- * happened. HF_EBUSY: the batch is full; again after the next pump. The command is copied;
+ * happened. HF_EBUSY: the batch is full; again after the next pump. HF_EINVAL: the command does not
+ * obey the table's limits. The command is copied;
  * the request is only a name, never looked into. */
 int replica_submit(struct replica *replica, const struct core_command *command, void *request);
 /* Proposes what is due: to be called once in each round of the loop, after all its I/O (the

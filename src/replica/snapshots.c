@@ -23,11 +23,12 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* A snapshot costs as much as the table is large: its size decides how often it is worth it. */
+/* A snapshot costs as much as the table is large. With as much log between two of them, they are half
+ * of all that is written. */
 static bool is_time(const struct replica *replica)
 {
     const struct snapshots *snapshots = &replica->snapshots;
-    uint64_t enough = max_u64(replica->snapshot_bytes, snapshots->last_size / 4);
+    uint64_t enough = max_u64(replica->snapshot_bytes, snapshots->last_size);
 
     if (snapshots->bytes >= enough || snapshots->entries > SNAPSHOT_ENTRIES_MAX)
         return true;

@@ -1,5 +1,7 @@
 #include "replica/uv.h"
+#include "replica/aio.h"
 #include "replica/directory.h"
+#include "replica/zeros.h"
 
 #include <raft.h>
 #include <raft/uv.h>
@@ -18,6 +20,11 @@
  * there: the timer that would repeat it is not set up for that (0.22.1, uv_append.c). The replica
  * looks for such a failure with each heartbeat, and closes libraft when it finds one. */
 #define DISK_RETRY_MS 15000
+#define PROBE_FRESH_MS 10000 /* what a look at the disk said longer ago is of no interest */
+/* How many entries can be on their way to the disk at once. Alone, the replica waits for each; from
+ * a leader, libraft takes up to 32 before it hears of the first, and twice that is on the safe side. */
+#define TORN_MAX_ALONE 0
+#define TORN_MAX 64
 
 struct replica_uv {
     struct raft_io io; /* first: libraft hands it back to us */
@@ -31,8 +38,9 @@ struct replica_uv {
     size_t segment_bytes;
     uv_work_t probe;
     bool probing;
-    int probed;       /* the thread's: an errno, or 0 */
-    int disk_failure; /* of the last probe that ended */
+    int probed;         /* the thread's: an errno, or 0 */
+    int disk_failure;   /* of the last probe that ended, */
+    uint64_t probed_ms; /* and when */
 
     void (*done)(void *context);
     void *done_context;
@@ -190,8 +198,8 @@ static void on_probed(uv_work_t *work, int status)
     struct replica_uv *uv = work->data;
 
     uv->probing = false;
-    if (status == 0)
-        uv->disk_failure = uv->probed;
+    uv->disk_failure = status == 0 ? uv->probed : 0;
+    uv->probed_ms = uv_now(uv->loop);
     maybe_finish(uv);
 }
 
@@ -203,7 +211,7 @@ int replica_uv_check_disk(void *context, struct error_text *err)
         uv->probe.data = uv;
         uv->probing = uv_queue_work(uv->loop, &uv->probe, on_probe, on_probed) == 0;
     }
-    if (uv->disk_failure)
+    if (uv->disk_failure && uv_now(uv->loop) - uv->probed_ms <= PROBE_FRESH_MS)
         return error_set_errno(err, HF_EIO, uv->disk_failure, "no room for %zu bytes in %s",
                                uv->segment_bytes, uv->directory.path);
     return HF_OK;
@@ -219,7 +227,8 @@ int replica_uv_open(struct uv_loop_s *loop, const struct replica_uv_options *opt
 
     if (!uv)
         return error_set(err, HF_ENOMEM, "out of memory");
-    result = directory_open(options->path, options->founding, &uv->directory, err);
+    result = directory_open(options->path, options->founding,
+                            options->transport ? TORN_MAX : TORN_MAX_ALONE, &uv->directory, err);
     if (result != HF_OK)
         goto failed;
     uv->loop = loop;
@@ -231,6 +240,8 @@ int replica_uv_open(struct uv_loop_s *loop, const struct replica_uv_options *opt
         directory_close(&uv->directory);
         goto failed;
     }
+    aio_link();
+    zeros_link();
     raft_uv_set_tracer(&uv->io, NULL);
     raft_uv_set_auto_recovery(&uv->io, false);
     raft_uv_set_segment_size(&uv->io, uv->segment_bytes);

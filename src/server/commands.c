@@ -212,5 +212,7 @@ enum verdict submit(struct connection *connection, const struct submission *subm
     request_free(server, request);
     if (result == HF_EBUSY)
         return VERDICT_FULL;
+    if (result == HF_EINVAL)
+        return refuse(connection, "ERR this is beyond the limits of the lock table");
     return refuse(connection, "%s", answer_not_leading(server, text, sizeof text));
 }

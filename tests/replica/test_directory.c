@@ -1,0 +1,456 @@
+/* The data directory: made, locked, and refused when what is in it is not whole. */
+#include "node.h"
+
+#include "base/clock.h"
+#include "replica/segments.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct node node;
+
+static int set_up(void **state)
+{
+    (void)state;
+    node_init(&node);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    node_free(&node);
+    return 0;
+}
+
+static void assert_says(const struct error_text *err, const char *words)
+{
+    if (!strstr(err->text, words))
+        fail_msg("'%s' does not say '%s'", err->text, words);
+}
+
+/* ---- files ------------------------------------------------------------------------------------ */
+
+static void flip_byte(const char *path, off_t offset)
+{
+    int fd = open(path, O_RDWR);
+    unsigned char byte;
+
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, offset), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
+    close(fd);
+}
+
+static uint64_t sum_of_file(const char *path, uint64_t sum)
+{
+    static uint64_t words[8192];
+    FILE *file = fopen(path, "rb");
+    size_t got;
+
+    assert_non_null(file);
+    while (memset(words, 0, sizeof words), (got = fread(words, 1, sizeof words, file)) > 0)
+        for (size_t i = 0; i < (got + 7) / 8; i++)
+            sum = (sum ^ words[i]) * UINT64_C(1099511628211);
+    fclose(file);
+    return sum;
+}
+
+/* Of the names and contents of all files but the lock's. */
+static uint64_t sum_of_directory(void)
+{
+    struct dirent **names;
+    int count = scandir(node.path, &names, NULL, alphasort);
+    uint64_t sum = UINT64_C(14695981039346656037);
+
+    for (int i = 0; i < count; i++) {
+        char path[2 * PATH_MAX];
+
+        snprintf(path, sizeof path, "%s/%s", node.path, names[i]->d_name);
+        if (names[i]->d_name[0] != '.' && strcmp(names[i]->d_name, "lock") != 0) {
+            for (const char *at = names[i]->d_name; *at; at++)
+                sum = (sum ^ (uint64_t)*at) * UINT64_C(1099511628211);
+            sum = sum_of_file(path, sum);
+        }
+        free(names[i]);
+    }
+    free(names);
+    return sum;
+}
+
+static void answer_some(size_t count)
+{
+    for (size_t i = 1; i <= count; i++) {
+        submit_numbered(node.replica, i, 3600000);
+        NODE_UNTIL(&node, node.witness.heard[i].answers == 1);
+    }
+}
+
+/* Answers some, takes a snapshot twice, closes. */
+static void leave_snapshots(uint32_t trailing)
+{
+    node.options.snapshot_bytes = 2000;
+    node.options.snapshot_trailing = trailing;
+    node_serve(&node);
+    for (size_t number = 1; node_status(&node).snapshots < 2; number++) {
+        submit_numbered(node.replica, number, 3600000);
+        NODE_UNTIL(&node, node.witness.heard[number].answers == 1);
+        NODE_UNTIL(&node, !node_status(&node).snapshotting);
+    }
+    node_close(&node);
+}
+
+static void assert_refused_untouched(const char *words)
+{
+    uint64_t sum = sum_of_directory();
+    struct error_text err = {""};
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(node_open(&node, &err), HF_EIO);
+        assert_says(&err, words);
+        assert_int_equal(sum_of_directory(), sum);
+    }
+}
+
+/* ---- having it -------------------------------------------------------------------------------- */
+
+static void test_it_is_made(void **state)
+{
+    struct stat info;
+
+    (void)state;
+    node_serve(&node);
+    assert_int_equal(stat(node.path, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0700);
+}
+
+static void test_only_in_a_directory(void **state)
+{
+    char path[2 * PATH_MAX];
+    struct error_text err = {""};
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/not/there", node.home);
+    node.uv_options.path = path;
+    assert_int_equal(node_open(&node, &err), HF_EIO);
+    assert_says(&err, "not/there");
+
+    snprintf(path, sizeof path, "%s/file", node.home);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(node_open(&node, &err), HF_EIO);
+    assert_says(&err, "Not a directory");
+}
+
+/* Root may write everywhere, hence as somebody else. */
+static void test_it_must_be_writable(void **state)
+{
+    struct error_text err = {""};
+    int status;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(mkdir(node.path, 0500), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (geteuid() == 0 && setuid(65534) < 0)
+            _exit(1);
+        _exit(node_open(&node, &err) == HF_EREFUSED && err.text[0] ? 0 : 2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void test_one_process_at_a_time(void **state)
+{
+    struct error_text err = {""};
+    char words[64], byte;
+    int ready[2], leave[2];
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(leave), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(leave[1]);
+        node_serve(&node);
+        if (write(ready[1], "r", 1) != 1 || read(leave[0], &byte, 1) != 0)
+            _exit(1);
+        _exit(0); /* as if killed: nothing is given back */
+    }
+    close(ready[1]);
+    close(leave[0]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(node_open(&node, &err), HF_EBUSY);
+    snprintf(words, sizeof words, "in use by process %d", child);
+    assert_says(&err, words);
+
+    close(leave[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(ready[0]);
+    node_serve(&node); /* the lock went with the process */
+}
+
+/* ---- after a crash ---------------------------------------------------------------------------- */
+
+/* A child that answered so many, and was gone before it could close anything. ret_path: the segment
+ * that it wrote; returns where its content ends. */
+static off_t leave_open_segment(size_t count, char ret_path[2 * PATH_MAX])
+{
+    static char content[9 << 20];
+    FILE *file;
+    size_t end;
+    int status;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        node_serve(&node);
+        answer_some(count);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    snprintf(ret_path, 2 * PATH_MAX, "%s/open-1", node.path);
+    file = fopen(ret_path, "rb");
+    assert_non_null(file);
+    end = fread(content, 1, sizeof content, file);
+    fclose(file);
+    while (end > 0 && content[end - 1] == 0)
+        end--;
+    return (off_t)end;
+}
+
+static uint32_t holds(void)
+{
+    struct core_counts counts;
+
+    core_count(replica_table(node.replica), &counts);
+    return counts.holds;
+}
+
+static void test_damage_before_what_was_answered(void **state)
+{
+    char path[2 * PATH_MAX];
+
+    (void)state;
+    leave_open_segment(20, path);
+    for (off_t at = 8; at < 300; at += 37) { /* checksums, headers, data */
+        flip_byte(path, at);
+        assert_refused_untouched("open-1 is damaged at byte");
+        flip_byte(path, at);
+    }
+    node_serve(&node);
+    assert_int_equal(holds(), 20);
+}
+
+/* The last write was interrupted, as far as anybody can tell. */
+static void test_damage_at_the_end(void **state)
+{
+    char path[2 * PATH_MAX];
+    off_t end;
+
+    (void)state;
+    end = leave_open_segment(20, path);
+    flip_byte(path, end - 1);
+    node_serve(&node);
+    assert_int_equal(holds(), 19);
+}
+
+static void test_nothing_is_damaged(void **state)
+{
+    char path[2 * PATH_MAX];
+
+    (void)state;
+    leave_open_segment(20, path);
+    node_serve(&node);
+    assert_int_equal(holds(), 20);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    static char bytes[9 << 20];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    size_t size;
+
+    assert_true(in && out);
+    size = fread(bytes, 1, sizeof bytes, in);
+    assert_int_equal(fwrite(bytes, 1, size, out), size);
+    fclose(in);
+    fclose(out);
+}
+
+/* The next segment is begun when the one before is whole. */
+static void test_damage_before_another_segment(void **state)
+{
+    char path[2 * PATH_MAX], later[2 * PATH_MAX];
+    struct error_text err;
+    off_t end;
+    int fd;
+
+    (void)state;
+    end = leave_open_segment(5, path);
+    snprintf(later, sizeof later, "%s/open-12", node.path);
+    copy_file(path, later);
+    fd = open(node.path, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(segments_check(fd, "here", 0, &err), HF_OK);
+    close(fd);
+    flip_byte(path, end - 1);
+    assert_refused_untouched("open-1 is damaged at byte");
+    fd = open(node.path, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(segments_check(fd, "here", 1000, &err), HF_EIO);
+    close(fd);
+}
+
+/* A follower may have had so many on their way at once. */
+static void test_damage_before_what_may_not_have_been_answered(void **state)
+{
+    char path[2 * PATH_MAX];
+    struct error_text err = {""};
+    int fd;
+
+    (void)state;
+    leave_open_segment(20, path);
+    flip_byte(path, 40);
+    fd = open(node.path, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(segments_check(fd, "here", 20, &err), HF_OK);
+    assert_int_equal(segments_check(fd, "here", 19, &err), HF_EIO);
+    assert_says(&err, "here/open-1 is damaged at byte 8,");
+    close(fd);
+}
+
+/* ---- what is in it ---------------------------------------------------------------------------- */
+
+static void test_a_damaged_segment(void **state)
+{
+    char path[2 * PATH_MAX];
+    uint64_t hash;
+
+    (void)state;
+    node_serve(&node);
+    answer_some(20);
+    hash = node_hash(&node);
+    node_close(&node);
+    assert_true(node_find_file(&node, "0000", "", path));
+    flip_byte(path, 700);
+    assert_refused_untouched(strrchr(path, '/') + 1);
+    flip_byte(path, 700);
+    witness_init(&node.witness);
+    node.witness.now_us = 0;
+    node_serve(&node); /* nothing else was wrong with it */
+    assert_int_equal(node_hash(&node), hash);
+}
+
+static void test_a_missing_segment(void **state)
+{
+    char path[2 * PATH_MAX], aside[2 * PATH_MAX + 8];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        node_serve(&node);
+        node_close(&node);
+        witness_init(&node.witness);
+        node.witness.now_us = 0;
+    }
+    assert_true(node_find_file(&node, "0000000000000002", "", path));
+    snprintf(aside, sizeof aside, "%s/aside", node.home);
+    assert_int_equal(rename(path, aside), 0);
+    assert_refused_untouched("first index should have been 2");
+}
+
+static void assert_needed(const char *path)
+{
+    struct stat info;
+
+    assert_int_equal(stat(path, &info), 0);
+    flip_byte(path, info.st_size / 2);
+    assert_refused_untouched("snapshot");
+    flip_byte(path, info.st_size / 2);
+}
+
+static void damage_snapshots(uint32_t trailing)
+{
+    char path[2 * PATH_MAX];
+
+    leave_snapshots(trailing);
+    assert_true(node_find_file(&node, "snapshot-", ".meta", path));
+    assert_needed(path);
+    path[strlen(path) - strlen(".meta")] = '\0';
+    assert_needed(path);
+    witness_init(&node.witness);
+    node.witness.now_us = 0;
+    node_serve(&node);
+}
+
+static void test_a_damaged_snapshot(void **state)
+{
+    (void)state;
+    damage_snapshots(1);
+}
+
+/* libraft would quietly take the snapshot before it, and the log from there. */
+static void test_a_damaged_snapshot_before_a_long_log(void **state)
+{
+    (void)state;
+    damage_snapshots(100000);
+}
+
+static void test_lost_metadata(void **state)
+{
+    char path[2 * PATH_MAX];
+
+    (void)state;
+    node_serve(&node);
+    answer_some(3);
+    node_close(&node);
+    while (node_find_file(&node, "metadata", "", path))
+        assert_int_equal(unlink(path), 0);
+    assert_refused_untouched("metadata1");
+}
+
+/* Term 1 is stored, the first entry is not. */
+static void test_an_interrupted_founding(void **state)
+{
+    char path[2 * PATH_MAX];
+
+    (void)state;
+    node_serve(&node);
+    node_close(&node);
+    while (node_find_file(&node, "0000", "", path))
+        assert_int_equal(unlink(path), 0);
+    witness_init(&node.witness);
+    node.witness.now_us = 0;
+    node_serve(&node);
+    answer_some(1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_it_is_made),
+        TEST(test_only_in_a_directory),
+        TEST(test_it_must_be_writable),
+        TEST(test_one_process_at_a_time),
+        TEST(test_nothing_is_damaged),
+        TEST(test_damage_before_what_was_answered),
+        TEST(test_damage_at_the_end),
+        TEST(test_damage_before_another_segment),
+        TEST(test_damage_before_what_may_not_have_been_answered),
+        TEST(test_a_damaged_segment),
+        TEST(test_a_missing_segment),
+        TEST(test_a_damaged_snapshot),
+        TEST(test_a_damaged_snapshot_before_a_long_log),
+        TEST(test_lost_metadata),
+        TEST(test_an_interrupted_founding),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,274 @@
+/* Disks that are full or fail. What libraft and we ask of the kernel goes through functions of this
+ * file, which can say no: libraft calls io_getevents by way of syscall(2)'s wrapper, and everybody
+ * reserves room with posix_fallocate. */
+#include "node.h"
+
+#include "base/clock.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static int fail_writes;  /* an errno: every write to the log ends with it */
+static int fail_reserve; /* an errno: no room for anything */
+
+#define EXPORTED __attribute__((visibility("default")))
+
+long interposed_syscall(long number, long a, long b, long c, long d, long e,
+                        long f) __asm__("syscall");
+int interposed_reserve(int fd, off_t offset, off_t size) __asm__("posix_fallocate");
+int interposed_reserve64(int fd, off_t offset, off_t size) __asm__("posix_fallocate64");
+
+EXPORTED long interposed_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    static long (*next)(long, ...);
+    long result;
+
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "syscall");
+    result = next(number, a, b, c, d, e, f);
+    if (number == SYS_io_getevents && __atomic_load_n(&fail_writes, __ATOMIC_SEQ_CST))
+        for (long i = 0; i < result; i++)
+            ((struct io_event *)d)[i].res = -fail_writes;
+    return result;
+}
+
+static int reserve(int fd, off_t offset, off_t size, const char *name)
+{
+    int (*next)(int, off_t, off_t);
+    int failure = __atomic_load_n(&fail_reserve, __ATOMIC_SEQ_CST);
+
+    *(void **)&next = dlsym(RTLD_NEXT, name);
+    return failure ? failure : next(fd, offset, size);
+}
+
+EXPORTED int interposed_reserve(int fd, off_t offset, off_t size)
+{
+    return reserve(fd, offset, size, "posix_fallocate");
+}
+
+EXPORTED int interposed_reserve64(int fd, off_t offset, off_t size)
+{
+    return reserve(fd, offset, size, "posix_fallocate64");
+}
+
+static struct node node;
+
+static int set_up(void **state)
+{
+    (void)state;
+    fail_writes = fail_reserve = 0;
+    node_init(&node);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fail_writes = fail_reserve = 0;
+    node_free(&node);
+    return 0;
+}
+
+static void assert_stopped(const char *words)
+{
+    assert_int_equal(node.witness.stops, 1);
+    if (!strstr(node.witness.stopped, words))
+        fail_msg("'%s' does not say '%s'", node.witness.stopped, words);
+    assert_int_equal(witness_role(&node.witness), REPLICA_STOPPED);
+}
+
+/* Everything answered is there; what failed may be. */
+static void assert_nothing_lost(uint32_t answered, uint64_t token)
+{
+    struct core_counts counts;
+
+    fail_writes = fail_reserve = 0;
+    node_reopen(&node);
+    core_count(replica_table(node.replica), &counts);
+    assert_true(counts.holds >= answered);
+    assert_true(counts.last_token >= token);
+}
+
+/* libraft would try again after a while, with a timer that is not set up for it. */
+static void test_a_write_fails(void **state)
+{
+    struct core_command command = read_now();
+
+    (void)state;
+    node_serve(&node);
+    submit_numbered(node.replica, 1, 3600000);
+    NODE_UNTIL(&node, node.witness.answers == 1);
+    __atomic_store_n(&fail_writes, EIO, __ATOMIC_SEQ_CST);
+    submit_numbered(node.replica, 2, 3600000);
+    NODE_UNTIL(&node, node.witness.stops == 1);
+    assert_stopped("write failed: Input/output error");
+    assert_int_equal(node.witness.heard[2].answers, 0);
+    assert_int_equal(node.witness.heard[2].failure, REPLICA_UNKNOWN);
+    assert_int_equal(replica_submit(node.replica, &command, request(3)), HF_EUNREACH);
+    assert_nothing_lost(1, node.witness.heard[1].number);
+}
+
+static void test_the_first_write_fails(void **state)
+{
+    struct error_text err;
+
+    (void)state;
+    assert_int_equal(node_open(&node, &err), HF_OK);
+    __atomic_store_n(&fail_writes, ENOSPC, __ATOMIC_SEQ_CST);
+    NODE_UNTIL(&node, node.witness.stops == 1);
+    assert_stopped("No space left on device");
+    assert_int_equal(node.witness.role_count, 1); /* it never served */
+    assert_nothing_lost(0, 0);
+}
+
+static void submit_bulk(size_t number)
+{
+    static char result[CORE_RESULT_MAX];
+    struct core_command command = {.op = CORE_FINISH,
+                                   .flags = CORE_ONCE,
+                                   .name = {"key", 3},
+                                   .lease = {"lease", 5},
+                                   .token = 1,
+                                   .result = {result, sizeof result}};
+
+    if (node.witness.stops == 0 && witness_role(&node.witness) == REPLICA_LEADING)
+        assert_int_equal(replica_submit(node.replica, &command, request(number)), HF_OK);
+}
+
+/* Fills the segments that are there already, until the next one cannot be made. Returns how many
+ * names were granted. */
+static uint32_t fill_the_disk(uint64_t *ret_token)
+{
+    size_t number = 0;
+
+    while (node.witness.stops == 0) {
+        number++;
+        assert_true(number < 1000);
+        submit_numbered(node.replica, number, 3600000);
+        for (size_t i = 1; i <= 14; i++)
+            submit_bulk(number + i * 1000);
+        NODE_UNTIL(&node, node.witness.stops || node.witness.heard[number].answers == 1);
+    }
+    assert_int_equal(node.witness.heard[number].failure, REPLICA_UNKNOWN);
+    *ret_token = node.witness.heard[number - 1].number;
+    return (uint32_t)number - 1;
+}
+
+static void test_no_room_for_a_segment(void **state)
+{
+    uint64_t token;
+    uint32_t answered;
+    int64_t start;
+
+    (void)state;
+    node.options.snapshot_bytes = UINT64_C(1) << 40;
+    node_serve(&node);
+    __atomic_store_n(&fail_reserve, ENOSPC, __ATOMIC_SEQ_CST);
+    start = clock_boot_ms();
+    answered = fill_the_disk(&token);
+    assert_true(clock_boot_ms() - start >= REPLICA_STALL_MS);
+    assert_true(answered > 10); /* two segments were there */
+    assert_stopped("No space left on device");
+    assert_nothing_lost(answered, token);
+}
+
+/* A full disk alone does no harm as long as nothing new is needed. */
+static void test_room_comes_back(void **state)
+{
+    (void)state;
+    node.options.snapshot_bytes = UINT64_C(1) << 40;
+    node_serve(&node);
+    __atomic_store_n(&fail_reserve, ENOSPC, __ATOMIC_SEQ_CST);
+    for (size_t i = 1; i <= 100; i++) {
+        submit_numbered(node.replica, i, 3600000);
+        NODE_UNTIL(&node, node.witness.heard[i].answers == 1);
+    }
+    assert_int_equal(node.witness.stops, 0);
+    assert_nothing_lost(100, node.witness.heard[100].number);
+}
+
+/* Closed while libraft waits to try once more. */
+static void test_no_room_for_a_snapshot(void **state)
+{
+    uint64_t hash;
+
+    (void)state;
+    node.options.snapshot_bytes = 100000;
+    node_serve(&node);
+    __atomic_store_n(&fail_reserve, ENOSPC, __ATOMIC_SEQ_CST);
+    for (size_t i = 1; i <= 5000; i++)
+        submit_numbered(node.replica, i, 3600000);
+    NODE_UNTIL(&node, node.witness.answers == 5000);
+    NODE_UNTIL(&node, node_status(&node).snapshotting);
+    for (size_t i = 5001; i <= 5100; i++) { /* and it serves on */
+        submit_numbered(node.replica, i, 3600000);
+        NODE_UNTIL(&node, node.witness.heard[i].answers == 1);
+    }
+    assert_true(node_status(&node).snapshotting);
+    assert_int_equal(node_status(&node).snapshots, 0);
+    hash = node_hash(&node);
+    node_close(&node);
+    fail_reserve = 0;
+    witness_init(&node.witness);
+    node.witness.now_us = 0;
+    node_serve(&node);
+    assert_int_equal(node_hash(&node), hash);
+}
+
+static void test_no_room_to_begin(void **state)
+{
+    struct error_text err = {""};
+
+    (void)state;
+    fail_reserve = ENOSPC;
+    assert_int_equal(node_open(&node, &err), HF_EIO);
+    if (!strstr(err.text, "not enough space"))
+        fail_msg("'%s'", err.text);
+    fail_reserve = 0;
+    node_serve(&node);
+}
+
+/* The same without tricks, on a disk of 20 MB. Needs the right to mount. */
+static void test_a_small_disk(void **state)
+{
+    uint64_t token;
+    uint32_t answered;
+
+    (void)state;
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("tmpfs", node.home, "tmpfs", 0, "size=20m") < 0)
+        skip();
+    node.options.snapshot_bytes = UINT64_C(1) << 40;
+    node_serve(&node);
+    answered = fill_the_disk(&token);
+    assert_stopped("No space left on device");
+    node_close(&node);
+    assert_int_equal(mount("tmpfs", node.home, "tmpfs", MS_REMOUNT, "size=100m"), 0);
+    witness_init(&node.witness);
+    node.witness.now_us = 0;
+    node_serve(&node);
+    assert_nothing_lost(answered, token);
+    node_close(&node);
+    assert_int_equal(umount(node.home), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_write_fails),          TEST(test_the_first_write_fails),
+        TEST(test_no_room_for_a_segment),  TEST(test_room_comes_back),
+        TEST(test_no_room_for_a_snapshot), TEST(test_no_room_to_begin),
+        TEST(test_a_small_disk),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
