@@ -99,6 +99,7 @@ struct replica {
 
     struct replica_host host;
     uint64_t id;
+    bool restored; /* and the table does not know yet */
     uint64_t snapshot_bytes;
     uint32_t snapshot_trailing;
     uint32_t heartbeat_ms;

@@ -83,6 +83,7 @@ void replica_landed(struct replica *replica)
     replica->flight.active = false;
     if (replica->leading != LEAD_BEGINNING || raft_state(&replica->raft) != RAFT_LEADER)
         return;
+    replica->restored = false;
     replica->leading = LEAD_SERVING;
     replica->role = REPLICA_LEADING;
     replica->host.role(replica->host.context, REPLICA_LEADING);
@@ -165,7 +166,9 @@ static void propose_first(struct replica *replica, int64_t now)
     struct core_counts counts;
 
     core_count(replica->table, &counts);
-    if (!counts.identified) {
+    if (replica->restored)
+        identity.flags = CORE_FORCE;
+    if (replica->restored || !counts.identified) {
         replica->host.random(replica->host.context, id, sizeof id);
         core_pack(&replica->batch.packer, &identity);
     }
@@ -399,6 +402,7 @@ static struct replica *make(const struct replica_options *options, struct raft_i
     replica->snapshot_bytes =
         options->snapshot_bytes ? options->snapshot_bytes : SNAPSHOT_BYTES_DEFAULT;
     replica->snapshot_trailing = options->snapshot_trailing;
+    replica->restored = options->restored;
     replica->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
     replica->check_disk = options->check_disk;
     replica->disk = options->disk;

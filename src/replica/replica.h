@@ -77,6 +77,9 @@ struct replica_options {
         const char *address;
     } * members;
     int member_count;
+    /* The data is older than what was acknowledged since: tokens go on far above, the store has a new
+     * id. Done once, with the first entry that this node proposes. */
+    bool restored;
     uint32_t election_ms, heartbeat_ms; /* 0: 1000 and 100 */
     uint64_t snapshot_bytes;            /* of log before a snapshot is taken; 0: a default */
     uint32_t snapshot_trailing;         /* entries kept behind a snapshot; 0: a default */

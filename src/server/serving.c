@@ -237,6 +237,7 @@ static int open_replica(struct daemon *daemon, struct error_text *err)
                                       .address = "",
                                       .members = &alone,
                                       .member_count = 1,
+                                      .restored = config->restored,
                                       .snapshot_bytes = config->snapshot_bytes,
                                       .check_disk = replica_uv_check_disk};
     struct replica_host host = {.context = server,
