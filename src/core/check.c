@@ -14,7 +14,8 @@ static int check_hold(const struct core *core, const struct lock *lock, const st
 
     if (claim->mode != first->mode || (claim->mode == HF_EXCLUSIVE && lock->holds != 1) ||
         (claim->mode == HF_PERMIT) != (lock->permits != 0) ||
-        (lock->permits && lock->holds > lock->permits))
+        (lock->permits && lock->holds > lock->permits) ||
+        (lock->once && claim->mode != HF_EXCLUSIVE))
         return BROKEN(err, "[C1] conflicting holds");
     if (claim->number <= before || claim->number > core->last_token)
         return BROKEN(err, "[C3] token %llu is out of order", (unsigned long long)claim->number);
@@ -70,7 +71,10 @@ static int check_lock(const struct core *core, uint32_t slot, struct error_text 
         return BROKEN(err, "[C2] the first place could be granted");
     if (!lock->holds && !lock->places && !lock->record)
         return BROKEN(err, "[C6] a name that nobody uses");
-    if (lock->record && (!lock->once || lock->holds || lock->places))
+    if (lock->once && lock->permits)
+        return BROKEN(err, "[C1] a once-record with permits");
+    if (lock->record &&
+        (!lock->once || lock->holds || (lock->places && core->last_token < HF_TOKEN_MAX)))
         return BROKEN(err, "[C6] a record beside a hold or a place");
     if ((lock->record != 0) != (lock->timer != TIMER_NONE))
         return BROKEN(err, "[C7] a record without a deadline");

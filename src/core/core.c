@@ -24,6 +24,7 @@ struct core *core_new(const unsigned char seed[16])
     struct core *core = core_alloc(sizeof *core);
 
     memcpy(core->seed, seed, sizeof core->seed);
+    core->now_ms = 1; /* a deadline of 0 is none, in a snapshot */
     core->renewing = core_alloc(CORE_RENEW_MAX * sizeof *core->renewing);
     slab_init(&core->leases, sizeof(struct lease));
     slab_init(&core->claims, sizeof(struct claim));
@@ -114,7 +115,11 @@ static void lease_prolong(struct core *core, uint32_t slot, uint32_t ttl_ms)
     touch_lease(core, slot);
     if (ttl_ms > lease->ttl_ms)
         lease->ttl_ms = ttl_ms;
-    if (lease->kept == 0 && core->now_ms + ttl_ms > lease->deadline_ms)
+    if (core->now_ms + ttl_ms <= lease->deadline_ms)
+        return;
+    if (lease->kept)
+        lease->deadline_ms = core->now_ms + ttl_ms;
+    else
         lease_set_deadline(core, slot, core->now_ms + ttl_ms);
 }
 
@@ -330,7 +335,7 @@ static int64_t renew_one(struct core *core, struct core_text id, uint32_t ttl_ms
     if (ttl_ms)
         lease->ttl_ms = ttl_ms;
     lease_prolong(core, slot, lease->ttl_ms);
-    return lease->kept ? (int64_t)lease->ttl_ms : lease->deadline_ms - core->now_ms;
+    return lease_end_ms(core, lease) - core->now_ms;
 }
 
 static void apply_renew(struct core *core, uint32_t number, const struct core_command *command)
@@ -395,9 +400,9 @@ static void apply_break(struct core *core, uint32_t number, const struct core_co
         dropped = drop_ghosts(core, command->name, once);
     for (uint32_t i = 0; i < count; i++) {
         const struct lease *lease = lease_at(core, leases[i]);
-        int64_t left = lease->kept ? 0 : lease->deadline_ms - core->now_ms;
+        int64_t left = lease_end_ms(core, lease) - core->now_ms;
 
-        lease_end(core, leases[i], WHY_BROKEN, !now, (left > 0 ? left : 0) + lease->ttl_ms);
+        lease_end(core, leases[i], WHY_BROKEN, !now, left + lease->ttl_ms);
         core->broken++;
     }
     free(leases);

@@ -27,7 +27,8 @@
  *   [C4] places stand in the order of their tickets.
  *   [C5] a hold or place has a living lease, which knows it; an ended lease has nothing; a living
  *        lease has something.
- *   [C6] a name that nobody holds, awaits or is withheld from, and that has no record, is forgotten.
+ *   [C6] a name that nobody holds, awaits or is withheld from, and that has no record, is forgotten;
+ *        a record has nobody beside it, as long as there are tokens.
  *   [C7] every deadline is in the timers, once, and nothing else is.
  *   [C8] a lease waits without a deadline only while a place of it is kept by a connection.
  *
@@ -97,7 +98,7 @@ struct core_command {
     uint64_t wait_ms;       /* ACQUIRE with WAITS; CORE_FOREVER: no end */
     uint64_t delay_ms;      /* ACQUIRE: lock-delay; of a once-record: how long its death is known */
     struct core_text owner; /* ACQUIRE */
-    uint64_t token;         /* RELEASE FINISH: of the hold, 0: any; FLOOR */
+    uint64_t token;         /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR */
     uint64_t keep_ms;       /* FINISH: how long the result is kept */
     uint32_t attachment;    /* LEAVE: as the ACQUIRE was answered */
     struct core_text result;        /* FINISH; IDENTITY: 16 bytes */
@@ -105,7 +106,7 @@ struct core_command {
     uint32_t lease_count;
 };
 
-/* An entry being packed. Begin with {0}; core_entry_free frees. Growing failures end the process. */
+/* An entry being packed. Begin with {0}; core_packer_free frees. Growing failures end the process. */
 struct core_packer {
     unsigned char *bytes;
     size_t size, capacity;
@@ -153,7 +154,7 @@ enum core_answer {
     ANSWER_CLAIMS_FULL,
     ANSWER_QUEUE_FULL,
     ANSWER_TOKENS_SPENT,
-    ANSWER_STALE, /* FINISH, or FLOOR below what was given: `number` is the newest token */
+    ANSWER_STALE, /* FINISH: `number` is the newest token of all */
 };
 
 enum core_effect_kind {

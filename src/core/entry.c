@@ -296,7 +296,7 @@ static bool unpack_acquire(struct unpacker *unpacker, struct core_command *comma
 static bool unpack_renew(struct unpacker *unpacker, struct core_command *command)
 {
     if (!get_ttl(unpacker, true, &command->ttl_ms) ||
-        !get32(unpacker, CORE_RENEW_MAX, &command->lease_count))
+        !get32(unpacker, CORE_RENEW_MAX, &command->lease_count) || command->lease_count == 0)
         return false;
     for (uint32_t i = 0; i < command->lease_count; i++)
         if (!get_lease(unpacker, &unpacker->leases[i]))
@@ -315,6 +315,8 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
     command->op = unpacker->at[0];
     command->flags = unpacker->at[1];
     unpacker->at += 2;
+    if (command->flags >= 2 * CORE_FORCE) /* the last flag there is */
+        return false;
     switch (command->op) {
     case CORE_READ:
         return true;

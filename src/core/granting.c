@@ -95,10 +95,16 @@ static void place_remove(struct core *core, uint32_t slot, enum core_why why)
     claim_forget(core, slot);
 }
 
-/* The first in the queue would rather not replace a runner that died. */
-static bool refuses_heritage(const struct core *core, const struct lock *lock)
+/* Why the first in the queue is not to be granted: its time has run out, and only the end of other
+ * deadlines has come first; or it would rather not replace a runner that died. Or 0. */
+static enum core_why passed_over(const struct core *core, const struct lock *lock)
 {
-    return lock->record && claim_at(core, lock->first_place)->flags & CLAIM_NO_HEIR;
+    const struct claim *first = claim_at(core, lock->first_place);
+    const struct lease *lease = lease_at(core, first->lease);
+
+    if (!lease->kept && lease->deadline_ms <= core->now_ms)
+        return WHY_EXPIRED;
+    return lock->record && first->flags & CLAIM_NO_HEIR ? WHY_DIED : 0;
 }
 
 void lock_advance(struct core *core, uint32_t slot)
@@ -107,12 +113,14 @@ void lock_advance(struct core *core, uint32_t slot)
 
     while (lock->first_place != NONE) {
         uint32_t place = lock->first_place, lease = claim_at(core, place)->lease;
+        enum core_why why;
 
         if (!lock_admits(core, lock, claim_at(core, place)->mode))
             return;
         touch_lock(core, slot);
-        if (refuses_heritage(core, lock)) {
-            place_remove(core, place, WHY_DIED);
+        why = passed_over(core, lock);
+        if (why) {
+            place_remove(core, place, why);
             lease_tidy(core, lease);
             continue;
         }
@@ -129,6 +137,9 @@ void hold_end(struct core *core, uint32_t slot, enum core_why why)
     uint32_t lock = claim->lock;
 
     touch_lock(core, lock);
+    if (lock_at(core, lock)->once && (why == WHY_EXPIRED || why == WHY_BROKEN))
+        record_set(core, lock, (struct core_text){NULL, 0}, claim->number,
+                   core->now_ms + (int64_t)claim->delay_ms);
     claim_delist(core, slot);
     emit_changed(core, claim, why);
     claim_unbind(core, slot);
@@ -151,11 +162,21 @@ static void hold_haunt(struct core *core, uint32_t slot, int64_t until_ms, enum 
     timers_set(&core->timers, TIMER_CLAIM, slot, until_ms);
 }
 
-/* A place is kept by a connection from now on, or not any more: then the lease's time begins. */
+/* Until when its holder may believe in it. */
+int64_t lease_end_ms(const struct core *core, const struct lease *lease)
+{
+    int64_t least = core->now_ms + (lease->kept ? (int64_t)lease->ttl_ms : 0);
+
+    return lease->deadline_ms > least ? lease->deadline_ms : least;
+}
+
+/* A place is kept by a connection from now on, or not any more: then the lease's time begins, and
+ * does not end before it would have without. */
 void place_keep(struct core *core, uint32_t slot, bool kept)
 {
     struct claim *claim = claim_at(core, slot);
     struct lease *lease = lease_at(core, claim->lease);
+    int64_t end_ms = lease_end_ms(core, lease);
 
     if (!!(claim->flags & CLAIM_KEPT) == kept)
         return;
@@ -166,7 +187,7 @@ void place_keep(struct core *core, uint32_t slot, bool kept)
     if (kept)
         timers_clear(&core->timers, TIMER_LEASE, claim->lease);
     else if (lease->kept == 0)
-        lease_set_deadline(core, claim->lease, core->now_ms + lease->ttl_ms);
+        lease_set_deadline(core, claim->lease, end_ms);
 }
 
 void place_end(struct core *core, uint32_t slot, enum core_why why)
@@ -208,36 +229,24 @@ static int64_t withheld_until(const struct core *core, const struct claim *claim
 {
     int64_t from = core->now_ms;
 
+    if (!withhold || (why != WHY_BROKEN && why != WHY_EXPIRED))
+        return from;
+    if (why == WHY_BROKEN)
+        from = lease_end_ms(core, lease_at(core, claim->lease));
     if (lock_at(core, claim->lock)->once)
         return from; /* its delay means something else */
-    if (why == WHY_BROKEN) {
-        const struct lease *lease = lease_at(core, claim->lease);
-
-        if (!withhold)
-            return from;
-        if (lease->kept)
-            from += lease->ttl_ms;
-        else if (lease->deadline_ms > from)
-            from = lease->deadline_ms;
-    } else if (why != WHY_EXPIRED) {
-        return from;
-    }
     return from + (int64_t)claim->delay_ms;
 }
 
 static void claim_end(struct core *core, uint32_t slot, enum core_why why, bool withhold)
 {
     const struct claim *claim = claim_at(core, slot);
-    uint32_t lock = claim->lock;
     int64_t until;
 
     if (claim->state == CORE_PLACE) {
         place_end(core, slot, why);
         return;
     }
-    if (lock_at(core, lock)->once && why != WHY_ENDED)
-        record_set(core, lock, (struct core_text){NULL, 0}, claim->number,
-                   core->now_ms + (int64_t)claim->delay_ms);
     until = withheld_until(core, claim, why, withhold);
     if (until > core->now_ms)
         hold_haunt(core, slot, until, why);
@@ -263,6 +272,8 @@ uint32_t lease_end(struct core *core, uint32_t slot, enum core_why why, bool wit
     if (!lease->ended) {
         lease->ended = true;
         core->ended++;
+    } else if (lease->deadline_ms > core->now_ms + remember_ms) {
+        return count;
     }
     lease_set_deadline(core, slot, core->now_ms + remember_ms);
     return count;

@@ -21,7 +21,7 @@
 struct lease {
     struct index_link link; /* first: see index.h */
     uint32_t id_slot;
-    int64_t deadline_ms; /* of a kept lease: meaningless */
+    int64_t deadline_ms; /* of a kept lease: not in the timers, and it may be later */
     uint32_t ttl_ms;
     uint32_t timer;
     uint32_t first_claim, claims;
@@ -156,6 +156,8 @@ void lease_set_deadline(struct core *core, uint32_t lease, int64_t deadline_ms);
 void hold_end(struct core *core, uint32_t claim, enum core_why why);
 void place_end(struct core *core, uint32_t claim, enum core_why why);
 void place_keep(struct core *core, uint32_t claim, bool kept);
+/* Until when the holder of a living lease may believe in it. */
+int64_t lease_end_ms(const struct core *core, const struct lease *lease);
 /* Grants to the head of the queue as long as that is possible [C2]. */
 void lock_advance(struct core *core, uint32_t lock);
 /* Ends a lease and all its claims, and remembers it so long (negative: forgets it). How many claims

@@ -130,8 +130,7 @@ static bool read_lease(struct reader *reader)
     lease->ttl_ms = ttl_ms;
     lease->ended = ended;
     core->ended += lease->ended;
-    if (deadline_ms)
-        lease_set_deadline(core, slot, deadline_ms);
+    lease_set_deadline(core, slot, deadline_ms);
     return true;
 }
 
@@ -168,8 +167,10 @@ static bool bind(struct reader *reader, uint32_t slot, uint32_t lease_slot)
     if (claim_find(core, claim->lock, lease_slot) != NONE)
         return wrong(reader, "a lease has two claims on one name");
     claim_bind(core, slot, lease_slot);
-    if (claim->flags & CLAIM_KEPT)
+    if (claim->flags & CLAIM_KEPT) {
         lease_at(core, lease_slot)->kept++;
+        timers_clear(&core->timers, TIMER_LEASE, lease_slot);
+    }
     return true;
 }
 

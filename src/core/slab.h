@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 #define SLAB_NONE UINT32_MAX
-#define SLAB_SLOTS_MAX (1u << 24)
+#define SLAB_SLOTS_MAX (1u << 26) /* names, ids and owners of one size may share a slab */
 #define SLAB_PAGE_SLOTS 1024u
-#define SLAB_LEVELS 4 /* 64 slots to a word, 64 words to a word above it, and so on */
+#define SLAB_LEVELS 5 /* 64 slots to a word, 64 words to a word above it, and so on */
 
 struct slab {
     size_t record_size;

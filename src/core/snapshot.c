@@ -92,7 +92,7 @@ void snapshot_write_lease(struct snapshot_writer *writer, const struct core *cor
     put_text(writer, lease_id(core, lease));
     reserve(writer, 2 + 4 * VARINT_MAX);
     put(writer, lease->ttl_ms);
-    put(writer, lease->kept ? 0 : (uint64_t)lease->deadline_ms);
+    put(writer, (uint64_t)lease->deadline_ms);
     put_byte(writer, lease->ended);
 }
 

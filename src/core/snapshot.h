@@ -4,7 +4,7 @@
  *     header     varints: now, last token, last ticket, last attachment, leases, locks, claims;
  *                then a byte, 1 if the store has its id, and the id's 16 bytes
  *     records    in any order:
- *       'L'      lease: slot, id, ttl, deadline (0 if it is kept), then a byte, 1 if it has ended
+ *       'L'      lease: slot, id, ttl, deadline, then a byte, 1 if it has ended
  *       'N'      name: slot, name, a byte (1: a once-record's key), permits, holds, places, then its
  *                claims (holds first, each list in order), then a byte for what became of it:
  *                0 nothing, 1 died, 2 result; and unless 0: token, deadline; and of 2: the result

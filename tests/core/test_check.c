@@ -1,0 +1,244 @@
+/* test_check.c: core_check sees every invariant of core.h that is broken, and names it. The other
+ * tests, and restoring, rely on that. */
+#include "core/inside.h"
+#include "tools.h"
+
+/* A table with claims of all kinds, whose slots are known. */
+enum { EXCLUSIVE, SHARED, PERMITS, KEY }; /* locks */
+enum {
+    HOLDER,
+    KEPT,
+    WAITER,
+    READER,
+    PERMITTED
+}; /* leases; each has its first claim in that slot */
+
+static struct core *table(void)
+{
+    static const struct core_command commands[] = {
+        {.op = CORE_ACQUIRE, .name = {"e", 1}, .lease = {"HOLDER", 6}, .ttl_ms = 5000},
+        {.op = CORE_ACQUIRE,
+         .flags = CORE_WAITS | CORE_KEPT,
+         .name = {"e", 1},
+         .lease = {"KEPT", 4},
+         .ttl_ms = 5000,
+         .wait_ms = CORE_FOREVER},
+        {.op = CORE_ACQUIRE,
+         .flags = CORE_WAITS,
+         .name = {"e", 1},
+         .lease = {"WAITER", 6},
+         .ttl_ms = 5000,
+         .wait_ms = 5000},
+        {.op = CORE_ACQUIRE,
+         .name = {"s", 1},
+         .lease = {"READER", 6},
+         .mode = HF_SHARED,
+         .ttl_ms = 5000},
+        {.op = CORE_ACQUIRE,
+         .name = {"p", 1},
+         .lease = {"PERMITTED", 9},
+         .mode = HF_PERMIT,
+         .permits = 2,
+         .ttl_ms = 5000},
+        {.op = CORE_ACQUIRE,
+         .name = {"s", 1},
+         .lease = {"PERMITTED", 9},
+         .mode = HF_SHARED,
+         .ttl_ms = 5000},
+        {.op = CORE_ACQUIRE,
+         .flags = CORE_ONCE,
+         .name = {"k", 1},
+         .lease = {"L", 1},
+         .ttl_ms = 5000},
+        {.op = CORE_FINISH,
+         .flags = CORE_ONCE,
+         .name = {"k", 1},
+         .lease = {"L", 1},
+         .token = 5,
+         .keep_ms = 5000,
+         .result = {"r", 1}},
+        {.op = CORE_END, .lease = {"ENDED", 5}, .ttl_ms = 5000},
+    };
+    struct core *core = table_new(1);
+
+    for (size_t i = 0; i < COUNT(commands); i++)
+        table_do(core, &commands[i], NULL);
+    table_check(core);
+    assert_int_equal(READER, claim_at(core, READER)->lease);
+    assert_true(lock_at(core, KEY)->record != 0);
+    return core;
+}
+
+/* The table is broken for good: it is left as it is, and freed. */
+static void finds(struct core *core, const char *number)
+{
+    struct error_text err = {""};
+
+    assert_int_equal(HF_EIO, core_check(core, &err));
+    if (strncmp(err.text, number, 4) != 0)
+        fail_msg("\"%s\" instead of %s", err.text, number);
+    core_free(core);
+}
+
+static void conflicting_holds(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    claim_at(core, READER)->mode = HF_EXCLUSIVE;
+    finds(core, "[C1]");
+    core = table();
+    lock_at(core, PERMITS)->permits = 0;
+    finds(core, "[C1]");
+    core = table();
+    lock_at(core, SHARED)->permits = 2;
+    finds(core, "[C1]");
+    core = table();
+    claim_at(core, KEPT)->mode = HF_PERMIT;
+    finds(core, "[C1]");
+    core = table();
+    lock_at(core, SHARED)->holds++;
+    finds(core, "[C1]");
+    core = table();
+    lock_at(core, KEY)->permits = 2;
+    finds(core, "[C1]");
+    core = table();
+    lock_at(core, SHARED)->once = true;
+    finds(core, "[C1]");
+}
+
+static void a_place_that_could_be_granted(void **state)
+{
+    struct core *core = table();
+    uint32_t reader = claim_at(core, READER)->lock_next; /* the other one, last in its list */
+    struct claim *claim = claim_at(core, reader);
+
+    (void)state;
+    /* It waits although only readers hold the name. */
+    claim_delist(core, reader);
+    claim->state = CORE_PLACE;
+    claim->number = ++core->last_ticket;
+    claim->deadline_ms = INT64_MAX;
+    claim_enlist(core, reader);
+    finds(core, "[C2]");
+}
+
+static void numbers_out_of_order(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    claim_at(core, READER)->number = 1000;
+    finds(core, "[C3]");
+    core = table();
+    claim_at(core, claim_at(core, READER)->lock_next)->number = 1;
+    finds(core, "[C3]");
+    core = table();
+    claim_at(core, WAITER)->number = 1000;
+    finds(core, "[C4]");
+    core = table();
+    claim_at(core, KEPT)->number = claim_at(core, WAITER)->number;
+    finds(core, "[C4]");
+    core = table();
+    lock_at(core, EXCLUSIVE)->places++;
+    finds(core, "[C4]");
+}
+
+static void leases_and_claims_that_do_not_know_each_other(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    claim_at(core, HOLDER)->lease = NONE;
+    finds(core, "[C5]");
+    core = table();
+    claim_at(core, HOLDER)->state = CORE_GHOST; /* with a lease */
+    finds(core, "[C5]");
+    core = table();
+    claim_at(core, HOLDER)->lease = READER;
+    finds(core, "[C5]");
+    core = table();
+    lease_at(core, HOLDER)->ended = true;
+    finds(core, "[C5]");
+    core = table();
+    lease_at(core, HOLDER)->claims = 0;
+    finds(core, "[C5]");
+    core = table();
+    lease_at(core, HOLDER)->ttl_ms = 99;
+    finds(core, "[C5]");
+    core = table();
+    claim_make(core, EXCLUSIVE, text("")); /* in no list */
+    finds(core, "[C5]");
+}
+
+static void names_that_nobody_uses(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    lock_make(core, text("new"), false);
+    finds(core, "[C6]");
+    core = table();
+    lock_at(core, KEY)->once = false;
+    finds(core, "[C6]");
+    core = table();
+    record_set(core, EXCLUSIVE, text("result"), 1, 1000);
+    finds(core, "[C6]");
+}
+
+static void deadlines_that_are_not_in_the_timers(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    timers_clear(&core->timers, TIMER_LOCK, KEY);
+    finds(core, "[C7]");
+    core = table();
+    timers_clear(&core->timers, TIMER_CLAIM, WAITER);
+    finds(core, "[C7]");
+    core = table();
+    timers_set(&core->timers, TIMER_CLAIM, HOLDER, 1000);
+    finds(core, "[C7]");
+    core = table();
+    timers_set(&core->timers, TIMER_CLAIM, WAITER, 1);
+    finds(core, "[C7]");
+    core = table();
+    timers_set(&core->timers, TIMER_LEASE, HOLDER, 1);
+    finds(core, "[C7]");
+    core = table();
+    timers_set(&core->timers, TIMER_LOCK, KEY, 1);
+    finds(core, "[C7]");
+}
+
+static void leases_that_live_for_ever(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    timers_clear(&core->timers, TIMER_LEASE, HOLDER);
+    finds(core, "[C8]");
+    core = table();
+    timers_set(&core->timers, TIMER_LEASE, KEPT, lease_at(core, KEPT)->deadline_ms);
+    finds(core, "[C8]");
+    core = table();
+    lease_at(core, WAITER)->kept = 1;
+    finds(core, "[C8]");
+    core = table();
+    claim_at(core, HOLDER)->flags |= CLAIM_KEPT;
+    finds(core, "[C8]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conflicting_holds),
+        cmocka_unit_test(a_place_that_could_be_granted),
+        cmocka_unit_test(numbers_out_of_order),
+        cmocka_unit_test(leases_and_claims_that_do_not_know_each_other),
+        cmocka_unit_test(names_that_nobody_uses),
+        cmocka_unit_test(deadlines_that_are_not_in_the_timers),
+        cmocka_unit_test(leases_that_live_for_ever),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
