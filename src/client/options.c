@@ -90,7 +90,8 @@ static int check_strength(const hf_store *store, struct error_text *err)
         return error_set(
             err, HF_EWEAK,
             "a %s store excludes others as a best effort only: it survives %s. Use one "
-            "that 'holdfast stores' calls strict: file: on one machine",
+            "that 'holdfast stores' calls strict: file: on one machine, "
+            "holdfast: across them",
             store->info.scheme, store->info.survives);
     if (store->info.tokens != HF_STRICT)
         return error_set(err, HF_EWEAK,

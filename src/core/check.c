@@ -95,7 +95,7 @@ static int check_lease(const struct core *core, uint32_t slot, struct error_text
         return BROKEN(err, "[C5] a living lease with nothing, or an ended one with something");
     if (kept != lease->kept || (kept != 0) != (lease->timer == TIMER_NONE))
         return BROKEN(err, "[C8] a lease without a deadline that nobody keeps, or the reverse");
-    if (!lease->ended && (lease->ttl_ms < HF_TTL_MIN_MS || lease->ttl_ms > HF_TTL_MAX_MS))
+    if (!lease->ended && (lease->ttl_ms < HF_TTL_MIN_MS || lease->ttl_ms > CORE_TTL_MAX_MS))
         return BROKEN(err, "[C5] a lease with a TTL of %u ms", lease->ttl_ms);
     return HF_OK;
 }

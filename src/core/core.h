@@ -43,15 +43,19 @@
 #include <stdint.h>
 
 /* Limits. They belong to the state machine: all nodes must agree on them. */
-#define CORE_LEASES_MAX 8000000u    /* living and remembered */
-#define CORE_LOCKS_MAX 8000000u     /* names in use */
-#define CORE_CLAIMS_MAX 16000000u   /* holds, places and ghosts */
-#define CORE_QUEUE_MAX 1000000u     /* places in one name's queue */
-#define CORE_RENEW_MAX 4096u        /* leases in one RENEW */
-#define CORE_RESULT_MAX 65536u      /* bytes of a once-record's result */
-#define CORE_ENDINGS_MAX 4096u      /* deadlines that end in one entry; the rest in the next */
-#define CORE_ELAPSED_MAX_MS 1000u   /* time that one entry may bring */
-#define CORE_ENTRY_MAX (16u << 20)  /* bytes of an entry */
+#define CORE_LEASES_MAX 8000000u   /* living and remembered */
+#define CORE_LOCKS_MAX 8000000u    /* names in use */
+#define CORE_CLAIMS_MAX 16000000u  /* holds, places and ghosts */
+#define CORE_QUEUE_MAX 1000000u    /* places in one name's queue */
+#define CORE_RENEW_MAX 4096u       /* leases in one RENEW */
+#define CORE_RESULT_MAX 65536u     /* bytes of a once-record's result */
+#define CORE_ENDINGS_MAX 4096u     /* deadlines that end in one entry; the rest in the next */
+#define CORE_ELAPSED_MAX_MS 1000u  /* time that one entry may bring */
+#define CORE_ENTRY_MAX (16u << 20) /* bytes of an entry */
+/* A millisecond more than clients may ask for: the table's clock may be so much behind the time when
+ * a command comes, and whoever wants a span in full adds it. */
+#define CORE_TTL_MAX_MS (HF_TTL_MAX_MS + 1)
+#define CORE_SPAN_MAX_MS (HF_DURATION_MAX_MS + 1)
 #define CORE_ENDED_DEFAULT_MS 30000 /* how long an unknown lease that was ended is remembered */
 #define CORE_RESTORE_JUMP (UINT64_C(1) << 40) /* what restoring a backup adds to the tokens */
 

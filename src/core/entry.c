@@ -270,7 +270,7 @@ static bool get_token(struct unpacker *unpacker, uint64_t *ret_token)
 
 static bool get_ttl(struct unpacker *unpacker, bool optional, uint32_t *ret_ttl_ms)
 {
-    return get32(unpacker, HF_TTL_MAX_MS, ret_ttl_ms) &&
+    return get32(unpacker, CORE_TTL_MAX_MS, ret_ttl_ms) &&
            ((optional && *ret_ttl_ms == 0) || *ret_ttl_ms >= HF_TTL_MIN_MS);
 }
 
@@ -282,8 +282,8 @@ static bool unpack_acquire(struct unpacker *unpacker, struct core_command *comma
     if (!get_name(unpacker, &command->name) || !get_lease(unpacker, &command->lease) ||
         !get32(unpacker, HF_PERMIT, &mode) || !get32(unpacker, HF_PERMITS_MAX, &command->permits) ||
         !get_ttl(unpacker, false, &command->ttl_ms) ||
-        !get_number(unpacker, HF_DURATION_MAX_MS + 1, &wait) ||
-        !get_number(unpacker, HF_DURATION_MAX_MS, &command->delay_ms) ||
+        !get_number(unpacker, CORE_SPAN_MAX_MS + 1, &wait) ||
+        !get_number(unpacker, CORE_SPAN_MAX_MS, &command->delay_ms) ||
         !get_text(unpacker, 0, HF_OWNER_MAX, &command->owner))
         return false;
     command->wait_ms = wait == 0 ? CORE_FOREVER : wait - 1;
@@ -339,7 +339,7 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
     case CORE_FINISH:
         return get_name(unpacker, &command->name) && get_lease(unpacker, &command->lease) &&
                get_token(unpacker, &command->token) &&
-               get_number(unpacker, HF_DURATION_MAX_MS, &command->keep_ms) &&
+               get_number(unpacker, CORE_SPAN_MAX_MS, &command->keep_ms) &&
                get_text(unpacker, 0, CORE_RESULT_MAX, &command->result) &&
                command->flags & CORE_ONCE;
     case CORE_IDENTITY:

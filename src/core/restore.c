@@ -103,7 +103,7 @@ static bool get_deadline(struct reader *reader, int64_t *ret_deadline_ms)
 {
     uint64_t deadline = 0;
 
-    if (!get(reader, (uint64_t)reader->core->now_ms + 3 * (uint64_t)HF_DURATION_MAX_MS, &deadline))
+    if (!get(reader, (uint64_t)reader->core->now_ms + 3 * (uint64_t)CORE_SPAN_MAX_MS, &deadline))
         return false;
     *ret_deadline_ms = (int64_t)deadline;
     return true;
@@ -119,7 +119,7 @@ static bool read_lease(struct reader *reader)
     int ended;
 
     if (!get32(reader, CORE_LEASES_MAX - 1, &slot) || !get_text(reader, 1, HF_LEASE_MAX, &id) ||
-        !get32(reader, HF_TTL_MAX_MS, &ttl_ms) || !get_deadline(reader, &deadline_ms) ||
+        !get32(reader, CORE_TTL_MAX_MS, &ttl_ms) || !get_deadline(reader, &deadline_ms) ||
         !get_byte(reader, 1, &ended))
         return false;
     if (!reader->leases_only)
@@ -152,7 +152,7 @@ static bool get_claim(struct reader *reader, struct claim_bytes *claim)
            get(reader, UINT64_MAX / 2, &claim->number) &&
            get(reader, (uint64_t)reader->core->now_ms, &claim->since) &&
            get_deadline(reader, &claim->deadline_ms) &&
-           get(reader, HF_DURATION_MAX_MS, &claim->delay) &&
+           get(reader, CORE_SPAN_MAX_MS, &claim->delay) &&
            get32(reader, UINT32_MAX, &claim->attachment) &&
            get_text(reader, 0, HF_OWNER_MAX, &claim->owner);
 }

@@ -186,7 +186,7 @@ static void answer_part(struct request *request, const struct core_effect *effec
 
     if (request->parts == request->total)
         resp_write_array(out, request->total);
-    resp_write_integer(out, (int64_t)effect->number);
+    resp_write_integer(out, span_shown((int64_t)effect->number));
     if (--request->parts == 0)
         finish(request);
 }

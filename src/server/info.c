@@ -215,16 +215,30 @@ static void command_docs(struct connection *connection, const struct resp_node *
             write_docs(&connection->out, &commands[i], connection->resp3);
 }
 
+static const struct command *named(const struct resp_node *word)
+{
+    for (size_t i = 0; i < command_count; i++)
+        if (word_is(word, commands[i].name))
+            return &commands[i];
+    return NULL;
+}
+
+/* All, or those that are asked for in their order, nil for what there is not. */
 static void command_rows(struct connection *connection, const struct resp_node *value)
 {
-    size_t count = 0;
+    struct resp_writer *out = &connection->out;
 
-    for (size_t i = 0; i < command_count; i++)
-        count += is_asked(value, &commands[i]);
-    resp_write_array(&connection->out, count);
-    for (size_t i = 0; i < command_count; i++)
-        if (is_asked(value, &commands[i]))
-            write_command(&connection->out, &commands[i]);
+    resp_write_array(out, value->count <= 2 ? command_count : value->count - 2);
+    for (size_t i = 0; value->count <= 2 && i < command_count; i++)
+        write_command(out, &commands[i]);
+    for (uint32_t i = 2; i < value->count; i++) {
+        const struct command *command = named(word_at(value, i));
+
+        if (command)
+            write_command(out, command);
+        else
+            resp_write_nil(out, connection->resp3);
+    }
 }
 
 enum verdict command_command(struct connection *connection, const struct resp_node *value)

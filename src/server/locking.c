@@ -74,7 +74,8 @@ enum verdict command_renew(struct connection *connection, const struct resp_node
     for (uint32_t i = 0; i < count; i++)
         if (!parse_lease(connection, word_at(value, 1 + i), &leases[i]))
             return VERDICT_REFUSED;
-    submission.command.ttl_ms = (uint32_t)ttl_ms;
+    if (ttl_ms)
+        submission.command.ttl_ms = (uint32_t)span_in_full(ttl_ms);
     submission.command.leases = leases;
     submission.command.lease_count = count;
     return submit(connection, &submission);
@@ -93,7 +94,8 @@ enum verdict command_end(struct connection *connection, const struct resp_node *
         return VERDICT_REFUSED;
     if (left.at < value->count && !option_unknown(&left))
         return VERDICT_REFUSED;
-    submission.command.ttl_ms = (uint32_t)ttl_ms;
+    if (ttl_ms)
+        submission.command.ttl_ms = (uint32_t)span_in_full(ttl_ms);
     return submit(connection, &submission);
 }
 
@@ -152,6 +154,7 @@ static enum verdict once_finish(struct connection *connection, const struct resp
     if (result->size > CORE_RESULT_MAX)
         return refuse(connection, "LIMIT a result has at most %u bytes", CORE_RESULT_MAX);
     command->result = word_text(result);
+    command->keep_ms = span_in_full(command->keep_ms);
     return submit(connection, &submission);
 }
 

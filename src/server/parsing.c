@@ -66,6 +66,18 @@ bool parse_number(struct connection *connection, const struct resp_node *word, c
     return false;
 }
 
+/* The table counts whole milliseconds, and may be up to one behind the time when a command comes: so
+ * much would be missing from a span that begins then. SHOW and RENEW take it off again. */
+uint64_t span_in_full(uint64_t span_ms)
+{
+    return span_ms + 1;
+}
+
+int64_t span_shown(int64_t left_ms)
+{
+    return left_ms > 0 ? left_ms - 1 : left_ms;
+}
+
 /* ---- options ----------------------------------------------------------------------------------- */
 
 /* An option that is there twice is as unknown as any other word: option_unknown says so. */
@@ -191,7 +203,11 @@ bool parse_acquire(struct words_left *left, bool once, struct core_command *ret_
         refuse(connection, "LIMIT this connection waits for %u locks already", WAITERS_MAX);
         return false;
     }
-    command->ttl_ms = (uint32_t)ttl_ms;
+    command->ttl_ms = (uint32_t)span_in_full(ttl_ms);
+    if (command->delay_ms)
+        command->delay_ms = span_in_full(command->delay_ms);
+    if (command->wait_ms)
+        command->wait_ms = span_in_full(command->wait_ms);
     if (push || command->wait_ms > 0)
         command->flags |= CORE_WAITS | (push ? 0u : CORE_KEPT);
     if (push && !(left->had & HAD_WAIT))

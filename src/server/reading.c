@@ -16,6 +16,8 @@
 #define PAGE_STEPS 10000u  /* names that one page looks at */
 #define HOLDERS_SHOWN 100u /* of one name */
 #define DIGEST_BYTES 8
+#define ROW_BYTES_MAX (HF_OWNER_MAX + 256) /* of a holder or waiter */
+#define MATCH_COST_MAX (4u << 20) /* bytes of names times bytes of the pattern, in one page */
 
 enum { HAD_MATCH = 1, HAD_COUNT = 2, HAD_CURSOR = 4, HAD_WAITERS = 8 };
 
@@ -26,6 +28,18 @@ static enum verdict submit_read(struct connection *connection, const struct resp
         .value = value, .command = {.op = CORE_READ}, .words = value->count};
 
     return submit(connection, &submission);
+}
+
+/* One whose answer may be long: it is made when those before it are out. */
+static enum verdict submit_long_read(struct connection *connection, const struct resp_node *value)
+{
+    return connection->under_way > 0 ? VERDICT_LATER : submit_read(connection, value);
+}
+
+/* How many rows fit into an answer that a client who reads slowly is not closed for. */
+static uint32_t rows_max(const struct connection *connection)
+{
+    return (uint32_t)(connection->server->config->max_output_bytes / 2 / ROW_BYTES_MAX);
 }
 
 /* ---- CHECK --------------------------------------------------------------------------------------- */
@@ -120,7 +134,7 @@ static bool write_claim(void *context, const struct core_claim_view *view)
     resp_write_text(out, "lease");
     resp_write_text(out, text);
     write_pair(out, "age_ms", view->age_ms);
-    write_pair(out, "left_ms", view->left_ms);
+    write_pair(out, "left_ms", span_shown(view->left_ms));
     return true;
 }
 
@@ -135,8 +149,9 @@ static void write_lock(struct connection *connection, const struct core_lock_vie
 {
     const struct core *core = replica_table(connection->server->replica);
     struct resp_writer *out = &connection->out;
-    uint32_t holders = at_most(view->holds + view->ghosts, HOLDERS_SHOWN);
-    uint32_t waiters = at_most(view->places, waiters_wanted);
+    uint32_t holders =
+        at_most(at_most(view->holds + view->ghosts, HOLDERS_SHOWN), rows_max(connection) / 2);
+    uint32_t waiters = at_most(at_most(view->places, waiters_wanted), rows_max(connection) / 2);
     struct rows rows = {connection, holders};
 
     resp_write_map(out, waiters_wanted ? 6 : 5, connection->resp3);
@@ -174,7 +189,7 @@ static bool parse_show(struct connection *connection, const struct resp_node *va
 
 enum verdict command_show(struct connection *connection, const struct resp_node *value)
 {
-    return parse_show(connection, value) ? submit_read(connection, value) : VERDICT_REFUSED;
+    return parse_show(connection, value) ? submit_long_read(connection, value) : VERDICT_REFUSED;
 }
 
 static void read_show(struct connection *connection, const struct words *words)
@@ -196,6 +211,7 @@ struct page {
     struct resp_writer rows; /* written aside, because their number comes before them */
     struct core_text match;
     uint32_t count, most;
+    size_t cost; /* of matching */
 };
 
 static bool parse_locks(struct connection *connection, const struct resp_node *value,
@@ -232,12 +248,10 @@ enum verdict command_locks(struct connection *connection, const struct resp_node
 {
     struct page page = {.connection = connection};
     uint64_t cursor;
-    struct submission submission = {
-        .value = value, .command = {.op = CORE_READ}, .words = value->count};
 
     if (!parse_locks(connection, value, &page, &cursor))
         return VERDICT_REFUSED;
-    return submit(connection, &submission);
+    return submit_long_read(connection, value);
 }
 
 static bool write_row(void *context, const struct core_lock_view *view)
@@ -246,13 +260,15 @@ static bool write_row(void *context, const struct core_lock_view *view)
     struct connection *connection = page->connection;
     struct resp_writer out = connection->out;
 
+    page->cost += page->match.size * view->name.size;
     if (view->once || (page->match.bytes && !glob_matches(page->match, view->name)))
-        return true;
+        return page->cost < MATCH_COST_MAX;
     connection->out = page->rows;
     write_lock(connection, view, 0);
     page->rows = connection->out;
     connection->out = out;
-    return ++page->count < page->most;
+    return ++page->count < page->most && page->cost < MATCH_COST_MAX &&
+           page->rows.size < connection->server->config->max_output_bytes / 4;
 }
 
 /* Words of a request, as parse_locks wants them. */
@@ -392,7 +408,7 @@ static void read_once(struct connection *connection, const struct words *words)
     resp_write_integer(out, (int64_t)view.result_token);
     if (view.done)
         resp_write_blob(out, view.result.bytes, view.result.size);
-    resp_write_integer(out, view.result_left_ms);
+    resp_write_integer(out, span_shown(view.result_left_ms));
 }
 
 void read_now(struct request *request)

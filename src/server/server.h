@@ -243,6 +243,8 @@ bool option_is(struct words_left *left, const char *name, uint32_t bit);
 bool option_number(struct words_left *left, const char *what, uint64_t min, uint64_t max,
                    uint64_t *ret_number);
 bool option_unknown(struct words_left *left); /* always false */
+uint64_t span_in_full(uint64_t span_ms);
+int64_t span_shown(int64_t left_ms);
 
 /* ---- locking.c: the commands about locks; once.c: ONCE ---- */
 enum verdict command_acquire(struct connection *, const struct resp_node *);

@@ -207,7 +207,7 @@ static void raise_descriptors(struct config *config)
     if (limit.rlim_cur < wanted) {
         uint64_t fits = limit.rlim_cur > 2 * DESCRIPTORS_BESIDES
                             ? (uint64_t)limit.rlim_cur - DESCRIPTORS_BESIDES
-                            : DESCRIPTORS_BESIDES;
+                            : (uint64_t)limit.rlim_cur / 2;
 
         log_warning("fewer clients than configured: the limit on open files is too low",
                     log_number("max_clients", (int64_t)config->max_clients),

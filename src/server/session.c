@@ -127,23 +127,46 @@ enum verdict command_hello(struct connection *connection, const struct resp_node
     }
     if (!connection->allowed)
         return refuse(connection, "NOAUTH say the password first: HELLO 3 AUTH default PASSWORD");
+    if (protocol == 2 && (connection->waiting || connection->observing > connection->subscriptions))
+        return refuse(connection,
+                      "ERR there are pushes to come, which RESP2 has not: UNOBSERVE and "
+                      "RELEASE first");
     connection->resp3 = protocol == 3;
     write_hello(connection);
     return VERDICT_DONE;
+}
+
+/* The fields that Redis has, because clients ask for each of them. */
+static void write_client(const struct connection *connection, char *text, size_t size)
+{
+    long long now = (long long)uv_now(connection->server->loop);
+
+    snprintf(text, size,
+             "id=%llu addr=%s name=%s age=%lld idle=%lld flags=N db=0 sub=%u psub=0 ssub=0 "
+             "multi=-1 qbuf=%zu qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=%zu oll=0 "
+             "omem=%zu tot-mem=0 events=r cmd=client|info user=default redir=-1 resp=%d",
+             (unsigned long long)connection->id, connection->address, connection->name,
+             (now - connection->came_ms) / 1000, (now - connection->heard_ms) / 1000,
+             connection->subscriptions, resp_reader_pending(connection->reader),
+             connection->out.size - connection->sent, connection->out.capacity,
+             connection->resp3 ? 3 : 2);
 }
 
 enum verdict command_client(struct connection *connection, const struct resp_node *value)
 {
     const struct resp_node *what = word_at(value, 1);
     struct resp_writer *out = &connection->out;
-    char text[ENDPOINT_TEXT_MAX + CLIENT_NAME_MAX + 128];
+    char text[ENDPOINT_TEXT_MAX + CLIENT_NAME_MAX + 512];
 
     if (word_is(what, "SETNAME") && value->count == 3)
         return set_name(connection, word_at(value, 2)) ? ok(connection) : VERDICT_REFUSED;
     if (word_is(what, "SETINFO") && value->count == 4)
         return ok(connection);
     if (word_is(what, "GETNAME") && value->count == 2) {
-        resp_write_text(out, connection->name);
+        if (connection->name[0])
+            resp_write_text(out, connection->name);
+        else
+            resp_write_nil(out, connection->resp3);
         return VERDICT_DONE;
     }
     if (word_is(what, "ID") && value->count == 2) {
@@ -151,10 +174,7 @@ enum verdict command_client(struct connection *connection, const struct resp_nod
         return VERDICT_DONE;
     }
     if (word_is(what, "INFO") && value->count == 2) {
-        snprintf(text, sizeof text, "id=%llu addr=%s name=%s age=%lld resp=%d",
-                 (unsigned long long)connection->id, connection->address, connection->name,
-                 ((long long)uv_now(connection->server->loop) - connection->came_ms) / 1000,
-                 connection->resp3 ? 3 : 2);
+        write_client(connection, text, sizeof text);
         resp_write_text(out, text);
         return VERDICT_DONE;
     }

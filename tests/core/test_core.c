@@ -29,16 +29,16 @@ static void samples(struct core_command ret_samples[SAMPLES])
          .lease = of_size(HF_LEASE_MAX),
          .mode = HF_PERMIT,
          .permits = HF_PERMITS_MAX,
-         .ttl_ms = HF_TTL_MAX_MS,
+         .ttl_ms = CORE_TTL_MAX_MS,
          .wait_ms = CORE_FOREVER,
-         .delay_ms = HF_DURATION_MAX_MS,
+         .delay_ms = CORE_SPAN_MAX_MS,
          .owner = of_size(HF_OWNER_MAX)},
         {.op = CORE_ACQUIRE,
          .flags = CORE_WAITS | CORE_ONCE | CORE_NO_HEIR,
          .name = text("key"),
          .lease = text("lease"),
          .ttl_ms = 30000,
-         .wait_ms = HF_DURATION_MAX_MS,
+         .wait_ms = CORE_SPAN_MAX_MS,
          .owner = text("owner")},
         {.op = CORE_ACQUIRE,
          .name = text("doc"),
@@ -56,7 +56,7 @@ static void samples(struct core_command ret_samples[SAMPLES])
          .name = text("key"),
          .lease = text("lease"),
          .token = 3,
-         .keep_ms = HF_DURATION_MAX_MS,
+         .keep_ms = CORE_SPAN_MAX_MS,
          .result = text("result")},
         {.op = CORE_IDENTITY, .flags = CORE_FORCE, .result = text("0123456789abcdef")},
     };
@@ -264,9 +264,9 @@ static void decodes_within_the_limits(const struct core *core, const unsigned ch
         within(command.owner, HF_OWNER_MAX, bytes, size);
         within(command.result, CORE_RESULT_MAX, bytes, size);
         assert_true(command.permits <= HF_PERMITS_MAX && command.mode <= HF_PERMIT);
-        assert_true(command.ttl_ms <= HF_TTL_MAX_MS && command.token <= HF_TOKEN_MAX);
-        assert_true(command.delay_ms <= HF_DURATION_MAX_MS);
-        assert_true(command.keep_ms <= HF_DURATION_MAX_MS);
+        assert_true(command.ttl_ms <= CORE_TTL_MAX_MS && command.token <= HF_TOKEN_MAX);
+        assert_true(command.delay_ms <= CORE_SPAN_MAX_MS);
+        assert_true(command.keep_ms <= CORE_SPAN_MAX_MS);
         assert_true(command.lease_count <= CORE_RENEW_MAX);
         for (uint32_t k = 0; k < command.lease_count; k++)
             within(command.leases[k], HF_LEASE_MAX, bytes, size);
@@ -383,25 +383,25 @@ static void every_field_has_its_limits(void **state)
     LIMIT(core, acquire, name.size, 1u, HF_NAME_MAX);
     LIMIT(core, acquire, lease.size, 1u, HF_LEASE_MAX);
     LIMIT(core, acquire, owner.size, 0u, HF_OWNER_MAX);
-    LIMIT(core, acquire, ttl_ms, (uint32_t)HF_TTL_MIN_MS, (uint32_t)HF_TTL_MAX_MS);
-    LIMIT(core, acquire, delay_ms, 0u, (uint64_t)HF_DURATION_MAX_MS);
+    LIMIT(core, acquire, ttl_ms, (uint32_t)HF_TTL_MIN_MS, (uint32_t)CORE_TTL_MAX_MS);
+    LIMIT(core, acquire, delay_ms, 0u, (uint64_t)CORE_SPAN_MAX_MS);
     LIMIT(core, acquire, mode, HF_EXCLUSIVE + 0, HF_SHARED + 0); /* permits 0 are none */
     acquire.mode = HF_PERMIT;
     LIMIT(core, acquire, permits, 1u, (uint32_t)HF_PERMITS_MAX);
     acquire.mode = HF_SHARED;
     acquire.flags = CORE_WAITS;
     LIMIT(core, acquire, permits, 0u, 0u);
-    LIMIT(core, acquire, wait_ms, 0u, (uint64_t)HF_DURATION_MAX_MS);
+    LIMIT(core, acquire, wait_ms, 0u, (uint64_t)CORE_SPAN_MAX_MS);
     LIMIT(core, release, name.size, 1u, HF_NAME_MAX);
     LIMIT(core, release, lease.size, 1u, HF_LEASE_MAX);
     LIMIT(core, release, token, 0u, HF_TOKEN_MAX);
     LIMIT(core, finish, name.size, 1u, HF_NAME_MAX);
     LIMIT(core, finish, lease.size, 1u, HF_LEASE_MAX);
     LIMIT(core, finish, token, 0u, HF_TOKEN_MAX);
-    LIMIT(core, finish, keep_ms, 0u, (uint64_t)HF_DURATION_MAX_MS);
+    LIMIT(core, finish, keep_ms, 0u, (uint64_t)CORE_SPAN_MAX_MS);
     LIMIT(core, finish, result.size, 0u, CORE_RESULT_MAX);
     LIMIT(core, end, lease.size, 1u, HF_LEASE_MAX);
-    LIMIT(core, end, ttl_ms, (uint32_t)HF_TTL_MIN_MS, (uint32_t)HF_TTL_MAX_MS);
+    LIMIT(core, end, ttl_ms, (uint32_t)HF_TTL_MIN_MS, (uint32_t)CORE_TTL_MAX_MS);
     LIMIT(core, leave, name.size, 1u, HF_NAME_MAX);
     LIMIT(core, leave, lease.size, 1u, HF_LEASE_MAX);
     LIMIT(core, break_, name.size, 1u, HF_NAME_MAX);
@@ -420,7 +420,7 @@ static void a_renewal_has_at_most_so_many_leases(void **state)
         leases[i] = of_size(1 + i % HF_LEASE_MAX);
     LIMIT(core, renew, lease_count, 1u, CORE_RENEW_MAX);
     renew.lease_count = 2;
-    LIMIT(core, renew, ttl_ms, (uint32_t)HF_TTL_MIN_MS, (uint32_t)HF_TTL_MAX_MS);
+    LIMIT(core, renew, ttl_ms, (uint32_t)HF_TTL_MIN_MS, (uint32_t)CORE_TTL_MAX_MS);
     LIMIT(core, renew, ttl_ms, 0u, 0u);
     leases[1] = of_size(0);
     assert_false(accepts_command(core, &renew));
