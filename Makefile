@@ -14,7 +14,7 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try check install lint bench asan tsan valgrind soak-race soak-kill soak-redis clean help
+.PHONY: all try check install lint bench asan tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -85,11 +85,16 @@ valgrind:
 soak-race: cases = test_race and not kill
 soak-kill: cases = kill
 soak-redis: cases = crashes_and_restarts or eight_processes
-soak-race soak-kill soak-redis:
+soak-server: cases = test_kill_under_load or test_kill_while_it_starts or test_a_crowd_never_holds_together
+soak-race soak-kill soak-redis soak-server:
 	@$(SETUP) check
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
 	@$(ninja) build-check
 	@HF_SOAK=1 tools/check --pytest '$(cases)' build-check
+
+# Needs clang and its libFuzzer (Debian: clang, libclang-rt-14-dev).
+soak-fuzz:
+	@tools/fuzz --seconds 600
 
 clean:
 	@rm -rf build build-*
@@ -107,5 +112,7 @@ help:
 	@echo 'make soak-race   many processes race for one lock, in full'
 	@echo 'make soak-kill   holders are killed over and over, in full'
 	@echo 'make soak-redis  a Redis killed and restarted under load, and a race on Redlock, in full'
+	@echo 'make soak-server holdfastd killed under load, in full'
+	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

@@ -2,6 +2,7 @@
  * its first use, so that the file store starts like flock(1). */
 #include "engines/engine.h"
 #include "engines/file/file.h"
+#include "engines/holdfast/table.h"
 #include "engines/modules.h"
 #include "engines/redis/redis.h"
 
@@ -18,6 +19,9 @@ struct known_engine {
 
 static const struct known_engine known_engines[] = {
     {.scheme = "file", .built_in = &file_engine},
+    {.scheme = "holdfast", .built_in = &holdfast_engine},
+    {.scheme = "holdfasts", .built_in = &holdfast_engine, .another_spelling = true},
+    {.scheme = "holdfast+unix", .built_in = &holdfast_engine, .another_spelling = true},
     {.scheme = "redis", .built_in = &redis_engine},
     {.scheme = "rediss", .built_in = &redis_engine, .another_spelling = true},
     {.scheme = "redis+unix", .built_in = &redis_engine, .another_spelling = true},

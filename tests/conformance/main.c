@@ -31,6 +31,17 @@ static const struct store_kind store_kinds[] = {
      .stop = redis_kinds_stop,
      .shows_waiters = false,
      .time_max_s = TIME_MAX_NETWORK_S},
+    {.name = "holdfast",
+     .start_for = holdfast_kind_start_for,
+     .stop_all = holdfast_kinds_stop_all,
+     .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S},
+    {.name = "holdfast-killed",
+     .start_for = holdfast_killed_kind_start_for,
+     .stop_all = holdfast_kinds_stop_all,
+     .stop = holdfast_killed_kind_stop,
+     .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S},
 };
 
 static const struct suite_test *const all_tests[] = {
@@ -55,6 +66,8 @@ int url_in(const char *dir, char ret_url[URL_SIZE])
     size_t length = strlen(dir);
     int size;
 
+    if (kind->start_for)
+        return kind->start_for(dir, ret_url);
     if (kind->start)
         length = text_percent_encode(dir, length, "/-._~", place, sizeof place);
     else
@@ -80,6 +93,8 @@ static int make_context(struct context *context)
     }
     if (hf_open(context->url, &context->store) != HF_OK) {
         fprintf(stderr, "cannot open %s: %s\n", context->url, hf_error());
+        if (kind->stop_all)
+            kind->stop_all();
         rmdir(context->dir);
         return -1;
     }
@@ -91,6 +106,8 @@ static void drop_context(struct context *context)
 {
     helpers_end(context);
     hf_close(context->store);
+    if (kind->stop_all)
+        kind->stop_all();
     nftw(context->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 

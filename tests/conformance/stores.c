@@ -3,8 +3,16 @@
 #include "servers.h"
 #include "suite.h"
 
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define REDLOCK_NODES 5
 /* Generous, because a program with a sanitizer in it is slow: no node may be given up for that. */
@@ -50,4 +58,130 @@ int redlock_kind_start(char ret_url[URL_SIZE])
     used = strlen(ret_url);
     snprintf(ret_url + used, URL_SIZE - used, "?prefix=%%s/&timeout=" REDLOCK_TIMEOUT);
     return 0;
+}
+
+/* ---- holdfastd ------------------------------------------------------------------------------- */
+
+/* A name may have as many bytes as a server takes, so that there is no room for a prefix: each directory
+ * has a server of its own. */
+#define HOLDFASTD_MAX 4
+
+static struct holdfastd holdfastds[HOLDFASTD_MAX];
+
+int holdfast_kind_start_for(const char *dir, char ret_url[URL_SIZE])
+{
+    (void)dir;
+    for (int i = 0; i < HOLDFASTD_MAX; i++) {
+        if (holdfastds[i].pid > 0)
+            continue;
+        if (holdfastd_start(&holdfastds[i], NULL) < 0)
+            return -1;
+        snprintf(ret_url, URL_SIZE, "holdfast://127.0.0.1:%d", holdfastds[i].port);
+        return 0;
+    }
+    fprintf(stderr, "more than %d servers at once\n", HOLDFASTD_MAX);
+    return -1;
+}
+
+/* Kills come at fixed times of the clock, whatever test is running then: most tests are shorter than the
+ * time between two of them. */
+#define KILL_EVERY_MS 3000
+
+/* A process that keeps a server, kills it and starts it again. */
+struct killer {
+    pid_t pid;
+    int fd; /* it ends when this is closed */
+};
+
+static struct killer killers[HOLDFASTD_MAX];
+static _Atomic int *kills;
+
+static void kill_until_told(struct holdfastd *server, int from)
+{
+    for (;;) {
+        struct pollfd pollfd = {.fd = from, .events = POLLIN};
+
+        if (poll(&pollfd, 1, (int)(KILL_EVERY_MS - now_ms() % KILL_EVERY_MS)) != 0)
+            return;
+        if (holdfastd_restart(server) < 0)
+            _exit(1);
+        atomic_fetch_add(kills, 1);
+    }
+}
+
+static void become_killer(pid_t parent, int from, int to)
+{
+    struct holdfastd server;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (int i = 0; i < HOLDFASTD_MAX; i++) /* else the others would never see it closed */
+        if (killers[i].pid > 0)
+            close(killers[i].fd);
+    if (getppid() != parent || holdfastd_start(&server, NULL) < 0 ||
+        write(to, &server.port, sizeof server.port) != sizeof server.port)
+        _exit(1);
+    close(to);
+    kill_until_told(&server, from);
+    holdfastd_stop(&server);
+    _exit(0);
+}
+
+static int start_killer(struct killer *killer, int *ret_port)
+{
+    int orders[2], ports[2];
+    pid_t parent = getpid(), pid;
+    ssize_t got;
+
+    if (pipe(orders) < 0 || pipe(ports) < 0)
+        return -1;
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        close(orders[1]);
+        close(ports[0]);
+        become_killer(parent, orders[0], ports[1]);
+    }
+    close(orders[0]);
+    close(ports[1]);
+    *killer = (struct killer){pid, orders[1]};
+    got = read(ports[0], ret_port, sizeof *ret_port);
+    close(ports[0]);
+    return got == sizeof *ret_port ? 0 : -1;
+}
+
+int holdfast_killed_kind_start_for(const char *dir, char ret_url[URL_SIZE])
+{
+    int i = 0, port;
+
+    (void)dir;
+    if (!kills)
+        kills =
+            mmap(NULL, sizeof *kills, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    while (i < HOLDFASTD_MAX && killers[i].pid > 0)
+        i++;
+    if (kills == MAP_FAILED || i == HOLDFASTD_MAX || start_killer(&killers[i], &port) < 0)
+        return -1;
+    snprintf(ret_url, URL_SIZE, "holdfast://127.0.0.1:%d", port);
+    return 0;
+}
+
+void holdfast_kinds_stop_all(void)
+{
+    for (int i = 0; i < HOLDFASTD_MAX; i++) {
+        int status = 0;
+
+        holdfastd_stop(&holdfastds[i]);
+        if (killers[i].pid <= 0)
+            continue;
+        close(killers[i].fd);
+        waitpid(killers[i].pid, &status, 0);
+        if (status != 0)
+            fprintf(stderr, "the server that was killed did not come back\n");
+        killers[i] = (struct killer){0};
+    }
+}
+
+void holdfast_killed_kind_stop(void)
+{
+    printf("the server was killed %d times\n", atomic_load(kills));
 }

@@ -35,6 +35,10 @@ struct store_kind {
      * URL, in which %s is a fresh directory's path as well, but percent-encoded, to be made a prefix of. */
     int (*start)(char ret_url[URL_SIZE]);
     void (*stop)(void);
+    /* Instead: a store that is all of a server. Each fresh directory has one of its own, which is stopped
+     * after the test. */
+    int (*start_for)(const char *dir, char ret_url[URL_SIZE]);
+    void (*stop_all)(void);
     unsigned int time_max_s; /* 0: TIME_MAX_S */
 };
 
@@ -82,6 +86,11 @@ extern char program_path[4096];
 int redis_kind_start(char ret_url[URL_SIZE]);
 int redlock_kind_start(char ret_url[URL_SIZE]);
 void redis_kinds_stop(void);
+int holdfast_kind_start_for(const char *dir, char ret_url[URL_SIZE]);
+/* Killed by SIGKILL and started again every few seconds. */
+int holdfast_killed_kind_start_for(const char *dir, char ret_url[URL_SIZE]);
+void holdfast_kinds_stop_all(void);
+void holdfast_killed_kind_stop(void);
 
 /* ---- support.c */
 

@@ -6,11 +6,20 @@
 
 #define REPLY_MAX_MS 10000 /* until one reply must be complete */
 
+#define START_MAX_MS 10000 /* until a server must answer */
+#define KNOCK_EVERY_MS 5   /* while a server starts */
+#define PORT_TRIES 5       /* somebody may take a free port before the server does */
+
 int64_t servers_now_ms(void);
 /* Says it on stderr. Returns -1, and leaves errno alone. */
 int servers_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Waits for the descriptor until the deadline. */
 bool servers_await(int fd, short events, int64_t deadline_ms);
+/* What a child does before its exec. No memory is allocated: other threads may have been running. */
+void servers_become_child(pid_t parent);
+/* Ends it, by SIGTERM first if `ask`. lifeline: a pipe whose other end only that process has. */
+void servers_end_process(pid_t *pid, int lifeline, bool ask);
+void servers_empty_directory(const char *path);
 /* redis_do, without a word when it fails. */
 int servers_ask(const char *path, char *reply, size_t size, const char *const argv[]);
 

@@ -18,10 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define START_MAX_MS 10000  /* until a server must answer */
 #define STOP_MAX_MS 5000    /* until a server that was asked to end is killed */
-#define KNOCK_EVERY_MS 5    /* while a server starts */
-#define PORT_TRIES 5        /* somebody may take a free port before the server does */
 #define PORT_SEARCH_MAX 200 /* ports looked at until one is free */
 #define PORT_MIN 12000      /* below live the servers that people know */
 #define ARGUMENTS_MAX 64
@@ -109,8 +106,7 @@ int free_port(void)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* What the child does before its exec. No memory is allocated: other threads may have been running. */
-static void become_child(pid_t parent)
+void servers_become_child(pid_t parent)
 {
     sigset_t none;
 
@@ -121,8 +117,7 @@ static void become_child(pid_t parent)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The end of the process is the end of the pipe whose other end only it has. */
-static void end_process(pid_t *pid, int lifeline, bool ask)
+void servers_end_process(pid_t *pid, int lifeline, bool ask)
 {
     if (*pid <= 0)
         return;
@@ -150,7 +145,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return ftw->level == 0 ? 0 : remove(path);
 }
 
-static void empty_directory(const char *path)
+void servers_empty_directory(const char *path)
 {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
@@ -263,7 +258,7 @@ static int launch(struct redis_server *server)
     server->lifeline = ends[0];
     server->pid = fork();
     if (server->pid == 0) {
-        become_child(parent);
+        servers_become_child(parent);
         exec_redis(&arguments, ends[1]);
     }
     close(ends[1]);
@@ -276,11 +271,11 @@ static int launch(struct redis_server *server)
         if (answers(server))
             return 0;
         if (servers_await(server->lifeline, POLLIN, servers_now_ms() + KNOCK_EVERY_MS)) {
-            end_process(&server->pid, server->lifeline, false);
+            servers_end_process(&server->pid, server->lifeline, false);
             return 1;
         }
     }
-    end_process(&server->pid, server->lifeline, false);
+    servers_end_process(&server->pid, server->lifeline, false);
     return servers_complain("redis-server on port %d does not answer", server->port);
 }
 
@@ -332,9 +327,9 @@ int redis_start(struct redis_server *server, const char *const *extra_args)
 
 void redis_stop(struct redis_server *server)
 {
-    end_process(&server->pid, server->lifeline, true);
+    servers_end_process(&server->pid, server->lifeline, true);
     if (server->dir[0]) {
-        empty_directory(server->dir);
+        servers_empty_directory(server->dir);
         rmdir(server->dir);
     }
     *server = (struct redis_server){0};
@@ -342,7 +337,7 @@ void redis_stop(struct redis_server *server)
 
 void redis_kill9(struct redis_server *server)
 {
-    end_process(&server->pid, server->lifeline, false);
+    servers_end_process(&server->pid, server->lifeline, false);
 }
 
 int redis_restart(struct redis_server *server, bool keep_data)
@@ -361,7 +356,7 @@ int redis_restart(struct redis_server *server, bool keep_data)
     }
     redis_kill9(server);
     if (!keep_data)
-        empty_directory(server->dir);
+        servers_empty_directory(server->dir);
     result = launch(server);
     if (result == 0)
         return 0;
@@ -446,7 +441,7 @@ int relay_start(struct relay *relay, int upstream_port)
     relay->fd = ends[0];
     relay->pid = fork();
     if (relay->pid == 0) {
-        become_child(parent);
+        servers_become_child(parent);
         if (dup2(ends[1], 0) >= 0 && dup2(ends[1], 1) >= 0)
             execl(program, program, upstream, (char *)NULL);
         _exit(127);
@@ -512,6 +507,6 @@ int relay_count(struct relay *relay, struct relay_counts *ret_counts)
 
 void relay_stop(struct relay *relay)
 {
-    end_process(&relay->pid, relay->fd, true);
+    servers_end_process(&relay->pid, relay->fd, true);
     *relay = (struct relay){0};
 }

@@ -1,9 +1,9 @@
-/* servers.h: real servers for tests and benches: Redis, and a relay that can be cut, slowed and made
- * to lose what passes through it.
+/* servers.h: real servers for tests and benches: Redis, holdfastd, and a relay that can be cut, slowed
+ * and made to lose what passes through it.
  *
  * All of them die with the thread that started them (PR_SET_PDEATHSIG): start them from the main
  * thread. Functions return 0, or -1 with the reason in words on stderr, and can be told to stop what
- * is not running. No part of this may be used by two threads at once, except redis_do. */
+ * is not running. No part of this may be used by two threads at once, except redis_do and holdfastd_do. */
 #ifndef TESTS_SERVERS_SERVERS_H
 #define TESTS_SERVERS_SERVERS_H
 
@@ -48,6 +48,29 @@ int redis_resume(struct redis_server *server);
 int redis_do(const struct redis_server *server, char *reply, size_t size, const char *const argv[]);
 #define REDIS_DO(server, reply, size, ...) \
     redis_do(server, reply, size, (const char *const[]){__VA_ARGS__, NULL})
+
+/* A holdfastd of one node. Begin with {0}. $HF_HOLDFASTD says where the program is. */
+struct holdfastd {
+    pid_t pid; /* 0: not running */
+    int port;  /* on 127.0.0.1 */
+    char dir[REDIS_DIR_MAX];
+    char socket[REDIS_SOCKET_MAX];
+    char extra[REDIS_EXTRA_MAX];
+    size_t extra_size;
+    int lifeline; /* ends when the process does */
+};
+
+/* As the functions for Redis above. It keeps its data: what it acknowledged is there after a restart. */
+int holdfastd_start(struct holdfastd *server, const char *const *extra_args);
+void holdfastd_stop(struct holdfastd *server);
+void holdfastd_kill9(struct holdfastd *server);
+int holdfastd_restart(struct holdfastd *server);
+int holdfastd_pause(struct holdfastd *server);
+int holdfastd_resume(struct holdfastd *server);
+int holdfastd_do(const struct holdfastd *server, char *reply, size_t size,
+                 const char *const argv[]);
+#define HOLDFASTD_DO(server, reply, size, ...) \
+    holdfastd_do(server, reply, size, (const char *const[]){__VA_ARGS__, NULL})
 
 /* A port of 127.0.0.1 that nobody has now. Not one of those that outgoing connections get: a server must
  * find its port free after a restart, and who knocks at a dead server's port must not be given that very

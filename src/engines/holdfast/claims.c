@@ -1,0 +1,374 @@
+/* claims.c: taking, keeping and giving up. The server decides everything; here is what is asked, and
+ * what a lost answer means.
+ *
+ * A claim that will wait asks with PUSH: it gets a place in the queue at once, and hears by a push
+ * when that is over. The place belongs to the lease, not to the connection: after a broken one the
+ * claim asks again with the same lease, and finds its place where it was.
+ *
+ * An answer that was lost leaves an ACQUIRE that may still arrive, after everything else is over. So
+ * a claim that has lost one ends its lease, with END, which the server remembers; one that has not is
+ * simply released. */
+#include "base/clock.h"
+#include "engines/holdfast/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OBSERVE_MS 5000
+
+struct holdfast_claim {
+    struct waiting waiting;
+    bool drawn;        /* the lease is our own; else it was adopted */
+    bool unsure;       /* an answer was lost, so an acquisition may still arrive there */
+    struct call *call; /* an acquisition under way; the mutex's */
+};
+
+static struct holdfast_claim *private_of(struct engine_claim *claim)
+{
+    struct holdfast_claim *own = claim->private;
+
+    if (own)
+        return own;
+    own = calloc(1, sizeof *own);
+    if (!own)
+        return NULL;
+    list_init(&own->waiting.node);
+    own->waiting.claim = claim;
+    claim->private = own;
+    return own;
+}
+
+/* ---- acquiring ------------------------------------------------------------------------------- */
+
+static void write_acquire(const struct engine_store *store, const struct engine_claim *claim,
+                          struct resp_writer *writer)
+{
+    int words = 7 + (claim->will_wait ? 1 : 0) + (claim->delay_ms > 0 ? 2 : 0);
+
+    if (claim->mode != HF_EXCLUSIVE)
+        words += claim->mode == HF_SHARED ? 1 : 2;
+    resp_write_array(writer, (size_t)words);
+    resp_write_text(writer, "ACQUIRE");
+    holdfast_write_name(store, claim->name, writer);
+    resp_write_text(writer, claim->lease);
+    resp_write_text(writer, "TTL");
+    resp_write_number(writer, claim->ttl_ms);
+    if (claim->will_wait)
+        resp_write_text(writer, "PUSH");
+    if (claim->mode == HF_SHARED)
+        resp_write_text(writer, "SHARED");
+    if (claim->mode == HF_PERMIT) {
+        resp_write_text(writer, "PERMITS");
+        resp_write_number(writer, claim->permits);
+    }
+    if (claim->delay_ms > 0) {
+        resp_write_text(writer, "DELAY");
+        resp_write_number(writer, claim->delay_ms);
+    }
+    resp_write_text(writer, "OWNER");
+    resp_write_text(writer, claim->owner ? claim->owner : "");
+}
+
+struct acquiring {
+    struct engine_claim *claim;
+    int outcome;
+};
+
+static void read_acquire(void *context, int index, const struct resp_node *value)
+{
+    struct acquiring *acquiring = context;
+    struct holdfast_claim *own = acquiring->claim->private;
+
+    (void)index;
+    acquiring->outcome = HF_EINTERNAL;
+    if (value->type == RESP_INTEGER && value->integer > 0) {
+        acquiring->claim->token = (uint64_t)value->integer;
+        acquiring->outcome = ENGINE_HELD;
+    } else if (value->type == RESP_NIL) {
+        acquiring->outcome = ENGINE_BUSY;
+    } else if (resp_is(value, "QUEUED")) {
+        acquiring->outcome = ENGINE_QUEUED;
+        /* Here, with the mutex, so that a connection lost just now does not pass it over. */
+        atomic_store(&own->waiting.idle, true);
+    }
+}
+
+static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, int64_t deadline_ms,
+                       struct error_text *err)
+{
+    struct holdfast_claim *own = acquiring->claim->private;
+    struct call call = {
+        .replies = 1, .context = acquiring, .on_reply = read_acquire, .shown = &own->call};
+    struct resp_writer writer = {0};
+    int result;
+
+    write_acquire(store, acquiring->claim, &writer);
+    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result != HF_OK)
+        return result;
+    if (acquiring->outcome == HF_EINTERNAL)
+        return error_set(err, HF_EINTERNAL, "an answer to ACQUIRE that cannot be");
+    return acquiring->outcome;
+}
+
+int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                     struct error_text *err)
+{
+    struct holdfast_claim *own = private_of(claim);
+    struct acquiring acquiring = {.claim = claim};
+    int result = holdfast_check_name(store, claim->name, err);
+
+    if (result != HF_OK)
+        return result;
+    if (!own)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    own->drawn = true;
+    atomic_store(&own->waiting.idle, false);
+    if (claim->will_wait) /* before it asks: the push may come right behind the answer */
+        waiting_add(store, &own->waiting);
+    result = ask_acquire(store, &acquiring, deadline_ms, err);
+    if (result == HF_EUNKNOWN)
+        own->unsure = true;
+    if (result == ENGINE_QUEUED || result == HF_EUNKNOWN || result == HF_EUNREACH)
+        atomic_store(&own->waiting.idle, true);
+    else
+        waiting_remove(store, &own->waiting);
+    return result;
+}
+
+/* There is no wait to be ended; but whoever cancels need not wait for a server that is away. */
+void holdfast_wake(struct engine_store *store, struct engine_claim *claim)
+{
+    struct holdfast_claim *own = claim->private;
+
+    if (own)
+        wire_interrupt(store, &own->call);
+}
+
+/* ---- observing ------------------------------------------------------------------------------- */
+
+static void ignore(void *context, int index, const struct resp_node *value)
+{
+    (void)context;
+    (void)index;
+    (void)value;
+}
+
+int holdfast_observe(struct engine_store *store, struct engine_claim *claim, struct error_text *err)
+{
+    struct holdfast_claim *own = private_of(claim);
+    struct call call = {.replies = 1, .repeatable = true, .on_reply = ignore};
+    struct resp_writer writer = {0};
+    int result = holdfast_check_name(store, claim->name, err);
+
+    if (result != HF_OK)
+        return result;
+    if (!own)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    waiting_add(store, &own->waiting);
+    resp_write_array(&writer, 2);
+    resp_write_text(&writer, "OBSERVE");
+    holdfast_write_name(store, claim->name, &writer);
+    result = wire_ask_written(store, &call, &writer, clock_after(clock_boot_ms(), OBSERVE_MS), err);
+    /* Who cannot be reached now will be told when it can. */
+    if (result == HF_EUNREACH || result == HF_EUNKNOWN)
+        return HF_OK;
+    if (result != HF_OK)
+        waiting_remove(store, &own->waiting);
+    return result;
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+static void write_end(const struct engine_claim *claim, struct resp_writer *writer)
+{
+    resp_write_array(writer, 4);
+    resp_write_text(writer, "END");
+    resp_write_text(writer, claim->lease);
+    resp_write_text(writer, "TTL");
+    resp_write_number(writer, claim->ttl_ms);
+}
+
+int holdfast_abandon(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                     struct error_text *err)
+{
+    struct holdfast_claim *own = claim->private;
+    struct call call = {.replies = 1, .repeatable = true, .on_reply = ignore};
+    struct resp_writer writer = {0};
+    int result;
+
+    if (own)
+        waiting_remove(store, &own->waiting);
+    write_end(claim, &writer);
+    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result == HF_OK && own)
+        own->unsure = false;
+    return result;
+}
+
+struct releasing {
+    int64_t answer;
+};
+
+/* The answer to RELEASE; that to END says nothing new. */
+static void read_release(void *context, int index, const struct resp_node *value)
+{
+    struct releasing *releasing = context;
+
+    if (index == 0 && !resp_to_int64(value, &releasing->answer))
+        releasing->answer = -1;
+}
+
+int holdfast_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                     struct error_text *err)
+{
+    const struct holdfast_claim *own = claim->private;
+    bool end = own && own->unsure;
+    struct releasing releasing = {-1};
+    struct call call = {.replies = end ? 2 : 1, .context = &releasing, .on_reply = read_release};
+    struct resp_writer writer = {0};
+    int result;
+
+    resp_write_array(&writer, 5);
+    resp_write_text(&writer, "RELEASE");
+    holdfast_write_name(store, claim->name, &writer);
+    resp_write_text(&writer, claim->lease);
+    resp_write_text(&writer, "TOKEN");
+    resp_write_number(&writer, (int64_t)claim->token);
+    if (end)
+        write_end(claim, &writer);
+    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    /* That the server has no room to remember the lease does not undo what it answered before. */
+    if (result != HF_OK && !(result == HF_EREFUSED && releasing.answer >= 0))
+        return result;
+    if (releasing.answer == 1)
+        return HF_OK;
+    return error_set(err, HF_ELOST, "'%.100s' was not ours any more", claim->name);
+}
+
+/* ---- keeping --------------------------------------------------------------------------------- */
+
+struct renewing {
+    struct engine_claim *const *claims;
+    int count;
+    int64_t *left_ms; /* of those whose lease is our own */
+    bool wrong;
+};
+
+static bool is_drawn(const struct engine_claim *claim)
+{
+    const struct holdfast_claim *own = claim->private;
+
+    return own && own->drawn;
+}
+
+static void read_renew(void *context, int index, const struct resp_node *value)
+{
+    struct renewing *renewing = context;
+    uint32_t at = 0;
+
+    (void)index;
+    renewing->wrong = false;
+    for (int i = 0; i < renewing->count; i++) {
+        if (!is_drawn(renewing->claims[i]))
+            continue;
+        if (!resp_to_int64(resp_item(value, at++), &renewing->left_ms[i]))
+            renewing->wrong = true;
+    }
+}
+
+/* All of them in one command. */
+static int renew_drawn(struct engine_store *store, struct renewing *renewing, int drawn,
+                       int64_t deadline_ms, struct error_text *err)
+{
+    struct call call = {
+        .replies = 1, .repeatable = true, .context = renewing, .on_reply = read_renew};
+    struct resp_writer writer = {0};
+    int result;
+
+    resp_write_array(&writer, 1 + (size_t)drawn);
+    resp_write_text(&writer, "RENEW");
+    for (int i = 0; i < renewing->count; i++)
+        if (is_drawn(renewing->claims[i]))
+            resp_write_text(&writer, renewing->claims[i]->lease);
+    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result == HF_OK && renewing->wrong)
+        return error_set(err, HF_EINTERNAL, "an answer to RENEW that cannot be");
+    return result;
+}
+
+struct adopting {
+    int64_t left_ms, alive;
+};
+
+/* [left], then whether that token is alive. */
+static void read_adopted(void *context, int index, const struct resp_node *value)
+{
+    struct adopting *adopting = context;
+    const struct resp_node *number = index == 0 ? resp_item(value, 0) : value;
+
+    if (!resp_to_int64(number, index == 0 ? &adopting->left_ms : &adopting->alive))
+        adopting->left_ms = -1;
+}
+
+/* An adopted lease may have had another TTL, and whoever adopts may have another token: a lease that
+ * lives proves nothing about that. */
+static int renew_adopted(struct engine_store *store, const struct engine_claim *claim,
+                         int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
+{
+    struct adopting adopting = {-1, 0};
+    struct call call = {
+        .replies = 2, .repeatable = true, .context = &adopting, .on_reply = read_adopted};
+    struct resp_writer writer = {0};
+    int result;
+
+    resp_write_array(&writer, 4);
+    resp_write_text(&writer, "RENEW");
+    resp_write_text(&writer, claim->lease);
+    resp_write_text(&writer, "TTL");
+    resp_write_number(&writer, claim->ttl_ms);
+    resp_write_array(&writer, 3);
+    resp_write_text(&writer, "CHECK");
+    holdfast_write_name(store, claim->name, &writer);
+    resp_write_number(&writer, (int64_t)claim->token);
+    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result == HF_OK)
+        *ret_left_ms = adopting.alive == 1 ? adopting.left_ms : -1;
+    return result;
+}
+
+int holdfast_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
+                   int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
+{
+    int result = HF_OK;
+
+    for (int done = 0; done < count && result == HF_OK; done += HOLDFAST_RENEW_MAX) {
+        struct renewing renewing = {
+            .claims = claims + done,
+            .left_ms = ret_left_ms + done,
+            .count = count - done < HOLDFAST_RENEW_MAX ? count - done : HOLDFAST_RENEW_MAX};
+        int drawn = 0;
+
+        for (int i = 0; i < renewing.count; i++)
+            drawn += is_drawn(renewing.claims[i]);
+        if (drawn > 0)
+            result = renew_drawn(store, &renewing, drawn, deadline_ms, err);
+        for (int i = 0; i < renewing.count && result == HF_OK && drawn < renewing.count; i++)
+            if (!is_drawn(renewing.claims[i]))
+                result = renew_adopted(store, renewing.claims[i], &renewing.left_ms[i], deadline_ms,
+                                       err);
+    }
+    return result;
+}
+
+void holdfast_dispose(struct engine_store *store, struct engine_claim *claim)
+{
+    struct holdfast_claim *own = claim->private;
+
+    if (!own)
+        return;
+    if (!store->forked)
+        waiting_remove(store, &own->waiting);
+    free(own);
+    claim->private = NULL;
+}

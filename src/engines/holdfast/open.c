@@ -1,0 +1,267 @@
+/* open.c: from a URL to servers, and what is said to each of them first.
+ *
+ *     holdfast://[user:password@]h1[:port][,h2[:port]...][?options]
+ *     holdfast+unix:///path/of/socket[?options]
+ *
+ * Opening asks nobody: the connection is made by the first question. */
+#include "engines/holdfast/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define NOT_OURS_MAX 64 /* bytes of what another server calls itself, shown */
+
+/* ---- the URL --------------------------------------------------------------------------------- */
+
+struct parts {
+    const char *userinfo, *hosts;
+    size_t userinfo_length, hosts_length;
+};
+
+static int split_hosts(const char *rest, struct parts *ret_parts, struct error_text *err)
+{
+    const char *at;
+
+    *ret_parts = (struct parts){0};
+    if (*rest && strncmp(rest, "//", 2) != 0)
+        return error_set(err, HF_EINVAL, "store URL: after the scheme comes //host");
+    if (*rest)
+        rest += 2;
+    ret_parts->hosts = rest;
+    ret_parts->hosts_length = strcspn(rest, "/");
+    if (strchr(rest + ret_parts->hosts_length, '@'))
+        return error_set(err, HF_EINVAL, "store URL: a '/' in a password is written %%2F");
+    if (rest[ret_parts->hosts_length] && rest[ret_parts->hosts_length + 1])
+        return error_set(err, HF_EINVAL,
+                         "store URL: nothing comes after the hosts of a holdfast: store but its "
+                         "options; to keep names apart use ?prefix=");
+    at = memrchr(rest, '@', ret_parts->hosts_length);
+    if (at) {
+        ret_parts->userinfo = rest;
+        ret_parts->userinfo_length = (size_t)(at - rest);
+        ret_parts->hosts = at + 1;
+        ret_parts->hosts_length -= ret_parts->userinfo_length + 1;
+    }
+    return HF_OK;
+}
+
+/* holdfast+unix:///path, or holdfast+unix:/path */
+static int split_path(const char *rest, struct parts *ret_parts, struct error_text *err)
+{
+    *ret_parts = (struct parts){0};
+    if (strncmp(rest, "//", 2) == 0)
+        rest += 2;
+    if (*rest != '/')
+        return error_set(err, HF_EINVAL, "store URL: holdfast+unix: is followed by ///path");
+    ret_parts->hosts = rest;
+    ret_parts->hosts_length = strlen(rest);
+    return HF_OK;
+}
+
+static int add_server(struct engine_store *store, const char *text, size_t length,
+                      struct error_text *err)
+{
+    struct address *server = &store->servers[store->server_count];
+    int result;
+
+    if (store->server_count == HOLDFAST_SERVERS_MAX)
+        return error_set(err, HF_EINVAL, "store URL: more than %d servers", HOLDFAST_SERVERS_MAX);
+    result = address_parse(text, length, HOLDFAST_PORT, server, err);
+    if (result == HF_OK)
+        store->server_count++;
+    return result;
+}
+
+static int add_servers(struct engine_store *store, const struct parts *parts, bool local,
+                       struct error_text *err)
+{
+    const char *at = parts->hosts, *end = at + parts->hosts_length;
+    int result = HF_OK;
+
+    if (local)
+        return add_server(store, at, parts->hosts_length, err);
+    if (parts->hosts_length == 0)
+        return add_server(store, "127.0.0.1", strlen("127.0.0.1"), err);
+    while (result == HF_OK && at <= end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        size_t length = (size_t)((comma ? comma : end) - at);
+
+        result = add_server(store, at, length, err);
+        at += length + 1;
+    }
+    return result;
+}
+
+static int read_options(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    const char *prefix = url_get(url, "prefix");
+
+    if (store->access.ca_file[0] || store->access.cert_file[0])
+        return error_set(err, HF_EINVAL,
+                         "store URL: ca-file, cert-file and key-file are for TLS, which holdfastd "
+                         "does not have yet");
+    if (prefix && strlen(prefix) > HOLDFAST_PREFIX_MAX)
+        return error_set(err, HF_EINVAL, "store URL: the prefix is longer than %d bytes",
+                         HOLDFAST_PREFIX_MAX);
+    if (prefix)
+        memcpy(store->prefix, prefix, strlen(prefix) + 1);
+    store->prefix_size = strlen(store->prefix);
+    store->timeout_ms = HOLDFAST_TIMEOUT_MS;
+    return url_get_ms(url, "timeout", HOLDFAST_TIMEOUT_MIN_MS, HOLDFAST_TIMEOUT_MAX_MS,
+                      &store->timeout_ms, err);
+}
+
+static int read_url(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    bool local = strcmp(url->scheme, "holdfast+unix") == 0;
+    struct parts parts;
+    int result;
+
+    if (strcmp(url->scheme, "holdfasts") == 0)
+        return error_set(err, HF_EINVAL,
+                         "holdfasts: holdfastd does not speak TLS yet; use holdfast://, through a "
+                         "network that you trust");
+    result = local ? split_path(url->rest, &parts, err) : split_hosts(url->rest, &parts, err);
+    if (result == HF_OK)
+        result = access_read(url, parts.userinfo, parts.userinfo_length, &store->access, err);
+    if (result == HF_OK)
+        result = read_options(store, url, err);
+    if (result == HF_OK)
+        result = add_servers(store, &parts, local, err);
+    return result;
+}
+
+static void say_where(const struct engine_store *store, char *ret_where)
+{
+    size_t used = 0, size = HF_URL_MAX + 1;
+
+    for (int i = 0; i < store->server_count && used < size; i++)
+        used += (size_t)snprintf(ret_where + used, size - used, "%s%s", i ? ", " : "",
+                                 store->servers[i].shown);
+    if (used < size && store->prefix_size)
+        snprintf(ret_where + used, size - used, ", names %s*", store->prefix);
+}
+
+/* ---- the greeting ---------------------------------------------------------------------------- */
+
+static int on_greeting(void *context, int index, const struct resp_node *reply,
+                       struct error_text *err)
+{
+    struct engine_store *store = context;
+    const struct resp_node *server = map_value(reply, "server");
+
+    (void)index;
+    if (reply->type == RESP_ERROR)
+        return refusal_of(store->at, reply, err);
+    if (resp_is(server, "holdfast"))
+        return HF_OK;
+    return error_set(err, HF_EREFUSED, "%s is not a holdfastd: it calls itself '%.*s'",
+                     store->at->shown,
+                     server && server->size < NOT_OURS_MAX ? (int)server->size : 0,
+                     server && server->text ? server->text : "");
+}
+
+static void write_hello(struct engine_store *store)
+{
+    const struct access *access = &store->access;
+    bool log_in = access->password[0] || access->user[0];
+    struct resp_writer *hello = &store->hello;
+
+    resp_write_array(hello, log_in ? 7 : 4);
+    resp_write_text(hello, "HELLO");
+    resp_write_text(hello, "3");
+    if (log_in) {
+        resp_write_text(hello, "AUTH");
+        resp_write_text(hello, access->user[0] ? access->user : "default");
+        resp_write_text(hello, access->password);
+    }
+    resp_write_text(hello, "SETNAME");
+    resp_write_text(hello, "holdfast");
+    store->greeting = (struct link_greeting){.replies = 1,
+                                             .bytes = hello->bytes,
+                                             .size = hello->size,
+                                             .on_reply = on_greeting,
+                                             .context = store};
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static void store_free(struct engine_store *store)
+{
+    if (store->hello.bytes)
+        explicit_bzero(store->hello.bytes, store->hello.size);
+    resp_writer_free(&store->hello);
+    if (store->poke_fd >= 0)
+        close(store->poke_fd);
+    access_wipe(&store->access);
+    free(store);
+}
+
+int holdfast_open(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
+                  char *ret_where, struct error_text *err)
+{
+    struct engine_store *store = calloc(1, sizeof *store);
+    int result;
+
+    if (!store)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    store->host = host;
+    store->poke_fd = -1;
+    result = read_url(store, url, err);
+    if (result == HF_OK) {
+        write_hello(store);
+        store->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (store->hello.failed || store->poke_fd < 0)
+            result = error_set(err, HF_ENOMEM, "out of memory or descriptors");
+    }
+    if (result != HF_OK) {
+        store_free(store);
+        return result;
+    }
+    pthread_mutex_init(&store->mutex, NULL);
+    list_init(&store->unsent);
+    waiting_init(store);
+    say_where(store, ret_where);
+    *ret_store = store;
+    return HF_OK;
+}
+
+void holdfast_close(struct engine_store *store)
+{
+    /* In the child of a fork, whatever a thread of the parent had its hands on may be half done: the
+     * connection and the list of what was asked are left alone, and lost. */
+    if (!store->forked) {
+        keeper_stop(store);
+        wire_linger(store);
+        link_close(atomic_load(&store->link));
+        pendings_free(&store->pending);
+        pthread_mutex_destroy(&store->mutex);
+    }
+    store_free(store);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+int holdfast_check_name(const struct engine_store *store, const char *name, struct error_text *err)
+{
+    if (store->prefix_size + strlen(name) <= HF_NAME_MAX)
+        return HF_OK;
+    return error_set(err, HF_EINVAL,
+                     "with the prefix of %zu bytes this name is longer than %d bytes, which is all "
+                     "that a server takes",
+                     store->prefix_size, HF_NAME_MAX);
+}
+
+void holdfast_write_name(const struct engine_store *store, const char *name,
+                         struct resp_writer *writer)
+{
+    char full[2 * HF_NAME_MAX];
+    size_t size = strnlen(name, HF_NAME_MAX);
+
+    memcpy(full, store->prefix, store->prefix_size);
+    memcpy(full + store->prefix_size, name, size);
+    resp_write_blob(writer, full, store->prefix_size + size);
+}

@@ -1,0 +1,260 @@
+/* store.h: what the files of the holdfast engine share.
+ *
+ *     open.c      from a URL to servers, and what is said to each of them first
+ *     wire.c      the one connection of a handle: questions out, answers in, in their order
+ *     keeper.c    the thread behind it: makes the connection, and listens while nobody asks
+ *     waiting.c   who waits for a push, and who observes
+ *     claims.c    taking, keeping and giving up
+ *     queries.c   asking about locks, and the operator's ways out
+ *     rows.c      what SHOW and LOCKS answer
+ *     refusals.c  what errors mean
+ *
+ * All of them share one mutex, the store's. It is held while bytes are sent, answers are looked at
+ * and claims are nudged, none of which waits; never while somebody sleeps, polls or dials. */
+#ifndef ENGINES_HOLDFAST_STORE_H
+#define ENGINES_HOLDFAST_STORE_H
+
+#include "base/list.h"
+#include "engines/engine.h"
+#include "engines/net/link.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define HOLDFAST_PORT "7420"
+#define HOLDFAST_SERVERS_MAX 16
+#define HOLDFAST_PREFIX_MAX (HF_NAME_MAX - 1)
+#define HOLDFAST_TIMEOUT_MS 3000
+#define HOLDFAST_TIMEOUT_MIN_MS 50
+#define HOLDFAST_TIMEOUT_MAX_MS 60000
+#define HOLDFAST_RENEW_MAX 4096 /* leases in one RENEW, as the server allows */
+
+#define WAITING_BUCKETS 512
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+#define CALL_OPEN 1 /* result, until it is known */
+
+/* One question: so many commands, sent together and answered in order. It is on the stack of the
+ * thread that asks. */
+struct call {
+    const char *request;
+    size_t size;
+    int replies;
+    /* Asked again, on the next connection, if an answer is lost: whoever sets this has made sure
+     * that asking twice does no harm. */
+    bool repeatable;
+    void *context;
+    /* Each answer that is not an error, from 0 on, on any thread, with the mutex held; after a
+     * repetition from 0 on again. The value lives during the call. */
+    void (*on_reply)(void *context, int index, const struct resp_node *value);
+    struct call **shown; /* or NULL: says that this call is under way, for wire_interrupt */
+
+    /* The wire's. */
+    struct list node;      /* among those not sent */
+    _Atomic uint32_t bell; /* a futex, rung when there is something to look at */
+    bool sleeps;           /* on it */
+    bool sent;
+    int64_t since_ms; /* since when it is to be sent */
+    int answered;
+    bool elsewhere; /* this server could not serve it, and has done nothing */
+    int refused;    /* what the first error means, or HF_OK */
+    int result;
+    struct error_text err;
+};
+
+/* Sent, and not answered yet. */
+struct pending {
+    struct call *call; /* NULL: nobody waits for these answers any more */
+    int left;          /* answers */
+    int64_t sent_ms;
+};
+
+/* The order in which answers come: a ring that grows. */
+struct pendings {
+    struct pending *at;
+    size_t first, count, capacity;
+};
+
+/* ---- those who are told ---------------------------------------------------------------------- */
+
+/* A claim that waits in a queue, or observes. */
+struct waiting {
+    struct list node;
+    struct engine_claim *claim;
+    bool listed;
+    /* Nothing is under way for it: if the connection was lost, it has to be told to ask again. */
+    _Atomic bool idle;
+};
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+struct engine_store {
+    /* Constant. */
+    const struct engine_host *host;
+    struct access access;
+    char prefix[HOLDFAST_PREFIX_MAX + 1];
+    size_t prefix_size;
+    struct address servers[HOLDFAST_SERVERS_MAX];
+    int server_count;
+    int64_t timeout_ms; /* how long a server may be silent when it should say something */
+    struct resp_writer hello;
+    struct link_greeting greeting;
+    bool forked;
+
+    pthread_mutex_t mutex; /* of all below */
+
+    /* The connection. Whoever reads has `reading` to himself, and only he may close the link; the
+     * others say that it is `doomed`, and poke him. */
+    struct link *_Atomic link;
+    const struct address *at; /* of the link */
+    bool reading;
+    bool doomed;
+    struct error_text doom;
+    bool leaving; /* the server serves no more: closed when what it owes is answered */
+    int poke_fd;
+    int64_t heard_ms;
+    struct pendings pending;
+    struct list unsent;
+
+    /* keeper.c */
+    bool keeper_runs, stop;
+    pthread_t keeper;
+    _Atomic uint32_t keeper_bell;
+    int next_server;
+    struct address moved;  /* where a server sent us, to be tried first; shown[0] == 0: nowhere */
+    struct address aside;  /* the same, while it is in use */
+    int64_t down_since_ms; /* since when nobody has served us; 0: somebody does */
+    int64_t dial_ms;       /* not before this */
+    int tried;             /* servers, since then */
+    int turns;             /* how often all were there, and could not serve */
+    int moves;             /* how often we were sent on */
+    struct error_text why_down;
+
+    /* waiting.c */
+    struct list waiting[WAITING_BUCKETS];   /* by lease */
+    struct list observers[WAITING_BUCKETS]; /* by name */
+    int attentive;                          /* how many of both */
+};
+
+/* ---- open.c ---------------------------------------------------------------------------------- */
+
+int holdfast_open(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
+                  char *ret_where, struct error_text *err);
+void holdfast_close(struct engine_store *store);
+/* HF_EINVAL: with the prefix it is longer than the server allows. */
+int holdfast_check_name(const struct engine_store *store, const char *name, struct error_text *err);
+/* The name as the server knows it. */
+void holdfast_write_name(const struct engine_store *store, const char *name,
+                         struct resp_writer *writer);
+
+/* ---- wire.c ---------------------------------------------------------------------------------- */
+
+/* HF_OK: all answers came, and none was an error. HF_EUNREACH: nothing of it was sent, or nothing
+ * was done. HF_EUNKNOWN: it was sent, and an answer was lost. Else what an error of the server
+ * means. */
+int wire_ask(struct engine_store *store, struct call *call, int64_t deadline_ms,
+             struct error_text *err);
+/* Builds and asks at once. */
+int wire_ask_written(struct engine_store *store, struct call *call, struct resp_writer *writer,
+                     int64_t deadline_ms, struct error_text *err);
+
+/* A call that was not sent yet ends here, with HF_EUNREACH. */
+void wire_interrupt(struct engine_store *store, struct call *const *shown);
+
+/* With the mutex held. */
+
+/* Sends what nobody waits for. */
+void wire_tell(struct engine_store *store, const struct resp_writer *writer, int replies);
+bool wire_ready(const struct engine_store *store);
+/* Sends what waited for a connection. */
+void wire_send_all(struct engine_store *store);
+/* Reads what has come, and does what follows from it. By the one who reads. */
+void wire_pump(struct engine_store *store);
+/* Sleeps, without the mutex, until there is something to read, somebody pokes, or until_ms. By the
+ * one who reads. */
+void wire_poll(struct engine_store *store, int64_t until_ms);
+/* The connection is over. By the one who reads. */
+void wire_drop(struct engine_store *store, const struct error_text *why);
+/* What was not sent will not be. */
+void wire_refuse_all(struct engine_store *store, int result, const struct error_text *why);
+/* Until when the server has to say something; CLOCK_NEVER if nothing is due. */
+int64_t wire_silent_until(const struct engine_store *store);
+/* Somebody else may have to read now. */
+void wire_hand_on(struct engine_store *store);
+void wire_linger(struct engine_store *store);
+void pendings_free(struct pendings *pending);
+
+/* ---- keeper.c -------------------------------------------------------------------------------- */
+
+/* With the mutex held: starts it if need be, and makes it look around. */
+int keeper_call(struct engine_store *store, struct error_text *err);
+void keeper_ring(struct engine_store *store);
+/* With the mutex held: the connection is gone or was not made; says when and where to try next.
+ * elsewhere: the server was there, but does not serve. */
+void keeper_plan(struct engine_store *store, bool elsewhere);
+/* Somebody has served us. */
+void keeper_served(struct engine_store *store);
+/* Without. */
+void keeper_stop(struct engine_store *store);
+
+/* ---- waiting.c ------------------------------------------------------------------------------- */
+
+void waiting_init(struct engine_store *store);
+/* These take the mutex; adding or removing twice is harmless. */
+void waiting_add(struct engine_store *store, struct waiting *waiting);
+void waiting_remove(struct engine_store *store, struct waiting *waiting);
+/* With the mutex held. */
+void waiting_push(struct engine_store *store, const struct resp_node *value);
+/* On a fresh connection: observes anew, and has everybody look who may have missed something. */
+void waiting_begin_again(struct engine_store *store);
+
+/* ---- refusals.c ------------------------------------------------------------------------------ */
+
+int refusal_of(const struct address *at, const struct resp_node *reply, struct error_text *err);
+/* Does it say that this server cannot serve now, and has done nothing? ret_moved: where to go
+ * instead, if it says so; untouched otherwise. */
+bool refusal_is_elsewhere(const struct resp_node *reply, struct address *ret_moved);
+
+/* ---- claims.c -------------------------------------------------------------------------------- */
+
+int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                     struct error_text *err);
+void holdfast_wake(struct engine_store *store, struct engine_claim *claim);
+int holdfast_observe(struct engine_store *store, struct engine_claim *claim,
+                     struct error_text *err);
+int holdfast_abandon(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                     struct error_text *err);
+int holdfast_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                     struct error_text *err);
+int holdfast_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
+                   int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
+void holdfast_dispose(struct engine_store *store, struct engine_claim *claim);
+
+/* ---- queries.c ------------------------------------------------------------------------------- */
+
+int holdfast_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
+                struct error_text *err);
+int holdfast_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
+                  int64_t deadline_ms, struct error_text *err);
+int holdfast_list(struct engine_store *store, const char *match, bool all,
+                  const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
+int holdfast_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+                   int64_t deadline_ms, struct error_text *err);
+int holdfast_break(struct engine_store *store, const char *name, int64_t grace_ms,
+                   uint32_t *ret_broken, struct error_text *err);
+int holdfast_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
+                   struct error_text *err);
+
+/* ---- rows.c ---------------------------------------------------------------------------------- */
+
+/* The value behind a key of a map. */
+const struct resp_node *map_value(const struct resp_node *map, const char *key);
+/* A name with its holders and waiters, as SHOW and LOCKS give it. HF_EINTERNAL: it is not that. */
+int rows_add(const struct engine_store *store, const struct resp_node *lock,
+             const struct engine_sink *sink);
+/* Calls fn for the token of each who holds, at most the hundred that the server shows. */
+void rows_each_holder(const struct resp_node *lock, void (*fn)(void *context, uint64_t token),
+                      void *context);
+
+#endif

@@ -1,0 +1,454 @@
+/* wire.c: the one connection of a handle. All threads ask on it, and answers come in the order of the
+ * questions.
+ *
+ * Who reads. Whoever waits for an answer reads the socket himself if nobody else does; he hands out
+ * what belongs to others, and when he leaves the next one takes over. So a thread that is alone with
+ * its lock has no other thread between itself and the server. While claims wait or observe, somebody
+ * has to listen between the questions too: that is the keeper, and then it reads for all.
+ *
+ *     unsent ──(connected)──▶ pending ──(all answers)──▶ done
+ *        ▲                       │
+ *        │ "not here" (MOVED, TRYAGAIN, STOPPED): nothing was done
+ *        └──────────────┬────────┤
+ *             repeatable└────────┴──(connection lost)──▶ HF_EUNKNOWN
+ *
+ * A question that its asker has given up stays pending: its answers still have to be counted. */
+#include "base/clock.h"
+#include "base/futex.h"
+#include "engines/holdfast/store.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+
+#define PENDING_MIN 16u /* a power of two, as are all capacities of the ring */
+#define LINGER_MS 50    /* the longest that closing waits for answers */
+
+/* ---- what is owed ---------------------------------------------------------------------------- */
+
+static struct pending *pending_at(const struct pendings *pending, size_t index)
+{
+    return &pending->at[(pending->first + index) & (pending->capacity - 1)];
+}
+
+/* Makes room for one more. */
+static bool pending_room(struct pendings *pending)
+{
+    size_t capacity = pending->capacity ? 2 * pending->capacity : PENDING_MIN;
+    struct pending *grown;
+
+    if (pending->count < pending->capacity)
+        return true;
+    grown = malloc(capacity * sizeof *grown);
+    if (!grown)
+        return false;
+    for (size_t i = 0; i < pending->count; i++)
+        grown[i] = *pending_at(pending, i);
+    free(pending->at);
+    *pending = (struct pendings){.at = grown, .count = pending->count, .capacity = capacity};
+    return true;
+}
+
+static void pending_add(struct pendings *pending, struct call *call, int replies)
+{
+    pending->count++;
+    *pending_at(pending, pending->count - 1) =
+        (struct pending){.call = call, .left = replies, .sent_ms = clock_boot_ms()};
+}
+
+void pendings_free(struct pendings *pending)
+{
+    free(pending->at);
+    *pending = (struct pendings){0};
+}
+
+int64_t wire_silent_until(const struct engine_store *store)
+{
+    int64_t since_ms;
+
+    if (!store->link || store->pending.count == 0)
+        return CLOCK_NEVER;
+    since_ms = pending_at(&store->pending, 0)->sent_ms;
+    return clock_after(since_ms > store->heard_ms ? since_ms : store->heard_ms, store->timeout_ms);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static void ring(struct call *call)
+{
+    atomic_fetch_add(&call->bell, 1);
+    if (call->sleeps)
+        futex_wake(&call->bell, FUTEX_MASK_ALL, 1);
+}
+
+static void finish(struct call *call, int result)
+{
+    list_remove(&call->node);
+    call->result = result;
+    ring(call);
+}
+
+/* To be sent again, before those that were not sent yet. */
+static void put_back(struct engine_store *store, struct call *call)
+{
+    call->sent = call->elsewhere = false;
+    call->answered = 0;
+    call->refused = HF_OK;
+    call->since_ms = clock_boot_ms();
+    list_append(store->unsent.next, &call->node);
+}
+
+/* ---- the end of a connection ----------------------------------------------------------------- */
+
+void wire_drop(struct engine_store *store, const struct error_text *why)
+{
+    struct link *link = store->link;
+    bool elsewhere = store->leaving;
+
+    atomic_store(&store->link, NULL); /* before it is closed: see after_fork */
+    link_close(link);
+    store->doomed = store->leaving = false;
+    store->why_down = *why;
+    for (size_t i = store->pending.count; i > 0; i--) { /* the last first, to keep their order */
+        struct call *call = pending_at(&store->pending, i - 1)->call;
+
+        if (call && call->repeatable)
+            put_back(store, call);
+        else if (call)
+            finish(call, error_set(&call->err, HF_EUNKNOWN, "the answer was lost: %s", why->text));
+    }
+    store->pending.count = 0;
+    keeper_plan(store, elsewhere);
+    keeper_ring(store);
+}
+
+static void poke(struct engine_store *store)
+{
+    eventfd_write(store->poke_fd, 1);
+}
+
+/* The connection is of no use. Only who reads may close it. */
+static void doom(struct engine_store *store, const struct error_text *why)
+{
+    if (!store->link || store->doomed)
+        return;
+    if (!store->reading) {
+        wire_drop(store, why);
+        return;
+    }
+    store->doomed = true;
+    store->doom = *why;
+    poke(store);
+}
+
+void wire_refuse_all(struct engine_store *store, int result, const struct error_text *why)
+{
+    LIST_EACH_SAFE(node, &store->unsent)
+    {
+        struct call *call = LIST_ENTRY(node, struct call, node);
+
+        call->err = *why;
+        finish(call, result);
+    }
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+bool wire_ready(const struct engine_store *store)
+{
+    const struct link *link = store->link;
+
+    return link && link->state == LINK_READY && !store->leaving && !store->doomed;
+}
+
+/* There is room for it among the pending. */
+static void send_bytes(struct engine_store *store, struct call *call, const char *bytes,
+                       size_t size, int replies)
+{
+    struct link *link = store->link;
+    struct error_text err;
+
+    pending_add(&store->pending, call, replies);
+    if (link_send(link, bytes, size, &err) != HF_OK)
+        doom(store, &err);
+    else if (store->reading && link_events(link) & POLLOUT)
+        poke(store); /* whoever polls does not know that there is something to write */
+}
+
+void wire_send_all(struct engine_store *store)
+{
+    while (wire_ready(store) && !list_empty(&store->unsent)) {
+        struct call *call = LIST_ENTRY(store->unsent.next, struct call, node);
+
+        if (!pending_room(&store->pending)) {
+            finish(call, error_set(&call->err, HF_ENOMEM, "out of memory"));
+            continue;
+        }
+        list_remove(&call->node);
+        call->sent = true;
+        send_bytes(store, call, call->request, call->size, call->replies);
+    }
+}
+
+void wire_tell(struct engine_store *store, const struct resp_writer *writer, int replies)
+{
+    if (wire_ready(store) && !writer->failed && pending_room(&store->pending))
+        send_bytes(store, NULL, writer->bytes, writer->size, replies);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* True: the server has served us, if only by a refusal. */
+static bool take_error(struct engine_store *store, struct call *call, const struct resp_node *value)
+{
+    struct error_text words;
+    bool elsewhere = refusal_is_elsewhere(value, &store->moved);
+    int code = refusal_of(store->at, value, &words);
+
+    if (elsewhere) {
+        store->leaving = true;
+        store->doom = words;
+    }
+    if (call && elsewhere && call->answered == 0) {
+        call->elsewhere = true;
+        call->err = words;
+    } else if (call && !call->elsewhere && call->refused == HF_OK) {
+        /* What came before it was done, and this was not. */
+        call->refused = elsewhere ? HF_EUNKNOWN : code;
+        call->err = words;
+    }
+    return !elsewhere;
+}
+
+static void take_answer(struct engine_store *store, struct call *call,
+                        const struct resp_node *value)
+{
+    bool was_elsewhere = call && call->elsewhere;
+
+    if (value->type == RESP_ERROR && !take_error(store, call, value))
+        return;
+    keeper_served(store);
+    if (was_elsewhere && !call->repeatable) { /* half of it was done */
+        call->elsewhere = false;
+        call->refused = HF_EUNKNOWN;
+    } else if (call && value->type != RESP_ERROR && !was_elsewhere) {
+        call->on_reply(call->context, call->answered, value);
+    }
+}
+
+/* All its answers are here. */
+static void conclude(struct engine_store *store, struct call *call)
+{
+    if (call->elsewhere)
+        put_back(store, call);
+    else
+        finish(call, call->refused);
+}
+
+static bool on_value(void *context, const struct resp_node *value)
+{
+    struct engine_store *store = context;
+    struct pending *first;
+    struct call *call;
+
+    store->heard_ms = clock_boot_ms();
+    if (value->type == RESP_PUSH) {
+        waiting_push(store, value);
+        return true;
+    }
+    if (store->pending.count == 0) {
+        store->doomed = true;
+        error_write(&store->doom, "%s: an answer to nothing that was asked", store->at->shown);
+        return false;
+    }
+    first = pending_at(&store->pending, 0);
+    call = first->call;
+    take_answer(store, call, value);
+    if (call)
+        call->answered++;
+    if (--first->left > 0)
+        return true;
+    store->pending.first = (store->pending.first + 1) & (store->pending.capacity - 1);
+    store->pending.count--;
+    if (call)
+        conclude(store, call);
+    return true;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+void wire_pump(struct engine_store *store)
+{
+    struct error_text err;
+    int result;
+
+    if (!store->link)
+        return;
+    result = link_pump(store->link, on_value, store, &err);
+    if (result == HF_OK && clock_boot_ms() >= wire_silent_until(store))
+        result = error_set(&err, HF_EUNREACH, "%s: it does not answer", store->at->shown);
+    else if (result == HF_OK && (store->doomed || (store->leaving && store->pending.count == 0)))
+        result = error_set(&err, HF_EUNREACH, "%s", store->doom.text);
+    if (result != HF_OK)
+        wire_drop(store, &err);
+}
+
+void wire_poll(struct engine_store *store, int64_t until_ms)
+{
+    const struct link *link = store->link;
+    struct pollfd fds[2] = {{.fd = store->poke_fd, .events = POLLIN},
+                            {.fd = stream_fd(link->stream), .events = link_events(link)}};
+    int64_t left_ms = until_ms == CLOCK_NEVER ? -1 : until_ms - clock_boot_ms();
+    eventfd_t ignored;
+
+    if (left_ms < 0 && until_ms != CLOCK_NEVER)
+        left_ms = 0;
+    if (left_ms > HOLDFAST_TIMEOUT_MAX_MS)
+        left_ms = HOLDFAST_TIMEOUT_MAX_MS;
+    pthread_mutex_unlock(&store->mutex);
+    poll(fds, 2, (int)left_ms);
+    if (fds[0].revents)
+        eventfd_read(store->poke_fd, &ignored);
+    pthread_mutex_lock(&store->mutex);
+}
+
+void wire_hand_on(struct engine_store *store)
+{
+    if (store->reading)
+        return;
+    if (store->link && store->attentive == 0)
+        for (size_t i = 0; i < store->pending.count; i++) {
+            struct call *call = pending_at(&store->pending, i)->call;
+
+            if (call) {
+                ring(call);
+                return;
+            }
+        }
+    if (store->attentive > 0 || !list_empty(&store->unsent))
+        keeper_ring(store);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* A connection that nobody has read from may have died since: better seen before something is sent. */
+static void look_before_sending(struct engine_store *store)
+{
+    if (store->reading || !wire_ready(store))
+        return;
+    if (store->pending.count > 0 || link_has_news(store->link))
+        wire_pump(store);
+}
+
+static void give_up(struct engine_store *store, struct call *call)
+{
+    struct error_text why;
+
+    if (!call->sent) {
+        finish(call,
+               error_set(&call->err, HF_EUNREACH, "%s",
+                         store->why_down.text[0] ? store->why_down.text
+                                                 : "the server could not be reached in time"));
+        return;
+    }
+    for (size_t i = 0; i < store->pending.count; i++)
+        if (pending_at(&store->pending, i)->call == call)
+            pending_at(&store->pending, i)->call = NULL;
+    finish(call, error_set(&call->err, HF_EUNKNOWN, "%s did not answer in time", store->at->shown));
+    if (clock_boot_ms() >= wire_silent_until(store)) {
+        error_write(&why, "%s: it does not answer", store->at->shown);
+        doom(store, &why);
+    }
+}
+
+static void wait_some(struct engine_store *store, struct call *call, int64_t deadline_ms)
+{
+    int64_t until_ms = deadline_ms, most_ms = clock_after(call->since_ms, store->timeout_ms);
+    int64_t silent_ms;
+
+    if (!call->sent && most_ms < until_ms)
+        until_ms = most_ms;
+    if (clock_boot_ms() >= until_ms) {
+        give_up(store, call);
+    } else if (call->sent && !store->reading) {
+        store->reading = true;
+        silent_ms = wire_silent_until(store);
+        wire_poll(store, silent_ms < until_ms ? silent_ms : until_ms);
+        wire_pump(store);
+        store->reading = false;
+    } else {
+        uint32_t seen = atomic_load(&call->bell);
+
+        call->sleeps = true;
+        pthread_mutex_unlock(&store->mutex);
+        futex_wait(&call->bell, seen, FUTEX_MASK_ALL, until_ms);
+        pthread_mutex_lock(&store->mutex);
+        call->sleeps = false;
+    }
+}
+
+int wire_ask(struct engine_store *store, struct call *call, int64_t deadline_ms,
+             struct error_text *err)
+{
+    list_init(&call->node);
+    atomic_init(&call->bell, 0);
+    call->result = CALL_OPEN;
+    call->refused = HF_OK;
+    call->answered = 0;
+    call->sent = call->sleeps = call->elsewhere = false;
+    call->since_ms = clock_boot_ms();
+    call->err.text[0] = '\0';
+    pthread_mutex_lock(&store->mutex);
+    if (call->shown)
+        *call->shown = call;
+    look_before_sending(store);
+    list_append(&store->unsent, &call->node);
+    wire_send_all(store);
+    if (call->result == CALL_OPEN && !call->sent && keeper_call(store, &call->err) != HF_OK)
+        finish(call, HF_ENOMEM);
+    while (call->result == CALL_OPEN)
+        wait_some(store, call, deadline_ms);
+    if (call->shown)
+        *call->shown = NULL;
+    wire_hand_on(store);
+    pthread_mutex_unlock(&store->mutex);
+    if (call->result != HF_OK)
+        error_write(err, "%s", call->err.text);
+    return call->result;
+}
+
+void wire_interrupt(struct engine_store *store, struct call *const *shown)
+{
+    pthread_mutex_lock(&store->mutex);
+    if (*shown && (*shown)->result == CALL_OPEN && !(*shown)->sent)
+        finish(*shown, error_set(&(*shown)->err, HF_EUNREACH, "interrupted before it was sent"));
+    pthread_mutex_unlock(&store->mutex);
+}
+
+int wire_ask_written(struct engine_store *store, struct call *call, struct resp_writer *writer,
+                     int64_t deadline_ms, struct error_text *err)
+{
+    int result;
+
+    call->request = writer->bytes;
+    call->size = writer->size;
+    result = writer->failed ? error_set(err, HF_ENOMEM, "out of memory")
+                            : wire_ask(store, call, deadline_ms, err);
+    resp_writer_free(writer);
+    return result;
+}
+
+/* A connection that is closed on unread answers is reset, and with it may go a release that the
+ * server has not read yet. */
+void wire_linger(struct engine_store *store)
+{
+    int64_t deadline_ms = clock_after(clock_boot_ms(), LINGER_MS);
+
+    pthread_mutex_lock(&store->mutex);
+    store->reading = true;
+    while (wire_ready(store) && store->pending.count > 0 && clock_boot_ms() < deadline_ms) {
+        wire_poll(store, deadline_ms);
+        wire_pump(store);
+    }
+    pthread_mutex_unlock(&store->mutex);
+}

@@ -1,0 +1,519 @@
+/* test_engine.c: the holdfast engine on a real holdfastd, where the conformance suite does not look: what
+ * happens to queues when the server dies, how many connections there are, lost answers, passwords,
+ * prefixes. */
+#include "servers.h"
+
+#include <holdfast/holdfast.h>
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_MS 10000
+#define PROMPT_MS 4000 /* less than any look of a client that was not told */
+#define TTL_MS 60000
+
+static struct holdfastd server;
+
+static int start_server(void **state)
+{
+    (void)state;
+    return holdfastd_start(&server, NULL);
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    holdfastd_stop(&server);
+    return 0;
+}
+
+/* ---- tools ----------------------------------------------------------------------------------- */
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static hf_store *open_at(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static hf_store *open_at(const char *format, ...)
+{
+    hf_store *store = NULL;
+    char url[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(url, sizeof url, format, args);
+    va_end(args);
+    if (hf_open(url, &store) != HF_OK)
+        fail_msg("%s: %s", url, hf_error());
+    return store;
+}
+
+static hf_options with_wait(int64_t wait_ms)
+{
+    hf_options options = HF_OPTIONS_INIT;
+
+    options.ttl_ms = TTL_MS;
+    options.wait_ms = wait_ms;
+    return options;
+}
+
+static void must(int expected, int result)
+{
+    if (result != expected)
+        fail_msg("expected %s, got %s (%s)", hf_result_name(expected), hf_result_name(result),
+                 hf_error());
+}
+
+static void must_say(const char *words)
+{
+    if (!strstr(hf_error(), words))
+        fail_msg("'%s' does not say '%s'", hf_error(), words);
+}
+
+/* A number of INFO. */
+static long info(const char *key)
+{
+    static char text[8192];
+    char line[64];
+    const char *at;
+
+    assert_int_equal(0, HOLDFASTD_DO(&server, text, sizeof text, "INFO"));
+    snprintf(line, sizeof line, "\n%s:", key);
+    at = strstr(text, line);
+    assert_non_null(at);
+    return strtol(at + strlen(line), NULL, 10);
+}
+
+static void await_info(const char *key, long wanted, int64_t patience_ms)
+{
+    int64_t deadline_ms = now_ms() + patience_ms;
+    long found;
+
+    while ((found = info(key)) != wanted) {
+        if (now_ms() > deadline_ms)
+            fail_msg("%s is %ld and not %ld after %" PRId64 " ms", key, found, wanted, patience_ms);
+        usleep(5000);
+    }
+}
+
+static void hold_aside(const char *name)
+{
+    assert_int_equal(0, HOLDFASTD_DO(&server, NULL, 0, "ACQUIRE", name, "aside", "TTL", "3600000"));
+}
+
+static void let_go_aside(const char *name)
+{
+    char reply[64];
+
+    assert_int_equal(0, HOLDFASTD_DO(&server, reply, sizeof reply, "RELEASE", name, "aside"));
+    assert_string_equal("1", reply);
+}
+
+/* ---- many who wait --------------------------------------------------------------------------- */
+
+struct line {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int order[64], count, failed;
+};
+
+struct place {
+    struct line *line;
+    int number;
+};
+
+/* Notes who it was, and lets the next one in. */
+static void came_in(hf_op *op, int result, void *arg)
+{
+    const struct place *place = arg;
+    hf_lock *lock = hf_op_take_lock(op);
+
+    pthread_mutex_lock(&place->line->mutex);
+    if (result == HF_OK)
+        place->line->order[place->line->count++] = place->number;
+    else
+        place->line->failed++;
+    pthread_cond_broadcast(&place->line->changed);
+    pthread_mutex_unlock(&place->line->mutex);
+    if (result == HF_OK && hf_release(lock) != HF_OK)
+        abort();
+}
+
+static void await_line(struct line *line, int count)
+{
+    struct timespec until;
+    int failed = 0;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_MS / 1000;
+    pthread_mutex_lock(&line->mutex);
+    while (line->count + line->failed < count && !failed)
+        failed = pthread_cond_timedwait(&line->changed, &line->mutex, &until);
+    pthread_mutex_unlock(&line->mutex);
+    assert_int_equal(0, line->failed);
+    assert_int_equal(count, line->count);
+}
+
+#define QUEUE 12
+
+/* Two handles, in turn, so that order is not that of one connection. */
+static void the_queue_keeps_its_order_when_the_server_is_killed(void **state)
+{
+    struct line line = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {0}, 0, 0};
+    hf_store *stores[2] = {open_at("holdfast://127.0.0.1:%d?prefix=p/", server.port),
+                           open_at("holdfast://127.0.0.1:%d?prefix=p/", server.port)};
+    hf_options options = with_wait(HF_FOREVER);
+    struct place places[QUEUE];
+
+    (void)state;
+    hold_aside("p/one");
+    for (int i = 0; i < QUEUE; i++) {
+        places[i] = (struct place){&line, i};
+        must(HF_OK, hf_acquire_start(stores[i % 2], "one", &options, came_in, &places[i], NULL));
+        await_info("waiting", i + 1, PATIENCE_MS);
+    }
+    for (int times = 0; times < 2; times++) {
+        assert_int_equal(0, holdfastd_restart(&server));
+        assert_int_equal(QUEUE, info("waiting")); /* places are kept by their leases, */
+        /* and everybody comes back to his own, to be told. */
+        await_info("waiting_places", QUEUE, PROMPT_MS);
+        assert_int_equal(QUEUE, info("waiting"));
+    }
+    let_go_aside("p/one");
+    await_line(&line, QUEUE);
+    for (int i = 0; i < QUEUE; i++)
+        assert_int_equal(i, line.order[i]);
+    hf_close(stores[0]);
+    hf_close(stores[1]);
+}
+
+#ifdef __SANITIZE_THREAD__
+#define CROWD 100 /* it has no memory for the traces of more threads */
+#else
+#define CROWD 1000
+#endif
+
+static void count_ends(hf_op *op, int result, void *arg)
+{
+    (void)op;
+    (void)result;
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+static void a_thousand_wait_on_one_connection(void **state)
+{
+    hf_store *store = open_at("holdfast://127.0.0.1:%d", server.port);
+    hf_options options = with_wait(HF_FOREVER);
+    _Atomic int ends = 0;
+    char name[16];
+
+    (void)state;
+    hold_aside("n0");
+    hold_aside("n1");
+    for (int i = 0; i < CROWD; i++) {
+        snprintf(name, sizeof name, "n%d", i % 2);
+        must(HF_OK, hf_acquire_start(store, name, &options, count_ends, (void *)&ends, NULL));
+    }
+    await_info("waiting_places", CROWD, PATIENCE_MS);
+    assert_int_equal(CROWD, info("waiting"));
+    assert_int_equal(2, info("connected_clients")); /* and the one that asks */
+    hf_close(store);
+    assert_int_equal(0, info("waiting")); /* nothing stays behind */
+    assert_int_equal(2, info("holds"));
+}
+
+/* ---- observers ------------------------------------------------------------------------------- */
+
+static void note_holder(hf_observer *observer, const hf_report *now, void *arg)
+{
+    const hf_entry *first = hf_report_entry(now, 0);
+
+    (void)observer;
+    atomic_store((_Atomic uint64_t *)arg, first ? first->token : 0);
+}
+
+static void await_token(_Atomic uint64_t *token, bool held)
+{
+    int64_t deadline_ms = now_ms() + PROMPT_MS;
+
+    while ((atomic_load(token) > 0) != held) {
+        if (now_ms() > deadline_ms)
+            fail_msg("the observer was not told in time");
+        usleep(5000);
+    }
+}
+
+static void an_observer_is_told_across_a_restart(void **state)
+{
+    hf_store *store = open_at("holdfast://127.0.0.1:%d?prefix=p/", server.port);
+    _Atomic uint64_t token = 0;
+    hf_observer *first, *second;
+
+    (void)state;
+    must(HF_OK, hf_observe(store, "led", note_holder, (void *)&token, &first));
+    must(HF_OK, hf_observe(store, "led", note_holder, (void *)&token, &second));
+    await_info("observed_names", 1, PATIENCE_MS);
+    hold_aside("p/led");
+    await_token(&token, true);
+    assert_int_equal(0, holdfastd_restart(&server));
+    await_info("observed_names", 1, PROMPT_MS);
+    let_go_aside("p/led");
+    await_token(&token, false);
+    hf_observer_stop(first);
+    hold_aside("p/led");
+    await_token(&token, true); /* the second one still hears */
+    hf_observer_stop(second);
+    await_info("observed_names", 0, PATIENCE_MS);
+    hf_close(store);
+}
+
+/* ---- what is lost on the way ----------------------------------------------------------------- */
+
+static void a_lost_answer_is_settled(void **state)
+{
+    struct relay relay;
+    hf_options options = with_wait(0);
+    hf_report *report;
+    hf_store *store;
+    hf_lock *lock;
+
+    (void)state;
+    assert_int_equal(0, relay_start(&relay, server.port));
+    store = open_at("holdfast://127.0.0.1:%d", relay.port);
+    must(HF_ELOST, hf_check(store, "one", 1)); /* connected */
+    assert_int_equal(0, relay_say(&relay, "drop down 1"));
+    must(HF_OK, hf_try(store, "one", &options, &lock)); /* granted, not heard of, asked again */
+    must(HF_OK, hf_show(store, "one", &report));
+    assert_int_equal(1, hf_report_count(report));
+    assert_true(hf_report_entry(report, 0)->token == hf_lock_token(lock));
+    hf_report_free(report);
+    assert_int_equal(1, info("granted"));
+    must(HF_OK, hf_release(lock));
+    assert_int_equal(1, info("leases_remembered")); /* what may still come finds it over */
+    must(HF_OK, hf_try(store, "one", &options, &lock));
+    must(HF_OK, hf_release(lock));
+    assert_int_equal(1, info("leases_remembered")); /* and this one lost nothing */
+    assert_int_equal(0, info("holds"));
+    hf_close(store);
+    relay_stop(&relay);
+}
+
+/* Nothing is sent into a connection that has died while nobody used it, so nothing is lost there. */
+static void a_dead_connection_is_seen_before_it_is_used(void **state)
+{
+    hf_store *store = open_at("holdfast://127.0.0.1:%d", server.port);
+    hf_options options = with_wait(0);
+    hf_lock *lock;
+
+    (void)state;
+    must(HF_ELOST, hf_check(store, "one", 1));
+    assert_int_equal(0, holdfastd_restart(&server));
+    must(HF_OK, hf_try(store, "one", &options, &lock));
+    must(HF_OK, hf_release(lock));
+    assert_int_equal(0, info("leases_remembered"));
+    hf_close(store);
+}
+
+/* A server that hangs and comes back: the answer is late, and still the right one. */
+static void a_paused_server_is_waited_for(void **state)
+{
+    hf_store *store = open_at("holdfast://127.0.0.1:%d", server.port);
+    hf_options options = with_wait(PATIENCE_MS);
+    hf_lock *lock, *other;
+
+    (void)state;
+    must(HF_OK, hf_acquire(store, "one", &options, &lock));
+    assert_int_equal(0, holdfastd_pause(&server));
+    options.wait_ms = 100; /* a request has a second at least */
+    must(HF_EUNKNOWN, hf_acquire(store, "two", &options, &other));
+    assert_int_equal(0, holdfastd_resume(&server));
+    must(HF_OK, hf_release(lock));
+    /* What was given up as unknown was asked for, and taken back behind it. */
+    await_info("leases_remembered", 1, PATIENCE_MS);
+    assert_int_equal(0, info("holds"));
+    hf_close(store);
+}
+
+/* ---- passwords ------------------------------------------------------------------------------- */
+
+static void write_password(char ret_path[256], const char *dir, const char *password)
+{
+    FILE *file;
+
+    snprintf(ret_path, 256, "%s/password", dir);
+    file = fopen(ret_path, "we");
+    assert_non_null(file);
+    assert_int_equal(0, fchmod(fileno(file), 0600));
+    fprintf(file, "%s\n", password);
+    assert_int_equal(0, fclose(file));
+}
+
+static void a_password_is_asked_for_in_words(void **state)
+{
+    struct holdfastd guarded;
+    char path[256], dir[] = "/tmp/hf-engine.XXXXXX";
+    hf_options options = with_wait(0);
+    hf_store *store;
+    hf_lock *lock;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    write_password(path, dir, "open sesame");
+    assert_int_equal(
+        0, holdfastd_start(&guarded, (const char *const[]){"--password-file", path, NULL}));
+    store = open_at("holdfast://127.0.0.1:%d", guarded.port);
+    must(HF_EREFUSED, hf_try(store, "one", &options, &lock));
+    must_say("needs a password");
+    hf_close(store);
+    store = open_at("holdfast://default:close%%20sesame@127.0.0.1:%d", guarded.port);
+    must(HF_EREFUSED, hf_try(store, "one", &options, &lock));
+    must_say("does not accept this user and password");
+    assert_null(strstr(hf_error(), "sesame"));
+    assert_null(strstr(hf_info(store)->url, "sesame"));
+    hf_close(store);
+    store = open_at("holdfast://default:open%%20sesame@127.0.0.1:%d", guarded.port);
+    must(HF_OK, hf_try(store, "one", &options, &lock));
+    must(HF_OK, hf_release(lock));
+    hf_close(store);
+    store = open_at("holdfast://127.0.0.1:%d?password-file=%s", guarded.port, path);
+    must(HF_OK, hf_try(store, "one", &options, &lock));
+    must(HF_OK, hf_release(lock));
+    hf_close(store);
+    setenv("HOLDFAST_PASSWORD", "open sesame", 1);
+    store = open_at("holdfast://127.0.0.1:%d", guarded.port);
+    unsetenv("HOLDFAST_PASSWORD");
+    must(HF_OK, hf_try(store, "one", &options, &lock));
+    must(HF_OK, hf_release(lock));
+    hf_close(store);
+    holdfastd_stop(&guarded);
+    remove(path);
+    rmdir(dir);
+}
+
+/* ---- URLs ------------------------------------------------------------------------------------ */
+
+static void a_prefix_makes_a_store_of_its_own(void **state)
+{
+    hf_store *a = open_at("holdfast://127.0.0.1:%d?prefix=a%%2a/", server.port);
+    hf_store *b = open_at("holdfast://127.0.0.1:%d?prefix=ab/", server.port);
+    hf_options options = with_wait(0);
+    char text[HF_SEQUENCER_MAX], name[HF_NAME_MAX + 1], stars[301];
+    hf_lock *of_a, *of_b, *other;
+    hf_report *report;
+    hf_store *starry;
+
+    (void)state;
+    memset(stars, '*', sizeof stars - 1);
+    stars[sizeof stars - 1] = '\0';
+    starry = open_at("holdfast://127.0.0.1:%d?prefix=%s", server.port, stars);
+    must(HF_OK, hf_try(a, "one", &options, &of_a));
+    must(HF_OK, hf_try(b, "one", &options, &of_b));
+    must(HF_EBUSY, hf_try(a, "one", &options, &other));
+    must(HF_OK, hf_list(a, NULL, &report));
+    assert_int_equal(1, hf_report_count(report));
+    assert_string_equal("one", hf_report_entry(report, 0)->name);
+    assert_true(hf_report_entry(report, 0)->token == hf_lock_token(of_a));
+    hf_report_free(report);
+    must(HF_OK,
+         hf_list(starry, NULL, &report)); /* too long for a pattern: all names are looked at */
+    assert_int_equal(0, hf_report_count(report));
+    hf_report_free(report);
+    must(HF_OK, hf_lock_sequencer(of_a, text, sizeof text));
+    must(HF_OK, hf_check_sequencer(a, text));
+    must(HF_ESTORE, hf_check_sequencer(b, text));
+    memset(name, 'n', HF_NAME_MAX);
+    name[HF_NAME_MAX] = '\0';
+    must(HF_EINVAL, hf_try(a, name, &options, &other));
+    must_say("prefix");
+    name[HF_NAME_MAX - 3] = '\0';
+    must(HF_OK, hf_try(a, name, &options, &other));
+    must(HF_OK, hf_release(other));
+    must(HF_OK, hf_release(of_a));
+    must(HF_OK, hf_release(of_b));
+    hf_close(starry);
+    hf_close(a);
+    hf_close(b);
+}
+
+static void a_unix_socket_will_do(void **state)
+{
+    hf_store *stores[] = {open_at("holdfast+unix://%s", server.socket),
+                          open_at("holdfast+unix:%s?ttl=5s", server.socket)};
+    hf_options options = HF_OPTIONS_INIT;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        hf_lock *lock;
+
+        must(HF_OK, hf_try(stores[i], "one", &options, &lock));
+        assert_true(hf_lock_left_ms(lock) <= (i ? 5000 : 30000));
+        assert_non_null(strstr(hf_info(stores[i])->where, server.socket));
+        must(HF_OK, hf_release(lock));
+        hf_close(stores[i]);
+    }
+}
+
+static void urls_that_cannot_be_are_refused(void **state)
+{
+    static const struct {
+        const char *url, *words;
+    } wrong[] = {
+        {"holdfasts://127.0.0.1", "TLS"},
+        {"holdfast://127.0.0.1?ca-file=/etc/ca.pem", "TLS"},
+        {"holdfast://127.0.0.1/0", "prefix"},
+        {"holdfast://u:p/w@127.0.0.1", "%2F"},
+        {"holdfast://127.0.0.1,", "host is missing"},
+        {"holdfast://,127.0.0.1", "host is missing"},
+        {"holdfast://127.0.0.1:0", "port"},
+        {"holdfast:127.0.0.1", "//host"},
+        {"holdfast+unix:relative", "path"},
+        {"holdfast://127.0.0.1?timeout=1ms", "timeout"},
+        {"holdfast://127.0.0.1?db=1", "db"},
+        {"holdfast://a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a", "more than 16"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        hf_store *store = NULL;
+
+        must(HF_EINVAL, hf_open(wrong[i].url, &store));
+        must_say(wrong[i].words);
+        assert_null(store);
+    }
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, start_server, stop_server)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_queue_keeps_its_order_when_the_server_is_killed),
+        TEST(a_thousand_wait_on_one_connection),
+        TEST(an_observer_is_told_across_a_restart),
+        TEST(a_lost_answer_is_settled),
+        TEST(a_dead_connection_is_seen_before_it_is_used),
+        TEST(a_paused_server_is_waited_for),
+        cmocka_unit_test(a_password_is_asked_for_in_words),
+        TEST(a_prefix_makes_a_store_of_its_own),
+        TEST(a_unix_socket_will_do),
+        cmocka_unit_test(urls_that_cannot_be_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,221 @@
+/* holdfastd.c: starting and ending a lock server of our own, like Redis in servers.c. */
+#include "inside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ARGUMENTS_MAX 32
+#define LOG_SHOWN_MAX 4096
+
+/* The arguments, in memory of their own, because the child may not allocate any. */
+struct arguments {
+    char *argv[ARGUMENTS_MAX + 1];
+    char listen[32 + REDIS_SOCKET_MAX], data[REDIS_DIR_MAX + 16], log[REDIS_DIR_MAX + 16];
+};
+
+static void show_log(const struct holdfastd *server)
+{
+    char path[REDIS_DIR_MAX + 16], text[LOG_SHOWN_MAX];
+    ssize_t size;
+    int fd;
+
+    snprintf(path, sizeof path, "%s/log", server->dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    size = read(fd, text, sizeof text);
+    if (size > 0)
+        fprintf(stderr, "---- %s\n%.*s", path, (int)size, text);
+    close(fd);
+}
+
+static int make_arguments(const struct holdfastd *server, const char *program,
+                          struct arguments *arguments)
+{
+    const char *const fixed[] = {program,         "--listen", arguments->listen, "--data",
+                                 arguments->data, "--config", "/dev/null"};
+    int count = 0;
+
+    snprintf(arguments->listen, sizeof arguments->listen, "127.0.0.1:%d,unix:%s", server->port,
+             server->socket);
+    snprintf(arguments->data, sizeof arguments->data, "%s/data", server->dir);
+    snprintf(arguments->log, sizeof arguments->log, "%s/log", server->dir);
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        arguments->argv[count++] = (char *)(uintptr_t)fixed[i];
+    for (size_t at = 0; at < server->extra_size; at += strlen(server->extra + at) + 1) {
+        if (count == ARGUMENTS_MAX)
+            return servers_complain("too many arguments for holdfastd");
+        arguments->argv[count++] = (char *)(uintptr_t)(server->extra + at);
+    }
+    arguments->argv[count] = NULL;
+    return 0;
+}
+
+static void exec_server(const struct arguments *arguments, int lifeline)
+{
+    int log = open(arguments->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+    if (log < 0 || dup2(lifeline, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
+        _exit(1);
+    execv(arguments->argv[0], arguments->argv);
+    _exit(127);
+}
+
+/* Does it serve, if only by wanting a password? */
+static bool serves(const struct holdfastd *server)
+{
+    char reply[256];
+
+    return servers_ask(server->socket, reply, sizeof reply,
+                       (const char *const[]){"CHECK", "ready", "1", NULL}) >= 0 &&
+           strncmp(reply, "TRYAGAIN", 8) != 0;
+}
+
+/* Starts it and waits until it serves. 1: it ended instead. */
+static int launch(struct holdfastd *server)
+{
+    static struct arguments arguments;
+    const char *program = getenv("HF_HOLDFASTD");
+    int64_t deadline_ms = servers_now_ms() + START_MAX_MS;
+    pid_t parent = getpid();
+    int ends[2];
+
+    if (!program)
+        return servers_complain("HF_HOLDFASTD does not say where holdfastd is");
+    if (make_arguments(server, program, &arguments) < 0)
+        return -1;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return servers_complain("pipe: %m");
+    fflush(NULL);
+    server->lifeline = ends[0];
+    server->pid = fork();
+    if (server->pid == 0) {
+        servers_become_child(parent);
+        exec_server(&arguments, ends[1]);
+    }
+    close(ends[1]);
+    if (server->pid < 0) {
+        server->pid = 0;
+        close(ends[0]);
+        return servers_complain("fork: %m");
+    }
+    while (servers_now_ms() < deadline_ms) {
+        if (serves(server))
+            return 0;
+        if (servers_await(server->lifeline, POLLIN, servers_now_ms() + KNOCK_EVERY_MS)) {
+            servers_end_process(&server->pid, server->lifeline, false);
+            return 1;
+        }
+    }
+    servers_end_process(&server->pid, server->lifeline, false);
+    return servers_complain("holdfastd on port %d does not serve", server->port);
+}
+
+static int make_directory(struct holdfastd *server)
+{
+    static const char name[] = "/holdfastd.XXXXXX";
+    const char *base = getenv("HOLDFAST_TEST_DIR");
+
+    if (!base || strlen(base) + sizeof name > sizeof server->dir)
+        base = "/tmp";
+    snprintf(server->dir, sizeof server->dir, "%s%s", base, name);
+    if (!mkdtemp(server->dir)) {
+        servers_complain("%s: %m", server->dir);
+        server->dir[0] = '\0';
+        return -1;
+    }
+    snprintf(server->socket, sizeof server->socket, "%s/sock", server->dir);
+    return 0;
+}
+
+int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
+{
+    int result = 1;
+
+    *server = (struct holdfastd){0};
+    for (; extra_args && *extra_args; extra_args++) {
+        size_t size = strlen(*extra_args) + 1;
+
+        if (size > sizeof server->extra - server->extra_size)
+            return servers_complain("the arguments for holdfastd are too long");
+        memcpy(server->extra + server->extra_size, *extra_args, size);
+        server->extra_size += size;
+    }
+    if (make_directory(server) < 0)
+        return -1;
+    for (int i = 0; i < PORT_TRIES && result == 1; i++) {
+        server->port = free_port();
+        result = server->port < 0 ? -1 : launch(server);
+    }
+    if (result != 0) {
+        servers_complain("holdfastd does not start");
+        show_log(server);
+        holdfastd_stop(server);
+        return -1;
+    }
+    return 0;
+}
+
+void holdfastd_stop(struct holdfastd *server)
+{
+    servers_end_process(&server->pid, server->lifeline, true);
+    if (server->dir[0]) {
+        servers_empty_directory(server->dir);
+        rmdir(server->dir);
+    }
+    *server = (struct holdfastd){0};
+}
+
+void holdfastd_kill9(struct holdfastd *server)
+{
+    servers_end_process(&server->pid, server->lifeline, false);
+}
+
+int holdfastd_restart(struct holdfastd *server)
+{
+    if (!server->dir[0])
+        return servers_complain("no holdfastd to restart");
+    holdfastd_kill9(server);
+    if (launch(server) == 0)
+        return 0;
+    show_log(server);
+    return servers_complain("holdfastd does not start again on port %d", server->port);
+}
+
+int holdfastd_pause(struct holdfastd *server)
+{
+    int status;
+
+    if (server->pid <= 0 || kill(server->pid, SIGSTOP) < 0)
+        return servers_complain("no holdfastd to pause");
+    while (waitpid(server->pid, &status, WUNTRACED) < 0)
+        if (errno != EINTR)
+            return servers_complain("waitpid: %m");
+    if (WIFSTOPPED(status))
+        return 0;
+    server->pid = 0; /* it has ended, and has just been waited for */
+    close(server->lifeline);
+    return servers_complain("the holdfastd to pause has ended");
+}
+
+int holdfastd_resume(struct holdfastd *server)
+{
+    if (server->pid <= 0 || kill(server->pid, SIGCONT) < 0)
+        return servers_complain("no holdfastd to resume");
+    return 0;
+}
+
+int holdfastd_do(const struct holdfastd *server, char *reply, size_t size, const char *const argv[])
+{
+    int result = servers_ask(server->socket, reply, size, argv);
+
+    return result < 0 ? servers_complain("%s: no reply to %s: %m", server->socket, argv[0])
+                      : result;
+}
