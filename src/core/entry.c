@@ -298,9 +298,14 @@ static bool unpack_renew(struct unpacker *unpacker, struct core_command *command
     if (!get_ttl(unpacker, true, &command->ttl_ms) ||
         !get32(unpacker, CORE_RENEW_MAX, &command->lease_count) || command->lease_count == 0)
         return false;
-    for (uint32_t i = 0; i < command->lease_count; i++)
-        if (!get_lease(unpacker, &unpacker->leases[i]))
+    for (uint32_t i = 0; i < command->lease_count; i++) {
+        struct core_text lease;
+
+        if (!get_lease(unpacker, &lease))
             return false;
+        if (unpacker->leases)
+            unpacker->leases[i] = lease;
+    }
     command->leases = unpacker->leases;
     return true;
 }
@@ -351,9 +356,8 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
 
 uint32_t core_pack(struct core_packer *packer, const struct core_command *command)
 {
-    struct core_text leases[CORE_RENEW_MAX];
     struct core_command again;
-    struct unpacker unpacker = {.leases = leases};
+    struct unpacker unpacker = {.leases = NULL};
     size_t before;
 
     if (command->lease_count > CORE_RENEW_MAX)

@@ -177,7 +177,7 @@ void record_set(struct core *core, uint32_t lock, struct core_text result, uint6
 /* ---- entry.c ---- */
 struct unpacker {
     const unsigned char *at, *end;
-    struct core_text *leases; /* CORE_RENEW_MAX, lent */
+    struct core_text *leases; /* CORE_RENEW_MAX, lent; NULL: only looks */
 };
 /* Checks the whole entry, then stands before its first command. HF_EREFUSED: it is none. */
 int core_unpack_begin(struct unpacker *unpacker, const struct core *core, const void *bytes,

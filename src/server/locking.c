@@ -19,6 +19,9 @@ static enum verdict acquire(struct connection *connection, const struct resp_nod
 
     if (!parse_acquire(&left, once, &submission.command, &submission.push))
         return VERDICT_REFUSED;
+    /* The answer may be a result, which is long: it is made when those before it are out. */
+    if (once && connection->under_way > 0)
+        return VERDICT_LATER;
     /* Name and lease are wanted again if its connection breaks while it waits. */
     submission.waits = submission.command.flags & CORE_KEPT;
     submission.words = submission.waits ? 2 : 0;
@@ -168,6 +171,8 @@ static enum verdict once_read(struct connection *connection, const struct resp_n
         return refuse(connection, "ERR wrong number of arguments: ONCE READ key");
     if (!parse_name(connection, word_at(value, 2), &key))
         return VERDICT_REFUSED;
+    if (connection->under_way > 0)
+        return VERDICT_LATER;
     return submit(connection, &submission);
 }
 

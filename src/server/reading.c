@@ -390,7 +390,7 @@ enum verdict command_unsubscribe(struct connection *connection, const struct res
 
 /* ---- ONCE READ ------------------------------------------------------------------------------------- */
 
-/* nil: nobody knows of it. RUNNING token, DONE token result left, DIED token left. */
+/* nil: nobody knows of it. RUNNING, DONE token result left, DIED token left. */
 static void read_once(struct connection *connection, const struct words *words)
 {
     const struct core *core = replica_table(connection->server->replica);

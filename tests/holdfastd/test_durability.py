@@ -2,6 +2,7 @@
 import hashlib
 import os
 import random
+import struct
 import subprocess
 import threading
 import time
@@ -223,8 +224,8 @@ class Check:
         """A lease in doubt is ended, and then it is over for certain."""
         doubts = [(actor, lease) for actor in self.actors for lease in actor.doubts]
         assert set(client.pipeline(*[["END", lease] for _, lease in doubts])) <= {0, 1}
-        over = [["RENEW", lease] for _, lease in doubts] + [["RENEW", lease] for actor in self.actors for lease in actor.never]
-        assert client.pipeline(*over) == [[-1]] * len(over)
+        over = [lease for _, lease in doubts] + [lease for actor in self.actors for lease in actor.never]
+        assert client.pipeline(*[["RENEW", lease] for lease in over]) == [[-1]] * len(over)
         for actor, lease in doubts:
             actor.left.append(lease)
             actor.doubts.remove(lease)
@@ -290,6 +291,30 @@ def test_kill_while_it_starts(start, tmp_path):
             server = start(data=data)
             assert server.cmd("ACQUIRE", "x", "l") == 1
             server.kill9()
+
+
+def test_a_founding_that_was_interrupted(start, tmp_path):
+    """libraft stores term 1 before the first entry: a kill between the two leaves this."""
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "metadata1").write_bytes(struct.pack("<4Q", 1, 1, 1, 0))
+    assert start(data=tmp_path / "data").cmd("ACQUIRE", "x", "l") == 1
+
+
+def test_who_was_blocked_when_it_was_killed(start):
+    """Its connection keeps its lease alive no more: it comes back with the same lease in time, or its place ends."""
+    server = start()
+    server.cmd("ACQUIRE", "x", "holder", "TTL", TTL_MAX)
+    with server.connect() as one, server.connect() as two:
+        for index, client in enumerate((one, two)):
+            client.send("ACQUIRE", "x", f"l{index}", "WAIT", 600000, "TTL", 1000)
+            eventually(lambda: server.show("x")["queue"] == index + 1, "a place in the queue")
+        server.kill9()
+    server.restart()
+    with server.connect() as one:
+        one.send("ACQUIRE", "x", "l1", "WAIT", 600000, "TTL", 1000)
+        eventually(lambda: server.show("x")["queue"] == 1, "the place of the one that did not come back is gone")
+        assert server.cmd("RELEASE", "x", "holder") == 1
+        assert one.read() == 2
 
 
 # ---- clean ends --------------------------------------------------------------------------------------------------
@@ -377,6 +402,23 @@ def test_sigint_is_a_clean_end_too(start):
     assert server.show("x")["holds"] == 1
 
 
+def test_restored_data(start):
+    """An old copy: no token that may have been given since is given again, and sequencers of before are refused."""
+    server = start()
+    store = server.info("Locks")["store_id"]
+    server.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    assert server.stop() == 0
+    server.args.append("--restored")
+    server.restart()
+    assert server.cmd("ACQUIRE", "y", "l") > 2**40
+    assert server.cmd("CHECK", "x", 1) == 1, "what was held is held"
+    with server.connect() as client:
+        assert client.error("CHECK", f"hf1.{store}.x.1.x").startswith("STORE ")
+    server.args.remove("--restored")
+    server.restart()
+    assert 2**40 < server.cmd("ACQUIRE", "z", "l") < 2**41, "once"
+
+
 # ---- what cannot be ----------------------------------------------------------------------------------------------
 
 
@@ -433,21 +475,26 @@ def test_a_damaged_segment(start, what):
     assert server.count("holds") == 100
 
 
-def test_a_damaged_snapshot(start):
+@pytest.mark.parametrize("what", ["content", "description"])
+def test_a_damaged_snapshot(start, what):
+    """Also where an older one is there and whole: what came between them would be lost."""
     server = start("--snapshot-bytes", "64KiB")
     with server.connect() as client:
         index = 0
-        while not list(server.data.glob("snapshot-*.meta")):
-            client.pipeline(*[["ACQUIRE", f"n-{index + i}", "l", "OWNER", "x" * 100, "TTL", TTL_MAX] for i in range(50)])
-            index += 50
+        while len(list(server.data.glob("snapshot-*.meta"))) < 2:
+            client.pipeline(*[["ACQUIRE", f"n-{index + i}", "l", "OWNER", OWNER, "TTL", TTL_MAX] for i in range(100)])
+            index += 100
     assert server.stop() == 0
-    newest = max((path for path in server.data.glob("snapshot-*") if path.suffix != ".meta"),
-                 key=lambda path: [int(part) for part in path.name.split("-")[1:3]])
-    whole = newest.read_bytes()
-    newest.write_bytes(whole[:len(whole) // 2] + bytes(8) + whole[len(whole) // 2 + 8:])
+    newest = max(server.data.glob("snapshot-*.meta"), key=lambda path: int(path.name.split("-")[2]))
+    damaged = newest if what == "description" else newest.with_suffix("")
+    whole = damaged.read_bytes()
+    middle = len(whole) // 2
+    damaged.write_bytes(whole[:middle] + bytes(8) + whole[middle + 8:])
+    before = content(server.data)
     status, line = run_refused("--data", server.data, "--listen", "127.0.0.1:0")
     assert status == 69 and " error " in line and "snapshot" in line
-    newest.write_bytes(whole)
+    assert content(server.data) == before, "it is left as it is"
+    damaged.write_bytes(whole)
     server.restart()
     assert server.count("holds") == index
 

@@ -4,6 +4,7 @@ import contextlib
 import random
 import select
 import socket
+import subprocess
 import threading
 import time
 
@@ -74,10 +75,6 @@ def steady(server):
         assert last < first + slack, f"{last - first} bytes more after {turns} times"
 
     return check
-
-
-def address(server):
-    return "127.0.0.1", server.port
 
 
 def said_goodbye(client, words="ERR Protocol error: "):
@@ -339,6 +336,19 @@ def test_large_answers_do_not_pile_up(start):
         assert largest.end() < before + 32 * MIB
 
 
+@pytest.mark.parametrize("what", ["READ", "CLAIM"])
+def test_large_results_do_not_pile_up(start, what):
+    server = start()
+    with server.connect() as client:
+        _, token = client.cmd("ONCE", "CLAIM", "k", "l")
+        assert client.cmd("ONCE", "FINISH", "k", "l", "TOKEN", token, "KEEP", TTL_MAX, "r" * 65536) == 1
+        before, largest = server.rss(), Largest(server)
+        client.raw(pack("ONCE", what, "k", *["l2"] * (what == "CLAIM")) * 400)
+        for _ in range(400):
+            assert client.read()[:2] == ["DONE", token]
+        assert largest.end() < before + 32 * MIB
+
+
 def test_a_page_of_locks_is_not_longer_than_a_client_may_leave_unread(start):
     server = start("--max-output-bytes", "64KiB")
     with server.connect(3) as client:
@@ -364,23 +374,31 @@ def test_costly_questions_do_not_stop_others(server, bystander):
         client.cmd("END", "costly")
 
 
-def test_no_descriptors_left(start):
-    """More clients than the system lets us have: some wait outside, those within are served, and so is the disk."""
+def test_a_low_limit_on_descriptors(start):
+    """Clients get no more of them than the disk leaves over."""
     server = start(wrapper=["prlimit", "--nofile=100:100"])
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(server.connect())
-        crowd = [stack.enter_context(socket.create_connection(address(server), PATIENCE)) for _ in range(150)]
-        result = "r" * 60000
+        for _ in range(150):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
         for index in range(300):  # more than two segments of the log
             _, token = client.cmd("ONCE", "CLAIM", f"k-{index}", "l")
-            assert client.cmd("ONCE", "FINISH", f"k-{index}", "l", "TOKEN", token, "KEEP", 60000, result) == 1
+            assert client.cmd("ONCE", "FINISH", f"k-{index}", "l", "TOKEN", token, "KEEP", 60000, "r" * 60000) == 1
+
+
+def test_no_descriptors_left(start):
+    """Who is outside waits there; who is within is served; and when there are some again, all are."""
+    server = start()
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(server.connect())
+        prlimit = ["prlimit", "--pid", str(server.pid)]
+        soft = subprocess.run([*prlimit, "--nofile", "--output=SOFT", "--noheadings"], check=True, capture_output=True, text=True)
+        subprocess.run([*prlimit, f"--nofile={server.descriptors() + 3}:"], check=True)
+        crowd = [stack.enter_context(server.connect()) for _ in range(20)]
         for other in crowd:
-            other.close()
-        eventually(lambda: is_served(server), "there is room again")
-
-
-def is_served(server):
-    try:
-        return server.cmd("PING") == "PONG"
-    except (Refused, Ended):  # it has not yet noticed that others went
-        return False
+            other.send("PING")
+        assert "cannot take another client" in server.await_line("Too many open files")
+        assert client.cmd("ACQUIRE", "x", "l") == 1
+        assert any(other.is_silent() for other in crowd)
+        subprocess.run([*prlimit, f"--nofile={soft.stdout.strip()}:"], check=True)
+        assert {other.read() for other in crowd} == {"PONG"}

