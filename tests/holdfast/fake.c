@@ -161,6 +161,47 @@ static void *fake_main(void *arg)
     }
 }
 
+/* ---- scripts --------------------------------------------------------------------------------- */
+
+enum fake_verdict fake_reply(char ret_reply[FAKE_REPLY_MAX], const char *text)
+{
+    snprintf(ret_reply, FAKE_REPLY_MAX, "%s", text);
+    return FAKE_ANSWERS;
+}
+
+bool fake_is(const struct fake_command *command, const char *word)
+{
+    return strcmp(command->words[0], word) == 0;
+}
+
+enum fake_verdict fake_usual(const struct fake_command *command, char ret_reply[FAKE_REPLY_MAX])
+{
+    if (fake_is(command, "ACQUIRE"))
+        return fake_reply(ret_reply, ":7\r\n");
+    if (fake_is(command, "PING"))
+        return fake_reply(ret_reply, "+PONG\r\n");
+    if (fake_is(command, "OBSERVE"))
+        return fake_reply(ret_reply, "+OK\r\n");
+    return fake_reply(ret_reply, ":1\r\n");
+}
+
+enum fake_verdict fake_obliging(struct fake *fake, const struct fake_command *command,
+                                char ret_reply[FAKE_REPLY_MAX])
+{
+    (void)fake;
+    return fake_usual(command, ret_reply);
+}
+
+enum fake_verdict fake_hangs_up_once(struct fake *fake, const struct fake_command *command,
+                                     char ret_reply[FAKE_REPLY_MAX])
+{
+    if (fake->context && fake_is(command, fake->context)) {
+        fake->context = NULL;
+        return FAKE_HANGS_UP;
+    }
+    return fake_usual(command, ret_reply);
+}
+
 /* ---- the test's side ------------------------------------------------------------------------- */
 
 void fake_start(struct fake *fake)

@@ -45,6 +45,15 @@ struct fake {
     struct fake_connection *connections[FAKE_CONNECTIONS_MAX];
 };
 
+/* For scripts: answers with this text, */
+enum fake_verdict fake_reply(char ret_reply[FAKE_REPLY_MAX], const char *text);
+bool fake_is(const struct fake_command *command, const char *word);
+/* or like a server that has nothing special to say: an ACQUIRE gets the token 7. */
+enum fake_verdict fake_usual(const struct fake_command *command, char ret_reply[FAKE_REPLY_MAX]);
+fake_script fake_obliging;
+/* Hangs up instead of answering the first command that begins like the context, a text; then the usual. */
+fake_script fake_hangs_up_once;
+
 void fake_start(struct fake *fake);
 void fake_stop(struct fake *fake);
 /* How many connections were made so far. */
