@@ -236,7 +236,7 @@ static void without_ttl_nothing_runs_out(void **state)
 }
 
 const struct suite_test lease_tests[] = {
-    SUITE_TEST(renewal_keeps_a_hold_beyond_its_ttl, .needs = HF_HAS_TTL),
+    SUITE_TEST(renewal_keeps_a_hold_beyond_its_ttl, .needs = HF_HAS_TTL, .steady = true),
     SUITE_TEST(a_waiter_waits_beyond_its_ttl, .needs = HF_HAS_TTL),
     SUITE_TEST(a_stopped_holder_is_followed_and_knows, .needs = HF_HAS_TTL),
     SUITE_TEST(a_stopped_waiter_loses_its_place_but_not_the_lock, .needs = HF_HAS_TTL),
@@ -244,7 +244,7 @@ const struct suite_test lease_tests[] = {
     SUITE_TEST(a_lock_delay_does_not_follow_a_release, .needs = HF_HAS_DELAY),
     SUITE_TEST(a_detached_hold_can_be_adopted, .needs = HF_HAS_DETACH),
     SUITE_TEST(a_detached_hold_that_nobody_adopts_runs_out, .needs = HF_HAS_DETACH),
-    SUITE_TEST(what_is_adopted_is_renewed, .needs = HF_HAS_DETACH),
+    SUITE_TEST(what_is_adopted_is_renewed, .needs = HF_HAS_DETACH, .steady = true),
     SUITE_TEST(a_ttl_has_limits, .needs = HF_HAS_TTL),
     SUITE_TEST(without_ttl_nothing_runs_out, .needs_no = HF_HAS_TTL),
     {0},

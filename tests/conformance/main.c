@@ -111,10 +111,14 @@ static void drop_context(struct context *context)
     nftw(context->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+bool steady_server;
+
 static int set_up(void **state)
 {
+    const struct suite_test *test = *state;
     struct context *context = calloc(1, sizeof *context);
 
+    steady_server = test->steady;
     if (!context || make_context(context) < 0)
         return -1;
     *state = context;
@@ -164,8 +168,8 @@ static int run_suite(const char *pattern)
     for (size_t i = 0; i < sizeof all_tests / sizeof *all_tests; i++)
         for (const struct suite_test *test = all_tests[i]; test->name; test++)
             if (applies(test, probe.features) && count < TESTS_MAX)
-                tests[count++] =
-                    (struct CMUnitTest){test->name, test->run, set_up, tear_down, NULL};
+                tests[count++] = (struct CMUnitTest){test->name, test->run, set_up, tear_down,
+                                                     (void *)(uintptr_t)test};
     drop_context(&probe);
     fflush(stdout);
     if (pattern)

@@ -153,7 +153,8 @@ int holdfast_killed_kind_start_for(const char *dir, char ret_url[URL_SIZE])
 {
     int i = 0, port;
 
-    (void)dir;
+    if (steady_server)
+        return holdfast_kind_start_for(dir, ret_url);
     if (!kills)
         kills =
             mmap(NULL, sizeof *kills, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -65,6 +65,8 @@ struct suite_test {
     void (*run)(void **state);
     uint32_t needs;    /* features without which it is not run */
     uint32_t needs_no; /* features with which it is not run */
+    /* It has a hold with a TTL that a server may need to be started again: not killed in this test. */
+    bool steady;
 };
 
 #define SUITE_TEST(function, ...)                       \
@@ -77,6 +79,9 @@ extern const struct suite_test acquiring_tests[], waiting_tests[], dying_tests[]
 
 /* main.c: the URL of a store of this kind whose place is `dir`. 0, or -1 with words on stderr. */
 int url_in(const char *dir, char ret_url[URL_SIZE]);
+
+/* main.c: the present test wants a server that stays. */
+extern bool steady_server;
 
 /* main.c: where this program is. */
 extern char program_path[4096];

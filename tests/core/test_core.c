@@ -224,7 +224,7 @@ static void a_truncated_entry_is_refused(void **state)
         size_t size;
         unsigned char *bytes = entry_of(&all[i], 1, &size);
 
-        for (size_t cut = 0; cut < size; cut++) {
+        for (size_t cut = 0; cut < size; cut += SLOW ? 1 + cut / 8 : 1) {
             unsigned char *short_of = malloc(cut + 1);
 
             assert_non_null(short_of);
@@ -288,7 +288,7 @@ static void a_flipped_byte_does_no_harm(void **state)
             struct core *core = busy_table();
             unsigned char right = bytes[at];
             /* All values where they mean something; within the long texts, some. */
-            int step = size < 200 || at < 64 ? 1 : 51;
+            int step = SLOW ? 97 : size < 200 || at < 64 ? 1 : 51;
 
             for (int flip = 1; flip < 256; flip += step) {
                 bytes[at] = (unsigned char)(right ^ flip);
@@ -300,7 +300,7 @@ static void a_flipped_byte_does_no_harm(void **state)
         }
         free(bytes);
     }
-    assert_true(taken > 1000 && refused > 1000);
+    assert_true(taken > (SLOW ? 100 : 1000) && refused > (SLOW ? 100 : 1000));
 }
 
 static void what_is_not_an_entry_is_refused(void **state)

@@ -552,7 +552,7 @@ static void live(struct world *world, uint32_t commands)
 
 /* ---- tests ------------------------------------------------------------------------------------ */
 
-#define COMMANDS (SLOW ? 8000u : 40000u)
+#define COMMANDS (SLOW ? 1500u : 40000u)
 #define SEEDS 6
 
 static void the_table_does_what_the_model_does(void **state)
