@@ -174,6 +174,11 @@ void record_forget(struct core *core, uint32_t lock);
 void record_set(struct core *core, uint32_t lock, struct core_text result, uint64_t token,
                 int64_t deadline_ms);
 
+/* ---- endings.c ---- */
+/* Ends what is due, in its order, at most CORE_ENDINGS_MAX. */
+void end_what_is_due(struct core *core);
+void unkeep_all(struct core *core);
+
 /* ---- entry.c ---- */
 struct unpacker {
     const unsigned char *at, *end;
