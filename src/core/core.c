@@ -532,8 +532,8 @@ int core_apply(struct core *core, const void *bytes, size_t size, const struct c
     core->sink = sink;
     core->now_ms += header.elapsed_ms;
     if (header.new_term)
-        unkeep_all(core);
-    end_what_is_due(core);
+        core_unkeep_all(core);
+    core_end_due(core);
     for (uint32_t i = 0; i < header.count; i++) {
         core_unpack(&unpacker, &command);
         apply_command(core, i, &command);

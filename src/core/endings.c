@@ -2,7 +2,7 @@
 #include "core/inside.h"
 
 /* The connections that kept places alive were another leader's: from now on their TTL runs. */
-void unkeep_all(struct core *core)
+void core_unkeep_all(struct core *core)
 {
     for (uint32_t i = slab_next(&core->claims, 0); i != NONE; i = slab_next(&core->claims, i + 1))
         if (claim_at(core, i)->flags & CLAIM_KEPT)
@@ -34,7 +34,7 @@ static void end_claim_in_time(struct core *core, uint32_t slot)
     lease_tidy(core, lease);
 }
 
-void end_what_is_due(struct core *core)
+void core_end_due(struct core *core)
 {
     for (uint32_t i = 0; i < CORE_ENDINGS_MAX; i++) {
         const struct timer *first = timers_first(&core->timers);

@@ -176,8 +176,8 @@ void record_set(struct core *core, uint32_t lock, struct core_text result, uint6
 
 /* ---- endings.c ---- */
 /* Ends what is due, in its order, at most CORE_ENDINGS_MAX. */
-void end_what_is_due(struct core *core);
-void unkeep_all(struct core *core);
+void core_end_due(struct core *core);
+void core_unkeep_all(struct core *core);
 
 /* ---- entry.c ---- */
 struct unpacker {
