@@ -100,9 +100,11 @@ void node_close(struct node *node)
 
 void node_reopen(struct node *node)
 {
+    int64_t now_us = node->witness.now_us;
+
     node_close(node);
     witness_init(&node->witness);
-    node->witness.now_us = 0;
+    node->witness.now_us = now_us; /* a clock that stood still goes on doing so */
     node->witness.random = (uint64_t)clock_boot_ns(); /* another process */
     node_serve(node);
 }

@@ -60,10 +60,16 @@ EXPORTED int interposed_reserve64(int fd, off_t offset, off_t size)
 
 static struct node node;
 
+static void nothing_fails(void)
+{
+    __atomic_store_n(&fail_writes, 0, __ATOMIC_SEQ_CST); /* libraft's threads look at them */
+    __atomic_store_n(&fail_reserve, 0, __ATOMIC_SEQ_CST);
+}
+
 static int set_up(void **state)
 {
     (void)state;
-    fail_writes = fail_reserve = 0;
+    nothing_fails();
     node_init(&node);
     return 0;
 }
@@ -71,7 +77,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    fail_writes = fail_reserve = 0;
+    nothing_fails();
     node_free(&node);
     return 0;
 }
@@ -89,7 +95,7 @@ static void assert_nothing_lost(uint32_t answered, uint64_t token)
 {
     struct core_counts counts;
 
-    fail_writes = fail_reserve = 0;
+    nothing_fails();
     node_reopen(&node);
     core_count(replica_table(node.replica), &counts);
     assert_true(counts.holds >= answered);
@@ -215,7 +221,7 @@ static void test_no_room_for_a_snapshot(void **state)
     assert_int_equal(node_status(&node).snapshots, 0);
     hash = node_hash(&node);
     node_close(&node);
-    fail_reserve = 0;
+    __atomic_store_n(&fail_reserve, 0, __ATOMIC_SEQ_CST);
     witness_init(&node.witness);
     node.witness.now_us = 0;
     node_serve(&node);
@@ -227,11 +233,11 @@ static void test_no_room_to_begin(void **state)
     struct error_text err = {""};
 
     (void)state;
-    fail_reserve = ENOSPC;
+    __atomic_store_n(&fail_reserve, ENOSPC, __ATOMIC_SEQ_CST);
     assert_int_equal(node_open(&node, &err), HF_EIO);
     if (!strstr(err.text, "not enough space"))
         fail_msg("'%s'", err.text);
-    fail_reserve = 0;
+    __atomic_store_n(&fail_reserve, 0, __ATOMIC_SEQ_CST);
     node_serve(&node);
 }
 

@@ -163,19 +163,24 @@ int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
     return 0;
 }
 
+void holdfastd_kill9(struct holdfastd *server)
+{
+    servers_end_process(&server->pid, server->lifeline, false);
+}
+
+int holdfastd_terminate(struct holdfastd *server)
+{
+    return servers_end_process(&server->pid, server->lifeline, true);
+}
+
 void holdfastd_stop(struct holdfastd *server)
 {
-    servers_end_process(&server->pid, server->lifeline, true);
+    holdfastd_kill9(server);
     if (server->dir[0]) {
         servers_empty_directory(server->dir);
         rmdir(server->dir);
     }
     *server = (struct holdfastd){0};
-}
-
-void holdfastd_kill9(struct holdfastd *server)
-{
-    servers_end_process(&server->pid, server->lifeline, false);
 }
 
 int holdfastd_restart(struct holdfastd *server)

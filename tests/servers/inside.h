@@ -17,8 +17,9 @@ int servers_complain(const char *format, ...) __attribute__((format(printf, 1, 2
 bool servers_await(int fd, short events, int64_t deadline_ms);
 /* What a child does before its exec. No memory is allocated: other threads may have been running. */
 void servers_become_child(pid_t parent);
-/* Ends it, by SIGTERM first if `ask`. lifeline: a pipe whose other end only that process has. */
-void servers_end_process(pid_t *pid, int lifeline, bool ask);
+/* Ends it, by SIGTERM first if `ask`. lifeline: a pipe whose other end only that process has. Returns
+ * its status as waitpid does, -1 if it was not running. */
+int servers_end_process(pid_t *pid, int lifeline, bool ask);
 void servers_empty_directory(const char *path);
 /* redis_do, without a word when it fails. */
 int servers_ask(const char *path, char *reply, size_t size, const char *const argv[]);

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STOP_MAX_MS 5000    /* until a server that was asked to end is killed */
+#define STOP_MAX_MS 30000   /* until a server that was asked to end is killed */
 #define PORT_SEARCH_MAX 200 /* ports looked at until one is free */
 #define PORT_MIN 12000      /* below live the servers that people know */
 #define ARGUMENTS_MAX 64
@@ -117,10 +117,12 @@ void servers_become_child(pid_t parent)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-void servers_end_process(pid_t *pid, int lifeline, bool ask)
+int servers_end_process(pid_t *pid, int lifeline, bool ask)
 {
+    int status = -1;
+
     if (*pid <= 0)
-        return;
+        return -1;
     if (ask) {
         char unread[256];
         int64_t deadline_ms = servers_now_ms() + STOP_MAX_MS;
@@ -132,10 +134,11 @@ void servers_end_process(pid_t *pid, int lifeline, bool ask)
             ;
     }
     kill(*pid, SIGKILL); /* nobody has waited for it: the number is still its own */
-    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
+    while (waitpid(*pid, &status, 0) < 0 && errno == EINTR)
         ;
     close(lifeline);
     *pid = 0;
+    return status;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)

@@ -62,7 +62,8 @@ struct holdfastd {
 
 /* As the functions for Redis above. It keeps its data: what it acknowledged is there after a restart. */
 int holdfastd_start(struct holdfastd *server, const char *const *extra_args);
-void holdfastd_stop(struct holdfastd *server);
+void holdfastd_stop(struct holdfastd *server);     /* without asking: most tests are done with it */
+int holdfastd_terminate(struct holdfastd *server); /* by SIGTERM; its status, as waitpid's */
 void holdfastd_kill9(struct holdfastd *server);
 int holdfastd_restart(struct holdfastd *server);
 int holdfastd_pause(struct holdfastd *server);
