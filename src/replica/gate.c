@@ -1,9 +1,7 @@
 /* gate.c: what stands between libraft and its raft_io.
  *
  * libraft hands its raft_io appends, snapshots, terms and votes, and believes that they succeed or
- * that it is closing. A failed write is tried again for ever (libraft's own backend does that, and
- * trips over the timer that it does it with), a failed vote is forgotten. Here each of them is seen,
- * and makes trouble. An append that nobody answers at all is noticed by counting ticks: not by the
+ * that it is closing. A failed vote is forgotten. Here each failure is seen, and makes trouble. An append that nobody answers at all is noticed by counting ticks: not by the
  * clock alone, for a machine that slept has not been waiting for its disk.
  *
  * libraft itself never hears of a failure: the paths on which it would clean up free some things
@@ -39,36 +37,23 @@ void gate_trouble(struct replica *replica, const char *format, ...)
     error_write(&replica->trouble, "%s", text);
 }
 
-/* What the raft_io left behind in words. libraft's backend says "write failed: -28". */
+/* What the raft_io left behind in words. */
 static void trouble_of_io(struct replica *replica, const char *what, int status)
 {
-    const char *said = replica->io->errmsg[0] ? replica->io->errmsg : raft_strerror(status);
-    const char *number = strstr(said, ": -");
-    long failure = number ? strtol(number + 3, NULL, 10) : 0;
-
-    if (failure > 0 && failure < 4096)
-        gate_trouble(replica, "%s: %.*s: %s", what, (int)(number - said), said,
-                     strerror((int)failure));
-    else
-        gate_trouble(replica, "%s: %s", what, said);
+    gate_trouble(replica, "%s: %s", what,
+                 replica->io->errmsg[0] ? replica->io->errmsg : raft_strerror(status));
 }
 
 /* ---- watching --------------------------------------------------------------------------------- */
 
 static void watch_appends(struct replica *replica, int64_t passed_us)
 {
-    struct error_text err = {""};
-
     if (replica->appends == 0)
         return;
     replica->stalled_us += passed_us;
-    if (replica->io->errmsg[0])
-        trouble_of_io(replica, "the log cannot be written", RAFT_IOERR);
     if (replica->stalled_us < (int64_t)REPLICA_STALL_MS * 1000)
         return;
-    if (replica->check_disk && replica->check_disk(replica->disk, &err) != HF_OK)
-        gate_trouble(replica, "the log cannot be written: %s", err.text);
-    else if (replica->stalled_us >= (int64_t)REPLICA_STALL_MAX_MS * 1000)
+    if (replica->stalled_us >= (int64_t)REPLICA_STALL_MAX_MS * 1000)
         gate_trouble(replica, "the disk has not taken an entry of the log for %d s",
                      REPLICA_STALL_MAX_MS / 1000);
     else if (!replica->stall_noted)

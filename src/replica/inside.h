@@ -4,6 +4,7 @@
  *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
  *     snapshots.c  when a snapshot is taken, and how, in slices
  *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
+ *     storage.c    the real raft_io; shares nothing with the others
  *
  * Leading has three states:
  *
@@ -26,7 +27,6 @@
 #define SNAPSHOT_IDLE_US 10000000               /* nothing but ticks for so long: there is time */
 #define SNAPSHOT_ENTRIES_MAX 100000u
 #define SNAPSHOT_SLICE_BYTES ((size_t)256 << 10)
-#define SNAPSHOT_SIZE_MAX ((size_t)0x7ffff000) /* what one write(2) takes, and libraft makes one */
 #define SNAPSHOT_TRAILING_BYTES (UINT64_C(4) << 20)
 #define SNAPSHOT_TRAILING_MIN 128u
 #define SNAPSHOT_TRAILING_MAX 8192u
@@ -103,8 +103,6 @@ struct replica {
     uint64_t snapshot_bytes;
     uint32_t snapshot_trailing;
     uint32_t heartbeat_ms;
-    int (*check_disk)(void *disk, struct error_text *err);
-    void *disk;
 
     struct core *table;
     bool opened; /* replaying is over: effects are of interest */

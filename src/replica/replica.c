@@ -9,7 +9,7 @@
 
 #define ELECTION_MS_DEFAULT 1000u
 #define HEARTBEAT_MS_DEFAULT 100u
-#define HEARTBEAT_MS_MAX 5000u /* uv.c: a failed write is found out in time */
+#define HEARTBEAT_MS_MAX 5000u
 #define REQUESTS_MIN 64u
 
 void *replica_realloc(void *memory, size_t size)
@@ -404,8 +404,6 @@ static struct replica *make(const struct replica_options *options, struct raft_i
     replica->snapshot_trailing = options->snapshot_trailing;
     replica->restored = options->restored;
     replica->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
-    replica->check_disk = options->check_disk;
-    replica->disk = options->disk;
     replica->role = REPLICA_FOLLOWING;
     host->random(host->context, seed, sizeof seed);
     replica->table = core_new(seed);

@@ -5,7 +5,8 @@
  *
  * One entry at a time is in flight; what arrives meanwhile goes into the next. All that decides here
  * (leading, batching, ticking, answering) knows neither sockets nor clocks: time, randomness and the
- * raft_io are handed in, and a simulator drives exactly this code. uv.h makes the real raft_io.
+ * raft_io are handed in, and a simulator drives exactly this code. storage.h makes the
+ * real raft_io.
  *
  * [R1] Nothing is answered before it is committed: durable on a majority, and applied here.
  * [R2] A node serves only after the first entry of its term is committed.
@@ -29,7 +30,7 @@
 #define REPLICA_BATCH_MAX_COUNT 16384u     /* commands in one entry */
 #define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
 #define REPLICA_TICK_MAX_MS 250            /* between two entries while a deadline is open */
-#define REPLICA_STALL_MS 5000              /* a disk that takes nothing for so long is looked at, */
+#define REPLICA_STALL_MS 5000              /* a disk that takes nothing for so long is told of, */
 #define REPLICA_STALL_MAX_MS 30000         /* and after so long given up */
 
 struct raft_io;
@@ -83,10 +84,6 @@ struct replica_options {
     uint32_t election_ms, heartbeat_ms; /* 0: 1000 and 100 */
     uint64_t snapshot_bytes;            /* of log before a snapshot is taken; 0: a default */
     uint32_t snapshot_trailing;         /* entries kept behind a snapshot; 0: a default */
-    /* What is wrong with the disk, as far as it is known by now: HF_OK, or HF_EIO with words. Asked
-     * again and again while an entry is not taken. NULL: nobody knows. uv.h has one. */
-    int (*check_disk)(void *disk, struct error_text *err);
-    void *disk;
 };
 
 /* io: borrowed until replica_close's callback, or after a failure until its own close is done. Some

@@ -198,15 +198,12 @@ bool snapshots_step(struct replica *replica)
     snapshots->state = SNAPSHOT_WRITING;
     snapshots->writing_us = 0;
     snapshots->slow_noted = false;
-    if (snapshots->buffer.len > SNAPSHOT_SIZE_MAX)
-        gate_trouble(replica, "a snapshot cannot be written: its %zu bytes are too many",
-                     snapshots->buffer.len);
     hand_to_io(snapshots->put);
     return false;
 }
 
-/* A disk without room makes libraft try again for ever. That alone is no reason to stop serving: the
- * log has room of its own until its segments are full, and then gate.c notices. */
+/* A disk without room makes the raft_io try again for ever. That alone is no reason to stop serving: the
+ * log has room of its own until its segments are full. */
 void snapshots_watch(struct replica *replica, int64_t passed_us)
 {
     struct snapshots *snapshots = &replica->snapshots;

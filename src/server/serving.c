@@ -1,7 +1,7 @@
 /* serving.c: the loop: what happens when, from the start to a clean end. */
 #include "base/clock.h"
 #include "base/random.h"
-#include "replica/uv.h"
+#include "replica/storage.h"
 #include "server/log.h"
 #include "server/notify.h"
 #include "server/server.h"
@@ -21,7 +21,7 @@
 
 struct daemon {
     struct server server;
-    struct replica_uv *uv;
+    struct storage *storage;
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     uv_timer_t second;
@@ -107,7 +107,21 @@ static void sleep_until(struct server *server, int64_t next_us)
         uv_timer_stop(&server->timer);
 }
 
-/* After the sockets and the disk had their say. */
+/* What has come in goes to disk at once, and most rounds end with its answers. Returns when to come again. */
+static int64_t replicate(struct daemon *daemon)
+{
+    struct server *server = &daemon->server;
+    int64_t next_us = replica_pump(server->replica, connections_busy(server));
+
+    if (storage_flush(daemon->storage)) {
+        next_us = replica_pump(server->replica, connections_busy(server));
+        if (storage_flush(daemon->storage))
+            next_us = 0;
+    }
+    return next_us;
+}
+
+/* After the sockets had their say. */
 static void on_round(uv_check_t *check)
 {
     struct server *server = check->data;
@@ -115,7 +129,7 @@ static void on_round(uv_check_t *check)
 
     connections_go_on(server);
     waiters_leave(server);
-    next_us = replica_pump(server->replica, connections_busy(server));
+    next_us = replicate((struct daemon *)(void *)server);
     connection_write_all(server);
     if (!list_empty(&server->ready) || !list_empty(&server->leaving))
         next_us = 0;
@@ -134,7 +148,7 @@ static void on_second(uv_timer_t *timer)
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-static void on_uv_closed(void *context)
+static void on_storage_closed(void *context)
 {
     struct daemon *daemon = context;
 
@@ -149,7 +163,7 @@ static void on_replica_closed(void *context)
     struct daemon *daemon = context;
 
     daemon->server.replica = NULL;
-    replica_uv_close(daemon->uv, on_uv_closed, daemon);
+    storage_close(daemon->storage, on_storage_closed, daemon);
 }
 
 static void close_connections(struct server *server)
@@ -231,15 +245,14 @@ static int open_replica(struct daemon *daemon, struct error_text *err)
 {
     struct server *server = &daemon->server;
     const struct config *config = server->config;
-    struct replica_uv_options files = {.path = config->data, .founding = true};
+    struct storage_options files = {.path = config->data};
     struct replica_member alone = {.id = config->id, .address = ""};
     struct replica_options options = {.id = config->id,
                                       .address = "",
                                       .members = &alone,
                                       .member_count = 1,
                                       .restored = config->restored,
-                                      .snapshot_bytes = config->snapshot_bytes,
-                                      .check_disk = replica_uv_check_disk};
+                                      .snapshot_bytes = config->snapshot_bytes};
     struct replica_host host = {.context = server,
                                 .boot_us = host_boot_us,
                                 .random = host_random,
@@ -248,12 +261,11 @@ static int open_replica(struct daemon *daemon, struct error_text *err)
                                 .role = host_role,
                                 .stopped = host_stopped,
                                 .note = host_note};
-    int result = replica_uv_open(&daemon->loop, &files, &daemon->uv, err);
+    int result = storage_open(&daemon->loop, &files, &daemon->storage, err);
 
     if (result != HF_OK)
         return result;
-    options.disk = daemon->uv;
-    return replica_open(&options, replica_uv_io(daemon->uv), &host, &server->replica, err);
+    return replica_open(&options, storage_io(daemon->storage), &host, &server->replica, err);
 }
 
 static void start_handles(struct daemon *daemon)
@@ -293,8 +305,8 @@ static int give_up(struct daemon *daemon, const struct error_text *err)
 {
     log_error(err->text);
     listening_close(&daemon->server);
-    if (daemon->uv) {
-        replica_uv_close(daemon->uv, on_uv_closed, daemon);
+    if (daemon->storage) {
+        storage_close(daemon->storage, on_storage_closed, daemon);
         while (!daemon->closed)
             uv_run(&daemon->loop, UV_RUN_ONCE);
     }

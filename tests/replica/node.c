@@ -20,7 +20,7 @@ void node_init(struct node *node)
     node->witness.now_us = 0;
     node->options =
         (struct replica_options){.id = 1, .address = "", .members = alone, .member_count = 1};
-    node->uv_options = (struct replica_uv_options){.path = node->path, .founding = true};
+    node->storage_options = (struct storage_options){.path = node->path};
 }
 
 static void on_beat(uv_timer_t *beat)
@@ -40,12 +40,12 @@ static void close_loop(struct node *node)
     assert_int_equal(uv_loop_close(&node->loop), 0);
 }
 
-static void close_uv(struct node *node)
+static void close_storage(struct node *node)
 {
     node->closed = false;
-    replica_uv_close(node->uv, on_done, &node->closed);
+    storage_close(node->storage, on_done, &node->closed);
     NODE_UNTIL(node, node->closed);
-    node->uv = NULL;
+    node->storage = NULL;
     close_loop(node);
 }
 
@@ -58,16 +58,14 @@ int node_open(struct node *node, struct error_text *err)
     assert_int_equal(uv_loop_init(&node->loop), 0);
     uv_timer_init(&node->loop, &node->beat);
     uv_timer_start(&node->beat, on_beat, 1, 1);
-    result = replica_uv_open(&node->loop, &node->uv_options, &node->uv, err);
+    result = storage_open(&node->loop, &node->storage_options, &node->storage, err);
     if (result != HF_OK) {
         close_loop(node);
         return result;
     }
-    node->options.check_disk = replica_uv_check_disk;
-    node->options.disk = node->uv;
-    result = replica_open(&node->options, replica_uv_io(node->uv), &host, &node->replica, err);
+    result = replica_open(&node->options, storage_io(node->storage), &host, &node->replica, err);
     if (result != HF_OK)
-        close_uv(node);
+        close_storage(node);
     return result;
 }
 
@@ -83,8 +81,10 @@ void node_serve(struct node *node)
 void node_turn(struct node *node)
 {
     uv_run(&node->loop, UV_RUN_ONCE);
-    if (node->replica)
+    if (node->replica) {
         replica_pump(node->replica, 0);
+        storage_flush(node->storage);
+    }
 }
 
 void node_close(struct node *node)
@@ -95,7 +95,7 @@ void node_close(struct node *node)
     node->replica = NULL;
     replica_close(replica, on_done, &node->closed);
     NODE_UNTIL(node, node->closed);
-    close_uv(node);
+    close_storage(node);
 }
 
 void node_reopen(struct node *node)

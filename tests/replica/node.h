@@ -4,7 +4,7 @@
 
 #include "tools.h"
 
-#include "replica/uv.h"
+#include "replica/storage.h"
 
 #include <limits.h>
 #include <uv.h>
@@ -15,10 +15,10 @@ struct node {
     char home[PATH_MAX - 16]; /* removed by node_free */
     char path[PATH_MAX];      /* the data directory, in home */
     struct replica_options options;
-    struct replica_uv_options uv_options;
+    struct storage_options storage_options;
     uv_loop_t loop;
     uv_timer_t beat; /* so that no turn takes longer than a millisecond */
-    struct replica_uv *uv;
+    struct storage *storage;
     struct replica *replica;
     struct witness witness;
     bool closed;

@@ -3,24 +3,11 @@
 #include "tools.h"
 
 static struct rig rig;
-static const char *disk_says; /* NULL: it is fine */
-static unsigned disk_asked;
-
-static int check_disk(void *disk, struct error_text *err)
-{
-    assert_ptr_equal(disk, &rig);
-    disk_asked++;
-    return disk_says ? error_set(err, HF_EIO, "%s", disk_says) : HF_OK;
-}
 
 static int set_up(void **state)
 {
     (void)state;
     rig_init(&rig, 1);
-    rig.options.check_disk = check_disk;
-    rig.options.disk = &rig;
-    disk_says = NULL;
-    disk_asked = 0;
     return 0;
 }
 
@@ -95,19 +82,6 @@ static void test_an_append_that_fails(void **state)
     assert_failed_under_way();
 }
 
-/* As libraft's own backend does it: no callback, and words in the io. */
-static void test_a_write_that_is_tried_for_ever(void **state)
-{
-    (void)state;
-    rig_serve(&rig);
-    rig.memory.hold_appends = true;
-    put_under_way();
-    snprintf(rig.memory.io.errmsg, sizeof rig.memory.io.errmsg, "write failed: -5");
-    memory_io_tick(&rig.memory, 100);
-    assert_stopped("the log cannot be written: write failed: Input/output error");
-    assert_failed_under_way();
-}
-
 static void test_words_without_an_append_are_no_trouble(void **state)
 {
     (void)state;
@@ -118,21 +92,6 @@ static void test_words_without_an_append_are_no_trouble(void **state)
     assert_int_equal(rig.witness.stops, 0);
 }
 
-static void test_a_full_disk_that_says_nothing(void **state)
-{
-    (void)state;
-    rig_serve(&rig);
-    rig.memory.hold_appends = true;
-    put_under_way();
-    disk_says = "no room in the attic";
-    rig_pass(&rig, (REPLICA_STALL_MS - 200) * MS);
-    assert_int_equal(rig.witness.stops, 0);
-    assert_int_equal(disk_asked, 0);
-    rig_pass(&rig, 400 * MS);
-    assert_stopped("no room in the attic");
-    assert_failed_under_way();
-}
-
 static void test_a_slow_disk_is_noted_and_waited_for(void **state)
 {
     (void)state;
@@ -140,7 +99,6 @@ static void test_a_slow_disk_is_noted_and_waited_for(void **state)
     rig.memory.hold_appends = true;
     put_under_way();
     rig_pass(&rig, (REPLICA_STALL_MS + 500) * MS);
-    assert_true(disk_asked > 0);
     assert_int_equal(rig.witness.notes, 1);
     assert_non_null(strstr(rig.witness.noted, "5 s"));
     rig_pass(&rig, 20000 * MS);
@@ -176,7 +134,6 @@ static void test_sleep_is_no_stall(void **state)
     rig_serve(&rig);
     rig.memory.hold_appends = true;
     put_under_way();
-    disk_says = "no room";
     rig_pass(&rig, 1000 * MS);
     rig.witness.now_us += INT64_C(3600) * 1000 * MS;
     rig_pass(&rig, 1000 * MS);
@@ -339,9 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_an_append_refused_at_once),
         TEST(test_an_append_that_fails),
-        TEST(test_a_write_that_is_tried_for_ever),
         TEST(test_words_without_an_append_are_no_trouble),
-        TEST(test_a_full_disk_that_says_nothing),
         TEST(test_a_slow_disk_is_noted_and_waited_for),
         TEST(test_but_not_for_ever),
         TEST(test_sleep_is_no_stall),

@@ -1,0 +1,28 @@
+/* directory.h: the data directory: made if need be, and locked against other processes. */
+#ifndef JOURNAL_DIRECTORY_H
+#define JOURNAL_DIRECTORY_H
+
+#include "base/error.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct directory {
+    char path[PATH_MAX]; /* absolute */
+    int fd;
+    int lock_fd; /* of its lock file: locked as long as it is open */
+};
+
+/* HF_EBUSY: another process uses it. HF_EREFUSED: it may not be used. HF_EIO: it cannot be. */
+int directory_open(const char *path, struct directory *ret_directory, struct error_text *err);
+void directory_close(struct directory *directory);
+
+/* Calls fn for each file, in no order, until it does not return HF_OK; returns what it did. */
+typedef int directory_file_fn(void *context, const char *name, struct error_text *err);
+int directory_each(const struct directory *directory, directory_file_fn *fn, void *context,
+                   struct error_text *err);
+/* Is it the prefix and then a number, as in "log-17"? */
+bool directory_number_in(const char *name, const char *prefix, uint64_t *ret_number);
+
+#endif

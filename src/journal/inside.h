@@ -1,0 +1,58 @@
+/* inside.h: the journal, for journal.c (writing) and reading.c (opening). */
+#ifndef JOURNAL_INSIDE_H
+#define JOURNAL_INSIDE_H
+
+#include "journal/bytes.h"
+#include "journal/journal.h"
+
+#define SEGMENT_PREFIX "log-"
+#define SEGMENT_NAME_SIZE 32
+#define SEGMENT_MAGIC UINT64_C(0x31676f6c64664648) /* "HFfdlog1" */
+#define SEGMENT_FRESH 1u                           /* flag: all segments before it are void */
+#define SEGMENT_SUMMED 24 /* magic, first index, flags; then the checksum */
+
+/* Before the bytes of a record: checksum (4) of all that follows; size (4), index (8), term (8), number of
+ * its group in the segment, from 1 (4), how many records of the group are still to come (4), type (1),
+ * nothing (7). Records begin at multiples of 8. */
+#define RECORD_HEADER ((size_t)40)
+#define RECORD_STEP ((size_t)8)
+
+struct segment {
+    uint64_t number, first; /* index of its first record */
+};
+
+struct leftover { /* found when the journal was opened */
+    uint64_t number;
+    size_t end; /* the file is longer than what is whole in it; 0: it goes altogether */
+};
+
+struct journal {
+    const struct directory *directory;
+    size_t segment_bytes;
+    struct segment *segments; /* with records in them, oldest first */
+    size_t count, capacity;
+    struct leftover *leftovers;
+    size_t leftover_count;
+    uint64_t next_number;
+    int fd;                /* of the one being written, the last; -1: none yet */
+    size_t at;             /* where its next group goes, */
+    uint32_t group_number; /* and the number of the last */
+    bool fresh;
+
+    struct journal_spare spare; /* fd -1: none */
+    bool making;
+
+    unsigned char *group; /* room for one, at a border */
+    size_t group_capacity;
+};
+
+void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE]);
+int segment_remove(const struct directory *directory, uint64_t number, struct error_text *err);
+int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first,
+                        struct error_text *err);
+
+/* reading.c */
+int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
+                 struct error_text *err);
+
+#endif

@@ -1,0 +1,341 @@
+#include "journal/journal.h"
+#include "base/crc32c.h"
+#include "journal/inside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define ZEROS_AT_ONCE ((size_t)256 << 10) /* so that appends get their turn meanwhile */
+
+void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE])
+{
+    snprintf(ret_name, SEGMENT_NAME_SIZE, SEGMENT_PREFIX "%" PRIu64, number);
+}
+
+int segment_remove(const struct directory *directory, uint64_t number, struct error_text *err)
+{
+    char name[SEGMENT_NAME_SIZE];
+
+    segment_name(number, name);
+    if (unlinkat(directory->fd, name, 0) < 0 && errno != ENOENT)
+        return error_set_errno(err, HF_EIO, errno, "cannot remove %s/%s", directory->path, name);
+    return HF_OK;
+}
+
+int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first,
+                        struct error_text *err)
+{
+    if (journal->count == journal->capacity) {
+        size_t capacity = journal->capacity ? journal->capacity * 2 : 16;
+        struct segment *larger = realloc(journal->segments, capacity * sizeof *larger);
+
+        if (!larger)
+            return error_set(err, HF_ENOMEM, "out of memory");
+        journal->segments = larger;
+        journal->capacity = capacity;
+    }
+    journal->segments[journal->count++] = (struct segment){number, first};
+    return HF_OK;
+}
+
+/* ---- spare segments --------------------------------------------------------------------------- */
+
+bool journal_wants_spare(const struct journal *journal)
+{
+    return journal->spare.fd < 0 && !journal->making;
+}
+
+struct journal_spare journal_spare_begin(struct journal *journal)
+{
+    journal->making = true;
+    return (struct journal_spare){.directory = journal->directory,
+                                  .number = journal->next_number++,
+                                  .bytes = journal->segment_bytes,
+                                  .fd = -1};
+}
+
+static int fill_with_zeros(int fd, size_t bytes)
+{
+    unsigned char *zeros = blocks_new(ZEROS_AT_ONCE);
+    int failure = zeros ? posix_fallocate(fd, 0, (off_t)bytes) : ENOMEM;
+
+    for (size_t at = 0; at < bytes && !failure; at += ZEROS_AT_ONCE)
+        failure = write_durably(fd, zeros, bytes - at < ZEROS_AT_ONCE ? bytes - at : ZEROS_AT_ONCE,
+                                (off_t)at);
+    free(zeros);
+    return failure;
+}
+
+void journal_spare_make(struct journal_spare *spare)
+{
+    char name[SEGMENT_NAME_SIZE];
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    int failure;
+
+    segment_name(spare->number, name);
+    spare->fd = openat(spare->directory->fd, name, flags | O_DIRECT, 0600);
+    if (spare->fd < 0 && errno == EINVAL) /* a file system without it: through the cache, then */
+        spare->fd = openat(spare->directory->fd, name, flags, 0600);
+    failure = spare->fd < 0 ? errno : fill_with_zeros(spare->fd, spare->bytes);
+    if (!failure && (fsync(spare->fd) < 0 || fsync(spare->directory->fd) < 0))
+        failure = errno;
+    if (!failure)
+        return;
+    if (spare->fd >= 0) {
+        close(spare->fd);
+        spare->fd = -1;
+        unlinkat(spare->directory->fd, name, 0);
+    }
+    error_set_errno(&spare->failure, HF_EIO, failure, "no room for %zu bytes in %s", spare->bytes,
+                    spare->directory->path);
+}
+
+void journal_spare_end(struct journal *journal, struct journal_spare *spare)
+{
+    journal->making = false;
+    journal->spare = *spare;
+}
+
+/* ---- appending -------------------------------------------------------------------------------- */
+
+static size_t record_size(const struct journal_record *record)
+{
+    return round_up(RECORD_HEADER + record->size, RECORD_STEP);
+}
+
+size_t journal_size_of(const struct journal_record *records, size_t count)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < count; i++)
+        size += record_size(&records[i]);
+    return round_up(size, BLOCK);
+}
+
+static int reserve_group(struct journal *journal, size_t size, struct error_text *err)
+{
+    if (size <= journal->group_capacity)
+        return HF_OK;
+    free(journal->group);
+    journal->group_capacity = 0;
+    journal->group = blocks_new(size * 2);
+    if (!journal->group)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    journal->group_capacity = size * 2;
+    return HF_OK;
+}
+
+static void write_segment_header(unsigned char *block, uint64_t first, bool fresh)
+{
+    memset(block, 0, BLOCK);
+    put_u64(block, SEGMENT_MAGIC);
+    put_u64(block + 8, first);
+    put_u64(block + 16, fresh ? SEGMENT_FRESH : 0);
+    put_u32(block + SEGMENT_SUMMED, crc32c(0, block, SEGMENT_SUMMED));
+}
+
+static void write_record(unsigned char *at, const struct journal_record *record, uint32_t group,
+                         size_t left)
+{
+    size_t whole = record_size(record);
+
+    put_u32(at + 4, (uint32_t)record->size);
+    put_u64(at + 8, record->index);
+    put_u64(at + 16, record->term);
+    put_u32(at + 24, group);
+    put_u32(at + 28, (uint32_t)left);
+    put_u64(at + 32, record->type);
+    if (record->size > 0)
+        memcpy(at + RECORD_HEADER, record->bytes, record->size);
+    memset(at + RECORD_HEADER + record->size, 0, whole - RECORD_HEADER - record->size);
+    put_u32(at, crc32c(0, at + 4, RECORD_HEADER - 4 + record->size));
+}
+
+/* The spare segment becomes the one that is written. */
+static int turn_page(struct journal *journal, uint64_t first, struct error_text *err)
+{
+    int result = journal_add_segment(journal, journal->spare.number, first, err);
+
+    if (result != HF_OK)
+        return result;
+    if (journal->fd >= 0)
+        close(journal->fd);
+    journal->fd = journal->spare.fd;
+    journal->spare.fd = -1;
+    journal->at = 0;
+    journal->group_number = 0;
+    return HF_OK;
+}
+
+int journal_append(struct journal *journal, const struct journal_record *records, size_t count,
+                   struct error_text *err)
+{
+    size_t size = journal_size_of(records, count), used = 0;
+    int result = reserve_group(journal, BLOCK + size, err), failure;
+
+    for (size_t i = 0; i < count && result == HF_OK; i++)
+        if (records[i].size > JOURNAL_RECORD_MAX)
+            result =
+                error_set(err, HF_EINVAL, "a record of %zu bytes is too large", records[i].size);
+    if (result != HF_OK)
+        return result;
+    /* A group larger than a segment has one to itself, which grows. */
+    if (journal->fd < 0 || (journal->at > BLOCK && journal->at + size > journal->segment_bytes)) {
+        if (journal->spare.fd < 0)
+            return error_set(err, HF_EBUSY, "%s",
+                             journal->spare.failure.text[0] ? journal->spare.failure.text
+                                                            : "the next segment is not ready");
+        result = turn_page(journal, records[0].index, err);
+        if (result != HF_OK)
+            return result;
+        write_segment_header(journal->group, records[0].index, journal->fresh);
+        used = BLOCK;
+    }
+    journal->group_number++;
+    for (size_t i = 0; i < count; i++) {
+        write_record(journal->group + used, &records[i], journal->group_number, count - 1 - i);
+        used += record_size(&records[i]);
+    }
+    memset(journal->group + used, 0, round_up(used, BLOCK) - used);
+    used = round_up(used, BLOCK);
+    failure = write_durably(journal->fd, journal->group, used, (off_t)journal->at);
+    if (failure)
+        return error_set_errno(err, HF_EIO, failure, "cannot write to the log in %s",
+                               journal->directory->path);
+    journal->fresh = false;
+    journal->at += used;
+    return HF_OK;
+}
+
+/* ---- removing --------------------------------------------------------------------------------- */
+
+uint64_t journal_needed(const struct journal *journal, uint64_t index)
+{
+    size_t i = 0;
+
+    /* What is left of a segment ends where the next one begins. */
+    while (i + 1 < journal->count && journal->segments[i + 1].first <= index)
+        i++;
+    return i < journal->count ? journal->segments[i].number : 0;
+}
+
+struct removing {
+    const struct directory *directory;
+    uint64_t needed;
+};
+
+static int remove_old(void *context, const char *name, struct error_text *err)
+{
+    const struct removing *removing = context;
+    uint64_t number;
+
+    if (!directory_number_in(name, SEGMENT_PREFIX, &number) || number >= removing->needed)
+        return HF_OK;
+    return segment_remove(removing->directory, number, err);
+}
+
+int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err)
+{
+    struct removing removing = {directory, needed};
+
+    return directory_each(directory, remove_old, &removing, err);
+}
+
+void journal_removed(struct journal *journal, uint64_t needed)
+{
+    size_t gone = 0;
+
+    while (gone < journal->count && journal->segments[gone].number < needed)
+        gone++;
+    journal->count -= gone;
+    memmove(journal->segments, journal->segments + gone,
+            journal->count * sizeof *journal->segments);
+}
+
+/* The newest first: a crash leaves a beginning of the log, and no gap in it. */
+int journal_reset(struct journal *journal, struct error_text *err)
+{
+    int result = HF_OK;
+
+    if (journal->fd >= 0)
+        close(journal->fd);
+    journal->fd = -1;
+    journal->fresh = true;
+    while (journal->count > 0 && result == HF_OK) {
+        result =
+            segment_remove(journal->directory, journal->segments[journal->count - 1].number, err);
+        if (result == HF_OK)
+            journal->count--;
+    }
+    return result;
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------- */
+
+int journal_open(const struct directory *directory, size_t segment_bytes, journal_record_fn *fn,
+                 void *context, struct journal **ret_journal, struct error_text *err)
+{
+    struct journal *journal = calloc(1, sizeof *journal);
+    int result;
+
+    if (!journal)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    journal->directory = directory;
+    journal->segment_bytes = round_up(segment_bytes ? segment_bytes : JOURNAL_SEGMENT_BYTES, BLOCK);
+    journal->next_number = 1;
+    journal->fd = journal->spare.fd = -1;
+    result = journal_read(journal, fn, context, err);
+    if (result != HF_OK) {
+        journal_close(journal);
+        return result;
+    }
+    *ret_journal = journal;
+    return HF_OK;
+}
+
+static int remove_leftover(const struct journal *journal, const struct leftover *leftover,
+                           struct error_text *err)
+{
+    char name[SEGMENT_NAME_SIZE];
+    int fd, failure = 0;
+
+    if (leftover->end == 0)
+        return segment_remove(journal->directory, leftover->number, err);
+    segment_name(leftover->number, name);
+    fd = openat(journal->directory->fd, name, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)leftover->end) < 0)
+        failure = errno;
+    if (fd >= 0)
+        close(fd);
+    if (failure)
+        return error_set_errno(err, HF_EIO, failure, "cannot shorten %s/%s",
+                               journal->directory->path, name);
+    return HF_OK;
+}
+
+int journal_begin(struct journal *journal, struct error_text *err)
+{
+    int result = HF_OK;
+
+    for (size_t i = 0; i < journal->leftover_count && result == HF_OK; i++)
+        result = remove_leftover(journal, &journal->leftovers[i], err);
+    journal->leftover_count = 0;
+    return result;
+}
+
+/* A spare segment stays: it is left over when the journal is opened again. */
+void journal_close(struct journal *journal)
+{
+    if (journal->fd >= 0)
+        close(journal->fd);
+    if (journal->spare.fd >= 0)
+        close(journal->spare.fd);
+    free(journal->segments);
+    free(journal->leftovers);
+    free(journal->group);
+    free(journal);
+}

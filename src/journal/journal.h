@@ -1,0 +1,88 @@
+/* journal.h: the log on disk: numbered records, durable when journal_append returns.
+ *
+ * Files "log-1", "log-2" and so on, the segments. A segment is filled with zeros before it is used, in the
+ * background, so that an append is one write into blocks that are there, and nothing else has to reach the
+ * disk with it:
+ *
+ *     block 0     header: magic, index of the first record, flags, checksum
+ *     blocks 1…   groups: the records of one append, one after the other; then zeros, up to a block's end
+ *     the rest    zeros
+ *
+ * [J1] A block that holds a record of an earlier append is never written again: whatever happens to a
+ *      write, it cannot harm what was acknowledged before.
+ * [J2] One append at a time. So a write that was cut short can only be the last of its segment. Groups are
+ *      numbered: a later one after damage shows that what is damaged had been acknowledged, and the journal
+ *      is refused.
+ * [J3] After a restart appends go into a new segment: what a torn write left behind is never taken for
+ *      records that follow.
+ * [J4] A record whose index is not above that of the one before replaces it, and all from there on.
+ *
+ * For one thread at a time, but for what says otherwise. */
+#ifndef JOURNAL_JOURNAL_H
+#define JOURNAL_JOURNAL_H
+
+#include "journal/directory.h"
+
+#include <stddef.h>
+
+#define JOURNAL_SEGMENT_BYTES ((size_t)8 << 20)
+#define JOURNAL_RECORD_MAX ((size_t)64 << 20) /* bytes in one record */
+
+struct journal;
+
+struct journal_record {
+    uint64_t index, term;
+    uint8_t type;
+    const void *bytes;
+    size_t size;
+};
+
+/* For each record when the journal is opened, in the order in which they were written: see [J4]. Returns
+ * HF_OK to go on. */
+typedef int journal_record_fn(void *context, const struct journal_record *record,
+                              struct error_text *err);
+
+/* directory: borrowed until closed. segment_bytes 0: the default. HF_EIO: records are damaged or missing,
+ * or the disk cannot be read. */
+int journal_open(const struct directory *directory, size_t segment_bytes, journal_record_fn *fn,
+                 void *context, struct journal **ret_journal, struct error_text *err);
+/* What was read is as it should be: removes what is left over from before, spare segments and the rest of
+ * a write that was cut short. Nothing is changed before, and nothing else may be called. */
+int journal_begin(struct journal *journal, struct error_text *err);
+void journal_close(struct journal *journal);
+
+/* Indexes go up by one; the first is at most one above the last of the append before, unless the journal
+ * has been reset. HF_OK: all of it is durable. HF_EBUSY: it needs a spare segment first, nothing was
+ * written. HF_EIO: it may or may not be there, and the journal must not be used any more. */
+int journal_append(struct journal *journal, const struct journal_record *records, size_t count,
+                   struct error_text *err);
+/* Bytes on disk that the append would take. */
+size_t journal_size_of(const struct journal_record *records, size_t count);
+
+/* A segment in the making. */
+struct journal_spare {
+    const struct directory *directory;
+    uint64_t number;
+    size_t bytes;
+    int fd;
+    struct error_text failure; /* "": it is ready */
+};
+
+/* True: there is neither a spare segment nor one in the making. */
+bool journal_wants_spare(const struct journal *journal);
+struct journal_spare journal_spare_begin(struct journal *journal);
+/* For any thread. Takes as long as a disk needs for 8 MB. */
+void journal_spare_make(struct journal_spare *spare);
+/* Takes it over; one that failed is dropped. */
+void journal_spare_end(struct journal *journal, struct journal_spare *spare);
+
+/* The number of the oldest segment with a record in it that has the index or is above it. */
+uint64_t journal_needed(const struct journal *journal, uint64_t index);
+/* Removes the files of older ones. For any thread. */
+int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err);
+/* And that is known. */
+void journal_removed(struct journal *journal, uint64_t needed);
+/* Removes everything. The next append may begin with any index. */
+int journal_reset(struct journal *journal, struct error_text *err);
+
+#endif

@@ -1,0 +1,95 @@
+#include "journal/term.h"
+#include "base/crc32c.h"
+#include "journal/bytes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A copy: magic, version (the higher is the newer), term, vote: numbers of 8 bytes; then 4 of checksum. */
+#define NAME "term"
+#define MAGIC UINT64_C(0x31736d7265544648) /* "HFTerms1" */
+#define COPIES 2
+#define SUMMED 32
+
+static bool read_copy(const unsigned char *block, struct term *ret_term)
+{
+    if (get_u64(block) != MAGIC || crc32c(0, block, SUMMED) != get_u32(block + SUMMED))
+        return false;
+    *ret_term = (struct term){.known = true,
+                              .version = get_u64(block + 8),
+                              .number = get_u64(block + 16),
+                              .vote = get_u64(block + 24)};
+    return true;
+}
+
+int term_load(const struct directory *directory, struct term *ret_term, struct error_text *err)
+{
+    unsigned char blocks[COPIES * BLOCK];
+    int fd = openat(directory->fd, NAME, O_RDONLY | O_CLOEXEC);
+    size_t count = 0;
+    int failure;
+
+    *ret_term = (struct term){0};
+    if (fd < 0 && errno == ENOENT)
+        return HF_OK;
+    failure = fd < 0 ? errno : read_whole(fd, blocks, sizeof blocks, 0, &count);
+    if (fd >= 0)
+        close(fd);
+    if (failure)
+        return error_set_errno(err, HF_EIO, failure, "cannot read %s/" NAME, directory->path);
+    for (size_t at = 0; at + BLOCK <= count; at += BLOCK) {
+        struct term copy;
+
+        if (read_copy(blocks + at, &copy) && (!ret_term->known || copy.version > ret_term->version))
+            *ret_term = copy;
+    }
+    return HF_OK;
+}
+
+/* The file is new: its name must be on disk before its content counts. */
+static int make(const struct directory *directory)
+{
+    int fd = openat(directory->fd, NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd >= 0 && (fsync(fd) < 0 || fsync(directory->fd) < 0)) {
+        int failure = errno;
+
+        close(fd);
+        errno = failure;
+        return -1;
+    }
+    return fd;
+}
+
+int term_store(const struct directory *directory, struct term *term, uint64_t number, uint64_t vote,
+               struct error_text *err)
+{
+    struct term next = {
+        .known = true, .version = term->version + 1, .number = number, .vote = vote};
+    unsigned char *block = blocks_new(BLOCK);
+    int fd, failure = 0;
+
+    if (!block)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    put_u64(block, MAGIC);
+    put_u64(block + 8, next.version);
+    put_u64(block + 16, next.number);
+    put_u64(block + 24, next.vote);
+    put_u32(block + SUMMED, crc32c(0, block, SUMMED));
+    fd = openat(directory->fd, NAME, O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        fd = make(directory);
+    if (fd < 0)
+        failure = errno;
+    for (off_t copy = 0; copy < COPIES && !failure; copy++)
+        failure = write_durably(fd, block, BLOCK, copy * (off_t)BLOCK);
+    if (fd >= 0)
+        close(fd);
+    free(block);
+    if (failure)
+        return error_set_errno(err, HF_EIO, failure, "cannot write %s/" NAME, directory->path);
+    *term = next;
+    return HF_OK;
+}

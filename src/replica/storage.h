@@ -1,0 +1,48 @@
+/* storage.h: the real raft_io: a data directory, and time from a libuv loop.
+ *
+ *     storage_open ──▶ replica_open … replica_close ──▶ storage_close
+ *
+ * Files in the directory (src/journal says what is in them):
+ *
+ *     lock          locked by the process that uses the directory; its number inside
+ *     term          term and vote
+ *     log-N         segments of the log; the last one may be a spare
+ *     snapshot-I    the table, as it was after entry I
+ *
+ * Writing to the log is the one thing that is done in the loop itself, and waited for: it takes as long
+ * as the disk needs for one block, and nobody could be answered meanwhile. All that takes longer, new
+ * segments and snapshots, is done in threads.
+ *
+ * A process that may run into a limit on the size of files ignores SIGXFSZ. */
+#ifndef REPLICA_STORAGE_H
+#define REPLICA_STORAGE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct raft_io;
+struct storage;
+struct uv_loop_s;
+
+struct storage_options {
+    const char *path;     /* of the data directory: made if it is not there, in one that is */
+    size_t segment_bytes; /* 0: the journal's default */
+};
+
+/* Reads all that is there. HF_EBUSY: another process uses the directory. HF_EREFUSED: it may not be used.
+ * HF_EIO: it cannot be, or what is in it is not whole; nothing in it has been changed then. HF_ENOMEM. */
+int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
+                 struct storage **ret_storage, struct error_text *err);
+/* For replica_open; the storage's own. */
+struct raft_io *storage_io(struct storage *storage);
+/* Writes what libraft has appended, all in one, and lets it know. To be called in each round of the loop,
+ * after replica_pump (by then libraft has sent it to the others, too: they write at the same time). False:
+ * there was nothing to write, or no room for it yet. */
+bool storage_flush(struct storage *storage);
+/* Only after replica_close has called back, or replica_open has failed. The loop runs on until done is
+ * called; what is left on it then closes by itself. */
+void storage_close(struct storage *storage, void (*done)(void *context), void *context);
+
+#endif
