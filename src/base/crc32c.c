@@ -3,6 +3,13 @@
 #include <pthread.h>
 #include <string.h>
 
+#if defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
 #define POLYNOMIAL 0x82f63b78u /* with its lowest bit first */
 #define SLICES 8               /* bytes that are looked up at once */
 
@@ -30,13 +37,8 @@ static uint32_t read_u32(const unsigned char *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-uint32_t crc32c(uint32_t sum, const void *bytes, size_t size)
+static uint32_t with_table(uint32_t sum, const unsigned char *at, size_t size)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const unsigned char *at = bytes;
-
-    pthread_once(&once, make_table);
-    sum = ~sum;
     for (; size >= SLICES; size -= SLICES, at += SLICES) {
         uint32_t low = sum ^ read_u32(at), high = read_u32(at + 4);
 
@@ -46,5 +48,61 @@ uint32_t crc32c(uint32_t sum, const void *bytes, size_t size)
     }
     for (; size > 0; size--, at++)
         sum = (sum >> 8) ^ table[0][(sum ^ *at) & 0xff];
-    return ~sum;
+    return sum;
+}
+
+/* ---- processors that can do it themselves ------------------------------------------------------ */
+
+#if defined(__aarch64__)
+#define INSTRUCTIONS __attribute__((target("+crc")))
+#define SUM_8(sum, word) __crc32cd(sum, word)
+#define SUM_1(sum, byte) __crc32cb(sum, byte)
+#elif defined(__x86_64__)
+#define INSTRUCTIONS __attribute__((target("sse4.2")))
+#define SUM_8(sum, word) (uint32_t) _mm_crc32_u64(sum, word)
+#define SUM_1(sum, byte) _mm_crc32_u8(sum, byte)
+#endif
+
+#ifdef INSTRUCTIONS
+INSTRUCTIONS static uint32_t with_instructions(uint32_t sum, const unsigned char *at, size_t size)
+{
+    uint64_t word;
+
+    for (; size >= sizeof word; size -= sizeof word, at += sizeof word) {
+        memcpy(&word, at, sizeof word);
+        sum = SUM_8(sum, word);
+    }
+    for (; size > 0; size--, at++)
+        sum = SUM_1(sum, *at);
+    return sum;
+}
+#endif
+
+static uint32_t (*best)(uint32_t sum, const unsigned char *at, size_t size);
+
+static void choose(void)
+{
+    make_table();
+    best = with_table;
+#if defined(__aarch64__)
+    if (getauxval(AT_HWCAP) & HWCAP_CRC32)
+        best = with_instructions;
+#elif defined(__x86_64__)
+    if (__builtin_cpu_supports("sse4.2"))
+        best = with_instructions;
+#endif
+}
+
+uint32_t crc32c(uint32_t sum, const void *bytes, size_t size)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, choose);
+    return ~best(~sum, bytes, size);
+}
+
+uint32_t crc32c_with_table(uint32_t sum, const void *bytes, size_t size)
+{
+    crc32c(0, NULL, 0);
+    return ~with_table(~sum, bytes, size);
 }

@@ -7,5 +7,7 @@
 
 /* Begins with 0; of several pieces, each goes on with the sum of those before. */
 uint32_t crc32c(uint32_t sum, const void *bytes, size_t size);
+/* The same as on a processor that has no instruction for it. */
+uint32_t crc32c_with_table(uint32_t sum, const void *bytes, size_t size);
 
 #endif

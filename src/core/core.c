@@ -56,6 +56,7 @@ void core_free(struct core *core)
     slab_free(&core->records);
     texts_free(core);
     free(core->renewing);
+    free(core->foreseen);
     free(core);
 }
 
@@ -536,8 +537,10 @@ int core_apply(struct core *core, const void *bytes, size_t size, const struct c
     core_end_due(core);
     for (uint32_t i = 0; i < header.count; i++) {
         core_unpack(&unpacker, &command);
+        core->known = &core->foreseen[i];
         apply_command(core, i, &command);
     }
+    core->known = NULL;
     core->sink = NULL;
     return HF_OK;
 }

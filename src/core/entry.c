@@ -412,8 +412,8 @@ static bool only_padding(const struct unpacker *unpacker)
     return true;
 }
 
-int core_unpack_begin(struct unpacker *unpacker, const struct core *core, const void *bytes,
-                      size_t size, struct core_entry_header *ret_header, struct error_text *err)
+int core_unpack_begin(struct unpacker *unpacker, struct core *core, const void *bytes, size_t size,
+                      struct core_entry_header *ret_header, struct error_text *err)
 {
     struct core_command command;
 
@@ -425,7 +425,7 @@ int core_unpack_begin(struct unpacker *unpacker, const struct core *core, const 
     for (uint32_t i = 0; i < ret_header->count; i++) {
         if (!core_unpack(unpacker, &command))
             return error_set(err, HF_EREFUSED, "command %u of an entry of the log is damaged", i);
-        core_foresee(core, &command);
+        core_foresee(core, i, &command);
     }
     if (!only_padding(unpacker))
         return error_set(err, HF_EREFUSED, "an entry of the log has bytes behind its commands");

@@ -5,21 +5,34 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define CELLS_MIN 64u
 #define MOVES 8u /* cells of the old array that are dealt with by each change: more than it grows */
 /* In the old array: not here any more, but others may be behind it. */
 #define MOVED UINT32_MAX
+#define HUGE_BYTES \
+    ((size_t)4 << 20)              /* arrays from this size on have huge pages, if there are any */
+#define SMALL_PAGE ((size_t)65536) /* the largest that a machine has, or a multiple of it */
 
 static uint32_t hash_of(const struct index *index, uint32_t slot)
 {
     return ((struct index_link *)slab_at(index->slab, slot))->hash;
 }
 
-/* calloc: large arrays come as zero pages, and cost nothing until they are used. */
+/* calloc: large arrays come as zero pages, and cost nothing until they are used. They are used all over, so
+ * that with small pages each look would find neither its page nor where that is. */
 static struct index_cells cells_new(uint32_t capacity)
 {
-    return (struct index_cells){core_alloc(capacity * sizeof(struct index_cell)), capacity};
+    size_t size = capacity * sizeof(struct index_cell);
+    char *cells = core_alloc(size);
+
+    if (size >= HUGE_BYTES) {
+        size_t before = -(uintptr_t)cells % SMALL_PAGE;
+
+        madvise(cells + before, (size - before) / SMALL_PAGE * SMALL_PAGE, MADV_HUGEPAGE);
+    }
+    return (struct index_cells){(struct index_cell *)(void *)cells, capacity};
 }
 
 void index_init(struct index *index, struct slab *slab)

@@ -72,6 +72,12 @@ struct lock {
     uint32_t record; /* slot plus 1; 0: none */
 };
 
+struct foreseen { /* of a command: where its texts are, and their hashes */
+    const char *lease, *name;
+    uint32_t lease_hash, name_hash;
+    bool once;
+};
+
 struct snapshot; /* snapshot.c */
 
 struct core {
@@ -92,6 +98,9 @@ struct core {
 
     const struct core_sink *sink; /* while applying */
     struct core_text *renewing;   /* CORE_RENEW_MAX: of the RENEW being read */
+    struct foreseen *foreseen;    /* of the commands of the entry */
+    uint32_t foreseen_capacity;
+    const struct foreseen *known; /* of the command being applied; NULL: there is none */
     struct snapshot *snapshot;
     uint8_t epoch; /* of the last snapshot begun; 0 until there was one */
 };
@@ -147,8 +156,9 @@ void claim_delist(struct core *core, uint32_t claim); /* out of it */
 void claim_bind(struct core *core, uint32_t claim, uint32_t lease);
 void claim_unbind(struct core *core, uint32_t claim);
 void claim_forget(struct core *core, uint32_t claim); /* in no list any more */
-/* What the command will look for is fetched from memory while others are being read. */
-void core_foresee(const struct core *core, const struct core_command *command);
+/* What the command, the entry's so-and-so-manieth, will look for is fetched from memory while others are
+ * being read; and its hashes are remembered. */
+void core_foresee(struct core *core, uint32_t number, const struct core_command *command);
 void lease_set_deadline(struct core *core, uint32_t lease, int64_t deadline_ms);
 
 /* ---- granting.c ---- */
@@ -185,8 +195,8 @@ struct unpacker {
     struct core_text *leases; /* CORE_RENEW_MAX, lent; NULL: only looks */
 };
 /* Checks the whole entry, then stands before its first command. HF_EREFUSED: it is none. */
-int core_unpack_begin(struct unpacker *unpacker, const struct core *core, const void *bytes,
-                      size_t size, struct core_entry_header *ret_header, struct error_text *err);
+int core_unpack_begin(struct unpacker *unpacker, struct core *core, const void *bytes, size_t size,
+                      struct core_entry_header *ret_header, struct error_text *err);
 /* The next command, which lives as long as the entry, its leases until the next call. False: the
  * bytes are no command within the limits, which core_unpack_begin has ruled out. */
 bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command);

@@ -36,6 +36,8 @@ static bool same_text(struct core_text a, struct core_text b)
 
 static uint32_t lease_hash(const struct core *core, struct core_text id)
 {
+    if (core->known && id.bytes == core->known->lease)
+        return core->known->lease_hash;
     return index_hash(core->seed, id.bytes, id.size, HASH_LEASE);
 }
 
@@ -102,6 +104,8 @@ void lease_set_deadline(struct core *core, uint32_t slot, int64_t deadline_ms)
 
 static uint32_t lock_hash(const struct core *core, struct core_text name, bool once)
 {
+    if (core->known && name.bytes == core->known->name && once == core->known->once)
+        return core->known->name_hash;
     return index_hash(core->seed, name.bytes, name.size, once ? HASH_ONCE : HASH_LOCK);
 }
 
@@ -320,11 +324,24 @@ void claim_forget(struct core *core, uint32_t slot)
     slab_give(&core->claims, slot);
 }
 
-void core_foresee(const struct core *core, const struct core_command *command)
+void core_foresee(struct core *core, uint32_t number, const struct core_command *command)
 {
-    if (command->lease.size)
-        index_foresee(&core->lease_index, lease_hash(core, command->lease));
-    if (command->name.size)
-        index_foresee(&core->lock_index,
-                      lock_hash(core, command->name, command->flags & CORE_ONCE));
+    struct foreseen foreseen = {.lease = command->lease.bytes,
+                                .name = command->name.bytes,
+                                .once = command->flags & CORE_ONCE};
+
+    if (number >= core->foreseen_capacity) {
+        core->foreseen_capacity = core->foreseen_capacity ? 2 * core->foreseen_capacity : 64;
+        core->foreseen =
+            core_realloc(core->foreseen, core->foreseen_capacity * sizeof *core->foreseen);
+    }
+    if (command->lease.size) {
+        foreseen.lease_hash = lease_hash(core, command->lease);
+        index_foresee(&core->lease_index, foreseen.lease_hash);
+    }
+    if (command->name.size) {
+        foreseen.name_hash = lock_hash(core, command->name, foreseen.once);
+        index_foresee(&core->lock_index, foreseen.name_hash);
+    }
+    core->foreseen[number] = foreseen;
 }

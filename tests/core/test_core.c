@@ -247,8 +247,7 @@ static void within(struct core_text words, size_t max, const unsigned char *byte
         assert_true(words.bytes >= begin && words.bytes + words.size <= begin + size);
 }
 
-static void decodes_within_the_limits(const struct core *core, const unsigned char *bytes,
-                                      size_t size)
+static void decodes_within_the_limits(struct core *core, const unsigned char *bytes, size_t size)
 {
     struct core_entry_header header;
     struct core_command command;
