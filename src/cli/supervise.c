@@ -66,7 +66,10 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
     static char text[128];
     const char *reason;
 
-    if (how->max_hold_ms > 0 && held_ms + left_ms + how->margin_ms >= how->max_hold_ms) {
+    /* We may have counted from later than the library, if the machine was busy. Without a TTL nothing but
+     * the maximum lets a hold run out while we look at it. */
+    if (how->max_hold_ms > 0 && (held_ms + left_ms + how->margin_ms >= how->max_hold_ms ||
+                                 (!how->has_ttl && left_ms > 0))) {
         snprintf(text, sizeof text, "it was held for its maximum of %s", span(how->max_hold_ms));
         return text;
     }

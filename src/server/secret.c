@@ -1,4 +1,5 @@
 #include "server/secret.h"
+#include "base/password.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,65 +27,22 @@ static int check_file(int fd, const char *path, struct error_text *err)
     return HF_OK;
 }
 
-/* Reads until a newline, the end, or the buffer is full. Not with stdio, whose buffer would keep the
- * secret. Returns 0 or an errno. */
-static int read_line(int fd, char *line, size_t size, size_t *ret_length)
-{
-    size_t used = 0;
-
-    while (used < size && !memchr(line, '\n', used)) {
-        ssize_t n = read(fd, line + used, size - used);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        if (n == 0)
-            break;
-        used += (size_t)n;
-    }
-    *ret_length = used;
-    return 0;
-}
-
-/* What the first `length` bytes of the file say; read as the clients read theirs. */
-static int take_line(const char *path, const char *bytes, size_t length, struct secret *ret_secret,
-                     struct error_text *err)
-{
-    const char *newline = memchr(bytes, '\n', length);
-
-    if (newline)
-        length = (size_t)(newline - bytes);
-    if (length > 0 && bytes[length - 1] == '\r')
-        length--;
-    if (length == 0)
-        return error_set(err, HF_EINVAL, "password-file %s: its first line is empty", path);
-    if (length > SECRET_MAX)
-        return error_set(err, HF_EINVAL, "password-file %s: its first line is longer than %d bytes",
-                         path, SECRET_MAX);
-    if (memchr(bytes, '\0', length))
-        return error_set(err, HF_EINVAL, "password-file %s: its first line has a NUL byte", path);
-    sha256(bytes, length, ret_secret->digest);
-    ret_secret->set = true;
-    return HF_OK;
-}
-
 int secret_read(const char *path, struct secret *ret_secret, struct error_text *err)
 {
-    char bytes[SECRET_MAX + 2] = ""; /* room for CR LF, or to see that there is more */
-    size_t length = 0;
+    char password[PASSWORD_MAX + 1] = "";
     /* O_NONBLOCK: a FIFO must be refused, not waited for. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), result, failure;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), result;
 
     if (fd < 0)
         return error_set_errno(err, HF_EREFUSED, errno, "password-file %s", path);
     result = check_file(fd, path, err);
+    if (result == HF_OK)
+        result = password_read(fd, path, HF_EREFUSED, password, err);
     if (result == HF_OK) {
-        failure = read_line(fd, bytes, sizeof bytes, &length);
-        result = failure ? error_set_errno(err, HF_EREFUSED, failure, "password-file %s", path)
-                         : take_line(path, bytes, length, ret_secret, err);
+        sha256(password, strlen(password), ret_secret->digest);
+        ret_secret->set = true;
     }
-    explicit_bzero(bytes, sizeof bytes);
+    explicit_bzero(password, sizeof password);
     close(fd);
     return result;
 }

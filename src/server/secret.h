@@ -9,8 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SECRET_MAX 1024 /* bytes of a password: what our clients can send */
-
 struct secret {
     bool set; /* false: there is no password, and nothing matches it */
     unsigned char digest[SHA256_SIZE];

@@ -182,7 +182,7 @@ static void assert_refused(const char *query, const char *userinfo, const char *
 
 static void bad_userinfo_is_refused(void **state)
 {
-    char longest[ADDRESS_SECRET_MAX + 3] = ":";
+    char longest[PASSWORD_MAX + 3] = ":";
     struct error_text err = {""};
     struct access access;
 
@@ -190,10 +190,10 @@ static void bad_userinfo_is_refused(void **state)
     assert_refused("", "ann%zz:hush", "user name is badly percent-encoded");
     assert_refused("", "ann:hush%0", "password is badly percent-encoded");
     assert_refused("", "ann:hush%00", "password is badly percent-encoded");
-    memset(longest + 1, 'p', ADDRESS_SECRET_MAX);
+    memset(longest + 1, 'p', PASSWORD_MAX);
     assert_int_equal(HF_OK, read_access("", longest, &access, &err));
-    assert_int_equal(ADDRESS_SECRET_MAX, strlen(access.password));
-    longest[ADDRESS_SECRET_MAX + 1] = 'p';
+    assert_int_equal(PASSWORD_MAX, strlen(access.password));
+    longest[PASSWORD_MAX + 1] = 'p';
     assert_refused("", longest, "longer than 1024");
 }
 
@@ -219,7 +219,7 @@ static void a_password_comes_from_a_file(void **state)
         const char *bytes, *password;
     } good[] = {{"hush", "hush"},     {"hush\n", "hush"},       {"hush\r\n", "hush"},
                 {"hush \n", "hush "}, {"hush\nmore\n", "hush"}, {"p%41\n", "p%41"}};
-    char longest[ADDRESS_SECRET_MAX + 100];
+    char longest[PASSWORD_MAX + 100];
     struct error_text err = {""};
     struct access access;
 
@@ -232,13 +232,13 @@ static void a_password_comes_from_a_file(void **state)
         assert_string_equal("ann", access.user);
     }
     memset(longest, 'p', sizeof longest);
-    memcpy(longest + ADDRESS_SECRET_MAX, "\r\n", 2);
+    memcpy(longest + PASSWORD_MAX, "\r\n", 2);
     assert_int_equal(
         HF_OK, read_access(secret_file("long", longest, sizeof longest), NULL, &access, &err));
-    assert_int_equal(ADDRESS_SECRET_MAX, strlen(access.password));
-    longest[ADDRESS_SECRET_MAX] = 'p';
+    assert_int_equal(PASSWORD_MAX, strlen(access.password));
+    longest[PASSWORD_MAX] = 'p';
     assert_refused(secret_file("long", longest, sizeof longest), NULL, "longer than 1024");
-    memcpy(longest + ADDRESS_SECRET_MAX, "\rp", 2); /* this is no end of a line */
+    memcpy(longest + PASSWORD_MAX, "\rp", 2); /* this is no end of a line */
     assert_refused(secret_file("long", longest, sizeof longest), NULL, "longer than 1024");
 }
 
@@ -281,16 +281,16 @@ static void a_password_is_given_once(void **state)
 
 static void a_password_of_the_environment_has_a_limit(void **state)
 {
-    char longest[ADDRESS_SECRET_MAX + 2] = "";
+    char longest[PASSWORD_MAX + 2] = "";
     struct error_text err = {""};
     struct access access;
 
     (void)state;
-    memset(longest, 'p', ADDRESS_SECRET_MAX);
+    memset(longest, 'p', PASSWORD_MAX);
     setenv("HOLDFAST_PASSWORD", longest, 1);
     assert_int_equal(HF_OK, read_access("", NULL, &access, &err));
-    assert_int_equal(ADDRESS_SECRET_MAX, strlen(access.password));
-    longest[ADDRESS_SECRET_MAX] = 'p';
+    assert_int_equal(PASSWORD_MAX, strlen(access.password));
+    longest[PASSWORD_MAX] = 'p';
     setenv("HOLDFAST_PASSWORD", longest, 1);
     assert_refused("", NULL, "HOLDFAST_PASSWORD: longer than 1024");
     unsetenv("HOLDFAST_PASSWORD");

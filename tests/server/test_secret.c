@@ -1,5 +1,6 @@
 /* test_secret.c: the password file, and comparing with what is in it. */
 #include "base/error.h"
+#include "base/password.h"
 #include "server/secret.h"
 #include "tools.h"
 
@@ -85,17 +86,17 @@ static void the_password_itself_is_not_kept(void **state)
 
 static void the_longest_password_fits(void **state)
 {
-    char bytes[SECRET_MAX + 3];
+    char bytes[PASSWORD_MAX + 3];
     struct secret secret;
 
     (void)state;
     memset(bytes, 'x', sizeof bytes);
-    secret = read_well(bytes, SECRET_MAX, 0600);
-    assert_true(secret_matches(&secret, bytes, SECRET_MAX));
-    bytes[SECRET_MAX] = '\r';
-    bytes[SECRET_MAX + 1] = '\n';
-    secret = read_well(bytes, SECRET_MAX + 3, 0600);
-    assert_true(secret_matches(&secret, bytes, SECRET_MAX));
+    secret = read_well(bytes, PASSWORD_MAX, 0600);
+    assert_true(secret_matches(&secret, bytes, PASSWORD_MAX));
+    bytes[PASSWORD_MAX] = '\r';
+    bytes[PASSWORD_MAX + 1] = '\n';
+    secret = read_well(bytes, PASSWORD_MAX + 3, 0600);
+    assert_true(secret_matches(&secret, bytes, PASSWORD_MAX));
 }
 
 static void assert_refused(const char *path, int result, const char *message)
@@ -112,7 +113,7 @@ static void assert_refused(const char *path, int result, const char *message)
 
 static void bad_passwords_are_refused_and_not_quoted(void **state)
 {
-    char bytes[SECRET_MAX + 2];
+    char bytes[PASSWORD_MAX + 2];
 
     (void)state;
     assert_refused(write_file("p", "", 0, 0600), HF_EINVAL, "its first line is empty");
@@ -121,11 +122,11 @@ static void bad_passwords_are_refused_and_not_quoted(void **state)
     assert_refused(write_file("p", CANARY "\0x\n", 11, 0600), HF_EINVAL, "NUL byte");
     memset(bytes, 'x', sizeof bytes);
     memcpy(bytes, CANARY, 8);
-    assert_refused(write_file("p", bytes, SECRET_MAX + 1, 0600), HF_EINVAL,
+    assert_refused(write_file("p", bytes, PASSWORD_MAX + 1, 0600), HF_EINVAL,
                    "longer than 1024 bytes");
-    bytes[SECRET_MAX + 1] = '\n';
+    bytes[PASSWORD_MAX + 1] = '\n';
     assert_refused(write_file("p", bytes, sizeof bytes, 0600), HF_EINVAL, "longer than 1024 bytes");
-    memcpy(bytes + SECRET_MAX, "\rz", 2); /* a CR that does not end the line */
+    memcpy(bytes + PASSWORD_MAX, "\rz", 2); /* a CR that does not end the line */
     assert_refused(write_file("p", bytes, sizeof bytes, 0600), HF_EINVAL, "longer than 1024 bytes");
 }
 

@@ -147,74 +147,24 @@ static int read_userinfo(const char *text, size_t length, struct access *access,
         return error_set(
             err, HF_EINVAL,
             "store URL: the user name is badly percent-encoded or longer than %d bytes",
-            ADDRESS_SECRET_MAX);
+            PASSWORD_MAX);
     if (colon && !text_percent_decode(colon + 1, length - user_length - 1, access->password,
                                       sizeof access->password))
         return error_set(err, HF_EINVAL,
                          "store URL: the password is badly percent-encoded or longer than %d bytes",
-                         ADDRESS_SECRET_MAX);
+                         PASSWORD_MAX);
     return HF_OK;
 }
 
-/* Reads until a newline, the end, or the buffer is full. Not with stdio, whose buffer would keep
- * the secret. Returns 0 or an errno. */
-static int read_line(int fd, char *line, size_t size, size_t *ret_length)
-{
-    size_t used = 0;
-
-    while (used < size && !memchr(line, '\n', used)) {
-        ssize_t n = read(fd, line + used, size - used);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        if (n == 0)
-            break;
-        used += (size_t)n;
-    }
-    *ret_length = used;
-    return 0;
-}
-
-/* What the first `length` bytes of the file say. */
-static int take_password(const char *path, const char *bytes, size_t length,
-                         char ret_password[ADDRESS_SECRET_MAX + 1], struct error_text *err)
-{
-    const char *newline = memchr(bytes, '\n', length);
-
-    if (newline)
-        length = (size_t)(newline - bytes);
-    if (length > 0 && bytes[length - 1] == '\r')
-        length--;
-    if (length == 0)
-        return error_set(err, HF_EINVAL, "password-file %s: its first line is empty", path);
-    if (length > ADDRESS_SECRET_MAX)
-        return error_set(err, HF_EINVAL, "password-file %s: its first line is longer than %d bytes",
-                         path, ADDRESS_SECRET_MAX);
-    if (memchr(bytes, '\0', length))
-        return error_set(err, HF_EINVAL, "password-file %s: its first line has a NUL byte", path);
-    memcpy(ret_password, bytes, length);
-    ret_password[length] = '\0';
-    return HF_OK;
-}
-
-static int read_password_file(const char *path, char ret_password[ADDRESS_SECRET_MAX + 1],
+static int read_password_file(const char *path, char ret_password[PASSWORD_MAX + 1],
                               struct error_text *err)
 {
-    char bytes[ADDRESS_SECRET_MAX + 3]; /* room to see that there is more, and for CR LF */
-    size_t length = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    int failure = fd < 0 ? errno : read_line(fd, bytes, sizeof bytes, &length);
-    int result = HF_EINVAL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), result;
 
-    if (failure)
-        error_set_errno(err, HF_EINVAL, failure, "password-file %s", path);
-    else
-        result = take_password(path, bytes, length, ret_password, err);
-    explicit_bzero(bytes, sizeof bytes);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return error_set_errno(err, HF_EINVAL, errno, "password-file %s", path);
+    result = password_read(fd, path, HF_EINVAL, ret_password, err);
+    close(fd);
     return result;
 }
 
@@ -231,9 +181,8 @@ static int read_password(struct url *url, struct access *access, struct error_te
     if (access->password[0])
         return HF_OK;
     variable = secure_getenv("HOLDFAST_PASSWORD");
-    if (variable && strnlen(variable, ADDRESS_SECRET_MAX + 1) > ADDRESS_SECRET_MAX)
-        return error_set(err, HF_EINVAL, "HOLDFAST_PASSWORD: longer than %d bytes",
-                         ADDRESS_SECRET_MAX);
+    if (variable && strnlen(variable, PASSWORD_MAX + 1) > PASSWORD_MAX)
+        return error_set(err, HF_EINVAL, "HOLDFAST_PASSWORD: longer than %d bytes", PASSWORD_MAX);
     if (variable)
         memcpy(access->password, variable, strlen(variable) + 1);
     return HF_OK;

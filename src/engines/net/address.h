@@ -2,13 +2,13 @@
 #ifndef ENGINES_NET_ADDRESS_H
 #define ENGINES_NET_ADDRESS_H
 
+#include "base/password.h"
 #include "base/url.h"
 
 #include <stdbool.h>
 
 #define ADDRESS_HOST_MAX 255
 #define ADDRESS_PATH_MAX 107 /* sun_path */
-#define ADDRESS_SECRET_MAX 1024
 #define ADDRESS_FILE_MAX 1023
 #define ADDRESS_TEXT_MAX 288
 
@@ -21,8 +21,8 @@ struct address {
 
 /* How to be let in, the same for all servers of a store. Wiped by access_wipe. */
 struct access {
-    char user[ADDRESS_SECRET_MAX + 1]; /* "": the default user */
-    char password[ADDRESS_SECRET_MAX + 1];
+    char user[PASSWORD_MAX + 1]; /* "": the default user */
+    char password[PASSWORD_MAX + 1];
     bool tls;
     /* PEM files; "": the system's authorities; no certificate of our own. */
     char ca_file[ADDRESS_FILE_MAX + 1];
