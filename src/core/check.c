@@ -89,6 +89,8 @@ static int check_lease(const struct core *core, uint32_t slot, struct error_text
     for (uint32_t i = lease->first_claim; i != NONE; i = claim_at(core, i)->lease_next, count++) {
         if (claim_at(core, i)->lease != slot)
             return BROKEN(err, "[C5] a lease has somebody else's claim");
+        if (claim_find(core, claim_at(core, i)->lock, slot) != i)
+            return BROKEN(err, "[C5] a claim that is not found");
         kept += claim_at(core, i)->flags & CLAIM_KEPT;
     }
     if (count != lease->claims || (count == 0) != lease->ended)

@@ -33,6 +33,7 @@ struct core *core_new(const unsigned char seed[16])
     texts_init(core);
     index_init(&core->lease_index, &core->leases);
     index_init(&core->lock_index, &core->locks);
+    index_init(&core->claim_index, &core->claims);
     core->timers.context = core;
     core->timers.position = timer_position;
     return core;
@@ -49,6 +50,7 @@ void core_free(struct core *core)
         record_forget(core, i);
     index_free(&core->lease_index);
     index_free(&core->lock_index);
+    index_free(&core->claim_index);
     timers_free(&core->timers);
     slab_free(&core->leases);
     slab_free(&core->claims);

@@ -27,12 +27,14 @@ struct lease {
     uint32_t first_claim, claims;
     uint32_t kept; /* places that a connection keeps alive: while there are any, no deadline */
     uint8_t id_size;
-    bool ended; /* remembered, so that nobody revives it */
+    bool ended;   /* remembered, so that nobody revives it */
+    bool indexed; /* its claims are found by claim_index */
     uint8_t epoch;
 };
 
 struct claim {
-    uint32_t lease, lock; /* lease: NONE for a ghost */
+    struct index_link link; /* used if its lease is indexed */
+    uint32_t lease, lock;   /* lease: NONE for a ghost */
     uint32_t lease_prev, lease_next;
     uint32_t lock_prev, lock_next; /* among holds, or among places */
     uint64_t number;               /* token, or ticket of a place */
@@ -83,6 +85,7 @@ struct snapshot; /* snapshot.c */
 struct core {
     struct slab leases, claims, locks, records, texts[TEXT_CLASSES];
     struct index lease_index, lock_index;
+    struct index claim_index; /* of leases that have many */
     struct timers timers;
     unsigned char seed[16];
 

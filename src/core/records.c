@@ -33,6 +33,9 @@ static bool same_text(struct core_text a, struct core_text b)
 #define HASH_LEASE 1u
 #define HASH_LOCK 2u
 #define HASH_ONCE 3u
+#define HASH_CLAIM 4u
+
+#define CLAIMS_LISTED_MAX 16u /* with more, the claims of a lease are indexed */
 
 static uint32_t lease_hash(const struct core *core, struct core_text id)
 {
@@ -196,24 +199,27 @@ void record_set(struct core *core, uint32_t slot, struct core_text result, uint6
 
 /* ---- claims ----------------------------------------------------------------------------------- */
 
-/* A lease with many claims may meet a lock with many: both lists are walked side by side, so that
- * the shorter one says how long it takes. */
+static uint32_t claim_hash(const struct core *core, uint32_t lock_slot, uint32_t lease_slot)
+{
+    const uint32_t key[2] = {lock_slot, lease_slot};
+
+    return index_hash(core->seed, key, sizeof key, HASH_CLAIM);
+}
+
+/* Most leases have one claim, or a few, and their list is as good as an index. */
 uint32_t claim_find(const struct core *core, uint32_t lock_slot, uint32_t lease_slot)
 {
-    const struct lock *lock = lock_at(core, lock_slot);
-    uint32_t of_lease = lease_at(core, lease_slot)->first_claim;
-    uint32_t hold = lock->first_hold, place = lock->first_place;
+    const struct lease *lease = lease_at(core, lease_slot);
+    uint32_t slot = lease->indexed
+                        ? index_first(&core->claim_index, claim_hash(core, lock_slot, lease_slot))
+                        : lease->first_claim;
 
-    while (of_lease != NONE && (hold != NONE || place != NONE)) {
-        uint32_t *of_lock = hold != NONE ? &hold : &place;
-        const struct claim *claim = claim_at(core, *of_lock);
+    while (slot != NONE) {
+        const struct claim *claim = claim_at(core, slot);
 
-        if (claim_at(core, of_lease)->lock == lock_slot)
-            return of_lease;
-        if (claim->lease == lease_slot)
-            return *of_lock;
-        of_lease = claim_at(core, of_lease)->lease_next;
-        *of_lock = claim->lock_next;
+        if (claim->lock == lock_slot && claim->lease == lease_slot)
+            return slot;
+        slot = lease->indexed ? index_next(&core->claim_index, slot) : claim->lease_next;
     }
     return NONE;
 }
@@ -284,6 +290,17 @@ void claim_delist(struct core *core, uint32_t slot)
     }
 }
 
+static void index_claims(struct core *core, struct lease *lease)
+{
+    lease->indexed = true;
+    for (uint32_t slot = lease->first_claim; slot != NONE;) {
+        const struct claim *claim = claim_at(core, slot);
+
+        index_add(&core->claim_index, slot, claim_hash(core, claim->lock, claim->lease));
+        slot = claim->lease_next;
+    }
+}
+
 void claim_bind(struct core *core, uint32_t slot, uint32_t lease_slot)
 {
     struct claim *claim = claim_at(core, slot);
@@ -296,6 +313,10 @@ void claim_bind(struct core *core, uint32_t slot, uint32_t lease_slot)
         claim_at(core, lease->first_claim)->lease_prev = slot;
     lease->first_claim = slot;
     lease->claims++;
+    if (lease->indexed)
+        index_add(&core->claim_index, slot, claim_hash(core, claim->lock, lease_slot));
+    else if (lease->claims > CLAIMS_LISTED_MAX)
+        index_claims(core, lease);
 }
 
 void claim_unbind(struct core *core, uint32_t slot)
@@ -304,6 +325,8 @@ void claim_unbind(struct core *core, uint32_t slot)
 
     if (claim->lease == NONE)
         return;
+    if (lease_at(core, claim->lease)->indexed)
+        index_remove(&core->claim_index, slot);
     if (claim->lease_prev != NONE)
         claim_at(core, claim->lease_prev)->lease_next = claim->lease_next;
     else

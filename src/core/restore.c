@@ -311,10 +311,12 @@ static void replace(struct core *core, struct core *fresh)
     core->epoch = 0;
     core->lease_index.slab = &core->leases;
     core->lock_index.slab = &core->locks;
+    core->claim_index.slab = &core->claims;
     core->timers.context = core;
     *fresh = old;
     fresh->lease_index.slab = &fresh->leases;
     fresh->lock_index.slab = &fresh->locks;
+    fresh->claim_index.slab = &fresh->claims;
     fresh->timers.context = fresh;
     core_free(fresh);
 }

@@ -453,6 +453,66 @@ static void equal_deadlines_end_by_kind_and_slot(void **state)
     timers_free(&timers);
 }
 
+/* ---- claims of one lease ------------------------------------------------------------------------ */
+
+#define MANY_NAMES 200
+
+static uint32_t counted(const struct core *core, bool waiting)
+{
+    struct core_counts counts;
+
+    core_count(core, &counts);
+    return waiting ? counts.places : counts.holds;
+}
+
+static struct core_command of_many(char name[16], int number, const char *lease, enum core_op op)
+{
+    snprintf(name, 16, "n%d", number);
+    return (struct core_command){.op = op,
+                                 .flags = op == CORE_ACQUIRE ? CORE_WAITS : 0,
+                                 .name = text(name),
+                                 .lease = text(lease),
+                                 .ttl_ms = 60000,
+                                 .wait_ms = CORE_FOREVER};
+}
+
+/* From a list to the index and back, in any order: core_check looks for every claim each time. */
+static void a_lease_with_many_claims_finds_each_of_them(void **state)
+{
+    struct core *core = table_new(7), *reborn;
+    uint64_t seed = 11;
+    bool gone[MANY_NAMES] = {false};
+    char name[16];
+
+    (void)state;
+    for (int i = 0; i < MANY_NAMES; i++) {
+        struct core_command holds = of_many(name, i, "holder", CORE_ACQUIRE), waits;
+
+        table_do(core, &holds, NULL);
+        waits = of_many(name, i, "waiter", CORE_ACQUIRE);
+        table_do(core, &waits, NULL);
+        table_do(core, &waits, NULL); /* again: it has its place already */
+        assert_int_equal(counted(core, true), i + 1);
+        table_check(core);
+    }
+    reborn = table_reborn(core, 8);
+    table_check(reborn);
+    for (int left = MANY_NAMES; left > 0; left--) {
+        int i = (int)below(&seed, MANY_NAMES);
+        struct core_command release;
+
+        while (gone[i])
+            i = (i + 1) % MANY_NAMES;
+        gone[i] = true;
+        release = of_many(name, i, "holder", CORE_RELEASE);
+        table_do(reborn, &release, NULL);
+        assert_int_equal(counted(reborn, true), left - 1); /* the waiter has got it */
+        table_check(reborn);
+    }
+    assert_int_equal(counted(reborn, false), MANY_NAMES);
+    core_free(reborn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -466,6 +526,7 @@ int main(void)
         cmocka_unit_test(the_hash_is_siphash),
         cmocka_unit_test(deadlines_end_in_order),
         cmocka_unit_test(equal_deadlines_end_by_kind_and_slot),
+        cmocka_unit_test(a_lease_with_many_claims_finds_each_of_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
