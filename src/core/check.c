@@ -89,6 +89,8 @@ static int check_lease(const struct core *core, uint32_t slot, struct error_text
     for (uint32_t i = lease->first_claim; i != NONE; i = claim_at(core, i)->lease_next, count++) {
         if (claim_at(core, i)->lease != slot)
             return BROKEN(err, "[C5] a lease has somebody else's claim");
+        if (!lease->indexed && count >= CLAIMS_LISTED_MAX)
+            return BROKEN(err, "[C5] a lease with many claims has no index");
         if (claim_find(core, claim_at(core, i)->lock, slot) != i)
             return BROKEN(err, "[C5] a claim that is not found");
         kept += claim_at(core, i)->flags & CLAIM_KEPT;
@@ -137,9 +139,14 @@ int core_check(const struct core *core, struct error_text *err)
     }
     if (result == HF_OK && claims != core->claims.used)
         return BROKEN(err, "[C5] a claim that no name knows");
+    claims = 0;
     for (uint32_t i = slab_next(&core->leases, 0); i != NONE && result == HF_OK;
-         i = slab_next(&core->leases, i + 1))
+         i = slab_next(&core->leases, i + 1)) {
+        claims += lease_at(core, i)->indexed ? lease_at(core, i)->claims : 0;
         result = check_lease(core, i, err);
+    }
+    if (result == HF_OK && claims != core->claim_index.count)
+        return BROKEN(err, "[C5] the index of claims knows others");
     return result == HF_OK ? check_timers(core, err) : result;
 }
 

@@ -14,6 +14,7 @@
 #include "core/timers.h"
 
 #define NONE SLAB_NONE
+#define CLAIMS_LISTED_MAX 16u /* with more, the claims of a lease are indexed */
 
 /* Sizes up to 64 by 8, then coarser: texts.c. */
 #define TEXT_CLASSES 17

@@ -35,8 +35,6 @@ static bool same_text(struct core_text a, struct core_text b)
 #define HASH_ONCE 3u
 #define HASH_CLAIM 4u
 
-#define CLAIMS_LISTED_MAX 16u /* with more, the claims of a lease are indexed */
-
 static uint32_t lease_hash(const struct core *core, struct core_text id)
 {
     if (core->known && id.bytes == core->known->lease)
