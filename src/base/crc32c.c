@@ -4,7 +4,6 @@
 #include <string.h>
 
 #if defined(__aarch64__)
-#include <arm_acle.h>
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
 #include <nmmintrin.h>
@@ -54,13 +53,16 @@ static uint32_t with_table(uint32_t sum, const unsigned char *at, size_t size)
 /* ---- processors that can do it themselves ------------------------------------------------------ */
 
 #if defined(__aarch64__)
-#define INSTRUCTIONS __attribute__((target("+crc")))
-#define SUM_8(sum, word) __crc32cd(sum, word)
-#define SUM_1(sum, byte) __crc32cb(sum, byte)
+/* Not by arm_acle.h: what clang has there is only for those who say so when they compile everything. */
+#define INSTRUCTIONS
+#define SUM_8(sum, word) \
+    __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(sum) : "r"(word))
+#define SUM_1(sum, byte) \
+    __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(sum) : "r"((uint32_t)(byte)))
 #elif defined(__x86_64__)
 #define INSTRUCTIONS __attribute__((target("sse4.2")))
-#define SUM_8(sum, word) (uint32_t) _mm_crc32_u64(sum, word)
-#define SUM_1(sum, byte) _mm_crc32_u8(sum, byte)
+#define SUM_8(sum, word) sum = (uint32_t)_mm_crc32_u64(sum, word)
+#define SUM_1(sum, byte) sum = _mm_crc32_u8(sum, byte)
 #endif
 
 #ifdef INSTRUCTIONS
@@ -70,10 +72,10 @@ INSTRUCTIONS static uint32_t with_instructions(uint32_t sum, const unsigned char
 
     for (; size >= sizeof word; size -= sizeof word, at += sizeof word) {
         memcpy(&word, at, sizeof word);
-        sum = SUM_8(sum, word);
+        SUM_8(sum, word);
     }
     for (; size > 0; size--, at++)
-        sum = SUM_1(sum, *at);
+        SUM_1(sum, *at);
     return sum;
 }
 #endif
