@@ -1,4 +1,5 @@
 #include "replica/storage.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "journal/directory.h"
 #include "journal/image.h"
@@ -75,6 +76,7 @@ struct storage {
 
     struct putting put;
     unsigned gets;
+    struct storage_status status;
 
     uv_timer_t timer; /* open until the end */
     raft_io_tick_cb tick;
@@ -418,6 +420,27 @@ static void end_appends(struct storage *storage, size_t count, int status)
     }
 }
 
+static int append(struct storage *storage, size_t count, struct error_text *err)
+{
+    struct storage_status *status = &storage->status;
+    int64_t begin_ns = clock_boot_ns();
+    int result = journal_append(storage->journal, storage->records, count, err);
+    uint64_t took_us = (uint64_t)(clock_boot_ns() - begin_ns) / 1000;
+
+    if (result == HF_OK) {
+        status->writes++;
+        status->bytes += journal_size_of(storage->records, count);
+        status->total_us += took_us;
+        status->longest_us = took_us > status->longest_us ? took_us : status->longest_us;
+    }
+    return result;
+}
+
+void storage_status(const struct storage *storage, struct storage_status *ret_status)
+{
+    *ret_status = storage->status;
+}
+
 bool storage_flush(struct storage *storage)
 {
     struct error_text err = {""};
@@ -427,7 +450,7 @@ bool storage_flush(struct storage *storage)
     if (storage->append_count == 0 || storage->closing || storage->put.whole_log)
         return false;
     appends = collect(storage, &records);
-    result = journal_append(storage->journal, storage->records, records, &err);
+    result = append(storage, records, &err);
     if (result == HF_EBUSY && (storage->spare_running || !storage->spare_needed)) {
         storage->spare_needed = !storage->spare_running; /* it is tried again for this one */
         begin_spare(storage);

@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct raft_io;
 struct storage;
@@ -41,6 +42,13 @@ struct raft_io *storage_io(struct storage *storage);
  * after replica_pump (by then libraft has sent it to the others, too: they write at the same time). False:
  * there was nothing to write, or no room for it yet. */
 bool storage_flush(struct storage *storage);
+
+struct storage_status { /* of writing to the log, since it was opened */
+    uint64_t writes, bytes;
+    uint64_t total_us, longest_us; /* in which nothing else was done */
+};
+void storage_status(const struct storage *storage, struct storage_status *ret_status);
+
 /* Only after replica_close has called back, or replica_open has failed. The loop runs on until done is
  * called; what is left on it then closes by itself. */
 void storage_close(struct storage *storage, void (*done)(void *context), void *context);

@@ -1,5 +1,6 @@
 /* info.c: what an operator or a client asks about the server itself. It is this node's own view, and
  * does not go through the log. */
+#include "replica/storage.h"
 #include "server/server.h"
 
 #include <inttypes.h>
@@ -93,6 +94,18 @@ static void info_locks(const struct server *server, struct text *text)
         counts.broken);
 }
 
+static void info_disk(const struct server *server, struct text *text)
+{
+    struct storage_status status;
+
+    storage_status(server->storage, &status);
+    add(text,
+        "log_writes:%" PRIu64 "\r\nlog_bytes_written:%" PRIu64 "\r\n"
+        "log_write_usec_mean:%" PRIu64 "\r\nlog_write_usec_max:%" PRIu64 "\r\n",
+        status.writes, status.bytes, status.writes ? status.total_us / status.writes : 0,
+        status.longest_us);
+}
+
 static void info_raft(const struct server *server, struct text *text)
 {
     struct replica_status status;
@@ -120,7 +133,8 @@ static const struct {
     void (*write)(const struct server *server, struct text *text);
 } sections[] = {
     {"Server", info_server}, {"Clients", info_clients}, {"Memory", info_memory},
-    {"Locks", info_locks},   {"Raft", info_raft},       {"Stats", info_stats},
+    {"Locks", info_locks},   {"Raft", info_raft},       {"Disk", info_disk},
+    {"Stats", info_stats},
 };
 
 static bool wanted(const struct resp_node *value, const char *section)

@@ -140,6 +140,8 @@ struct server {
     const struct config *config;
     uv_loop_t *loop;
     struct replica *replica;
+    struct storage *storage;
+    uint64_t warned_us; /* of a write to the log that took so long */
     enum replica_role role;
     char stopped_why[ERROR_TEXT_MAX]; /* "": it is not */
 

@@ -16,12 +16,12 @@
 
 #define EXIT_UNAVAILABLE 69 /* sysexits.h: the data directory or an address cannot be had */
 #define SECOND_MS 1000
+#define SLOW_WRITE_US 500000 /* a write of the log that takes so long is told of */
 #define MMAP_THRESHOLD (256 << 10)
 #define DESCRIPTORS_BESIDES 256 /* besides those of clients */
 
 struct daemon {
     struct server server;
-    struct storage *storage;
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     uv_timer_t second;
@@ -113,9 +113,9 @@ static int64_t replicate(struct daemon *daemon)
     struct server *server = &daemon->server;
     int64_t next_us = replica_pump(server->replica, connections_busy(server));
 
-    if (storage_flush(daemon->storage)) {
+    if (storage_flush(daemon->server.storage)) {
         next_us = replica_pump(server->replica, connections_busy(server));
-        if (storage_flush(daemon->storage))
+        if (storage_flush(daemon->server.storage))
             next_us = 0;
     }
     return next_us;
@@ -136,11 +136,25 @@ static void on_round(uv_check_t *check)
     sleep_until(server, next_us);
 }
 
+/* Nobody is served while the log is written. */
+static void warn_of_slow_disk(struct server *server)
+{
+    struct storage_status status;
+
+    storage_status(server->storage, &status);
+    if (status.longest_us < SLOW_WRITE_US || status.longest_us <= server->warned_us)
+        return;
+    server->warned_us = status.longest_us;
+    log_warning("the disk was slow to take the log, and everybody waited for it",
+                log_number("ms", (int64_t)(status.longest_us / 1000)));
+}
+
 static void on_second(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
 
     connections_close_idle(&daemon->server);
+    warn_of_slow_disk(&daemon->server);
     log_tick();
     if (notify_watchdog_us() > 0)
         notify_watchdog(NULL);
@@ -163,7 +177,7 @@ static void on_replica_closed(void *context)
     struct daemon *daemon = context;
 
     daemon->server.replica = NULL;
-    storage_close(daemon->storage, on_storage_closed, daemon);
+    storage_close(daemon->server.storage, on_storage_closed, daemon);
 }
 
 static void close_connections(struct server *server)
@@ -261,11 +275,11 @@ static int open_replica(struct daemon *daemon, struct error_text *err)
                                 .role = host_role,
                                 .stopped = host_stopped,
                                 .note = host_note};
-    int result = storage_open(&daemon->loop, &files, &daemon->storage, err);
+    int result = storage_open(&daemon->loop, &files, &daemon->server.storage, err);
 
     if (result != HF_OK)
         return result;
-    return replica_open(&options, storage_io(daemon->storage), &host, &server->replica, err);
+    return replica_open(&options, storage_io(daemon->server.storage), &host, &server->replica, err);
 }
 
 static void start_handles(struct daemon *daemon)
@@ -305,8 +319,8 @@ static int give_up(struct daemon *daemon, const struct error_text *err)
 {
     log_error(err->text);
     listening_close(&daemon->server);
-    if (daemon->storage) {
-        storage_close(daemon->storage, on_storage_closed, daemon);
+    if (daemon->server.storage) {
+        storage_close(daemon->server.storage, on_storage_closed, daemon);
         while (!daemon->closed)
             uv_run(&daemon->loop, UV_RUN_ONCE);
     }

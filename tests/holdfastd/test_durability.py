@@ -2,15 +2,17 @@
 import hashlib
 import os
 import random
+import re
 import subprocess
 import threading
 import time
 
 import pytest
-from conftest import (PATIENCE, SOAK, TTL_MAX, Ended, Process, Refused, argv_of, boot_ms, die_with_parent, environment,
+from conftest import (PATIENCE, ROOT, SOAK, TTL_MAX, Ended, Process, Refused, argv_of, boot_ms, die_with_parent, environment,
                       eventually, run_refused)
 
 KILLS = 200 if SOAK else 20
+SLOW_DISK = os.environ.get("HF_SLOW", str(ROOT / "build-check/tests/holdfastd/hf-slow.so"))
 ACTORS = 24
 OWN, HOT = 6, 4  # names that an actor has to itself, and names that all of them queue for
 WAITERS_MAX = 10000  # that SHOW can show
@@ -499,6 +501,18 @@ def test_a_damaged_snapshot(start, what):
     damaged.write_bytes(whole)
     server.restart()
     assert server.count("holds") == index
+
+
+def test_a_slow_disk_is_told_of(start):
+    """Once, for each that was slower than all before; and INFO knows it."""
+    server = start(wrapper=["env", f"LD_PRELOAD={SLOW_DISK}", "HF_SLOW_AT=20", "HF_SLOW_MS=600"])
+    with server.connect() as client:
+        for index in range(30):
+            client.cmd("ACQUIRE", f"n-{index}", "l", "TTL", TTL_MAX)
+        assert int(re.search(r"ms=(\d+)", server.await_line("the disk was slow"))[1]) >= 600
+        info = client.info()
+        assert int(info["log_write_usec_max"]) >= 600000 > int(info["log_write_usec_mean"])
+        assert int(info["log_writes"]) >= 30 and int(info["log_bytes_written"]) >= 30 * BLOCK
 
 
 @pytest.mark.parametrize("what", ["a file", "not ours", "missing parent"])
