@@ -36,7 +36,7 @@ static bool get(struct reader *reader, uint64_t max, uint64_t *ret_number)
     uint64_t number = 0;
 
     for (unsigned shift = 0; shift < 64; shift += 7) {
-        int byte;
+        int byte = 0;
 
         if (!get_byte(reader, 0xff, &byte))
             return false;
@@ -112,11 +112,11 @@ static bool get_deadline(struct reader *reader, int64_t *ret_deadline_ms)
 static bool read_lease(struct reader *reader)
 {
     struct core *core = reader->core;
-    struct core_text id;
+    struct core_text id = {0};
     struct lease *lease;
-    uint32_t slot, ttl_ms;
-    int64_t deadline_ms;
-    int ended;
+    uint32_t slot = 0, ttl_ms = 0;
+    int64_t deadline_ms = 0;
+    int ended = 0;
 
     if (!get32(reader, CORE_LEASES_MAX - 1, &slot) || !get_text(reader, 1, HF_LEASE_MAX, &id) ||
         !get32(reader, CORE_TTL_MAX_MS, &ttl_ms) || !get_deadline(reader, &deadline_ms) ||
@@ -231,9 +231,9 @@ static bool read_record(struct reader *reader, uint32_t lock)
 static bool read_lock(struct reader *reader)
 {
     struct core *core = reader->core;
-    struct core_text name;
-    uint32_t slot, permits, holds, places;
-    int once;
+    struct core_text name = {0};
+    uint32_t slot = 0, permits = 0, holds = 0, places = 0;
+    int once = 0;
 
     if (!get32(reader, CORE_LOCKS_MAX - 1, &slot) || !get_text(reader, 1, HF_NAME_MAX, &name) ||
         !get_byte(reader, 1, &once) || !get32(reader, HF_PERMITS_MAX, &permits) ||

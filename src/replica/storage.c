@@ -167,7 +167,7 @@ static int check_loaded(struct storage *storage, struct error_text *err)
     return HF_OK;
 }
 
-static int begin(struct storage *storage, struct error_text *err)
+static int begin_anew(struct storage *storage, struct error_text *err)
 {
     struct loaded *loaded = &storage->loaded;
     int result = journal_begin(storage->journal, err);
@@ -194,7 +194,7 @@ static int load(struct storage *storage, size_t segment_bytes, struct error_text
     if (result == HF_OK)
         result = check_loaded(storage, err);
     if (result == HF_OK)
-        result = begin(storage, err);
+        result = begin_anew(storage, err);
     if (loaded->count == 0)
         loaded->first = loaded->image.index + 1;
     storage->next = loaded->first + loaded->count;
@@ -420,7 +420,7 @@ static void end_appends(struct storage *storage, size_t count, int status)
     }
 }
 
-static int append(struct storage *storage, size_t count, struct error_text *err)
+static int write_records(struct storage *storage, size_t count, struct error_text *err)
 {
     struct storage_status *status = &storage->status;
     int64_t begin_ns = clock_boot_ns();
@@ -450,7 +450,7 @@ bool storage_flush(struct storage *storage)
     if (storage->append_count == 0 || storage->closing || storage->put.whole_log)
         return false;
     appends = collect(storage, &records);
-    result = append(storage, records, &err);
+    result = write_records(storage, records, &err);
     if (result == HF_EBUSY && (storage->spare_running || !storage->spare_needed)) {
         storage->spare_needed = !storage->spare_running; /* it is tried again for this one */
         begin_spare(storage);

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -33,15 +34,16 @@ static void add(struct text *text, const char *format, ...)
 
 static uint64_t resident_bytes(void)
 {
-    unsigned long total = 0, resident = 0;
     FILE *file = fopen("/proc/self/statm", "re");
+    char line[128] = "";
+    const char *second;
 
     if (!file)
         return 0;
-    if (fscanf(file, "%lu %lu", &total, &resident) != 2)
-        resident = 0;
+    second = fgets(line, sizeof line, file) ? strchr(line, ' ')
+                                            : NULL; /* the first is all, not resident */
     fclose(file);
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    return second ? strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
 static const char *role_word(const struct server *server)

@@ -21,7 +21,7 @@
 
 static void address_of(int fd, char *ret_text, size_t size)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
     char host[INET6_ADDRSTRLEN + 1], port[8];
 
@@ -182,7 +182,7 @@ static int bind_one(const struct addrinfo *address)
 /* Port 0 became a real one. */
 static void note_port(struct endpoint *endpoint, int fd)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
 
     if (endpoint->port != 0 || getsockname(fd, (struct sockaddr *)&address, &length) != 0)
