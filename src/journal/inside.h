@@ -9,12 +9,13 @@
 #define SEGMENT_NAME_SIZE 32
 #define SEGMENT_MAGIC UINT64_C(0x31676f6c64664648) /* "HFfdlog1" */
 #define SEGMENT_FRESH 1u                           /* flag: all segments before it are void */
-#define SEGMENT_SUMMED 24 /* magic, first index, flags; then the checksum */
+/* Magic, first index, flags, number of its first group, salt: numbers of 8 bytes; then the checksum. */
+#define SEGMENT_SUMMED 40
 
 /* Before the bytes of a record: checksum (4) of all that follows; size (4), index (8), term (8), number of
- * its group in the segment, from 1 (4), how many records of the group are still to come (4), type (1),
- * nothing (7). Records begin at multiples of 8. */
-#define RECORD_HEADER ((size_t)40)
+ * its group (8), salt of its segment (8), how many records of the group are still to come (4), type (1),
+ * nothing (3). Records begin at multiples of 8. */
+#define RECORD_HEADER ((size_t)48)
 #define RECORD_STEP ((size_t)8)
 
 struct segment {
@@ -36,7 +37,8 @@ struct journal {
     uint64_t next_number;
     int fd;                /* of the one being written, the last; -1: none yet */
     size_t at;             /* where its next group goes, */
-    uint32_t group_number; /* and the number of the last */
+    uint64_t group_number; /* and the number of the last, of all segments */
+    uint64_t salt;         /* of its segment */
     bool fresh;
 
     struct journal_spare spare; /* fd -1: none */

@@ -1,5 +1,6 @@
 #include "journal/journal.h"
 #include "base/crc32c.h"
+#include "base/random.h"
 #include "journal/inside.h"
 
 #include <errno.h>
@@ -129,26 +130,30 @@ static int reserve_group(struct journal *journal, size_t size, struct error_text
     return HF_OK;
 }
 
-static void write_segment_header(unsigned char *block, uint64_t first, bool fresh)
+static void write_segment_header(const struct journal *journal, unsigned char *block,
+                                 uint64_t first)
 {
     memset(block, 0, BLOCK);
     put_u64(block, SEGMENT_MAGIC);
     put_u64(block + 8, first);
-    put_u64(block + 16, fresh ? SEGMENT_FRESH : 0);
+    put_u64(block + 16, journal->fresh ? SEGMENT_FRESH : 0);
+    put_u64(block + 24, journal->group_number + 1);
+    put_u64(block + 32, journal->salt);
     put_u32(block + SEGMENT_SUMMED, crc32c(0, block, SEGMENT_SUMMED));
 }
 
-static void write_record(unsigned char *at, const struct journal_record *record, uint32_t group,
-                         size_t left)
+static void write_record(const struct journal *journal, unsigned char *at,
+                         const struct journal_record *record, size_t left)
 {
     size_t whole = record_size(record);
 
     put_u32(at + 4, (uint32_t)record->size);
     put_u64(at + 8, record->index);
     put_u64(at + 16, record->term);
-    put_u32(at + 24, group);
-    put_u32(at + 28, (uint32_t)left);
-    put_u64(at + 32, record->type);
+    put_u64(at + 24, journal->group_number);
+    put_u64(at + 32, journal->salt);
+    put_u32(at + 40, (uint32_t)left);
+    put_u32(at + 44, record->type);
     if (record->size > 0)
         memcpy(at + RECORD_HEADER, record->bytes, record->size);
     memset(at + RECORD_HEADER + record->size, 0, whole - RECORD_HEADER - record->size);
@@ -167,7 +172,7 @@ static int turn_page(struct journal *journal, uint64_t first, struct error_text 
     journal->fd = journal->spare.fd;
     journal->spare.fd = -1;
     journal->at = 0;
-    journal->group_number = 0;
+    random_fill(&journal->salt, sizeof journal->salt);
     return HF_OK;
 }
 
@@ -192,12 +197,12 @@ int journal_append(struct journal *journal, const struct journal_record *records
         result = turn_page(journal, records[0].index, err);
         if (result != HF_OK)
             return result;
-        write_segment_header(journal->group, records[0].index, journal->fresh);
+        write_segment_header(journal, journal->group, records[0].index);
         used = BLOCK;
     }
     journal->group_number++;
     for (size_t i = 0; i < count; i++) {
-        write_record(journal->group + used, &records[i], journal->group_number, count - 1 - i);
+        write_record(journal, journal->group + used, &records[i], count - 1 - i);
         used += record_size(&records[i]);
     }
     memset(journal->group + used, 0, round_up(used, BLOCK) - used);
@@ -224,25 +229,33 @@ uint64_t journal_needed(const struct journal *journal, uint64_t index)
 }
 
 struct removing {
-    const struct directory *directory;
-    uint64_t needed;
+    uint64_t oldest;
 };
 
-static int remove_old(void *context, const char *name, struct error_text *err)
+static int look_for_oldest(void *context, const char *name, struct error_text *err)
 {
-    const struct removing *removing = context;
+    struct removing *removing = context;
     uint64_t number;
 
-    if (!directory_number_in(name, SEGMENT_PREFIX, &number) || number >= removing->needed)
-        return HF_OK;
-    return segment_remove(removing->directory, number, err);
+    (void)err;
+    if (directory_number_in(name, SEGMENT_PREFIX, &number) && number < removing->oldest)
+        removing->oldest = number;
+    return HF_OK;
 }
 
+/* One after the other: a crash leaves an end of the log, and no gap in it. */
 int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err)
 {
-    struct removing removing = {directory, needed};
+    for (;;) {
+        struct removing removing = {.oldest = needed};
+        int result = directory_each(directory, look_for_oldest, &removing, err);
 
-    return directory_each(directory, remove_old, &removing, err);
+        if (result != HF_OK || removing.oldest == needed)
+            return result;
+        result = segment_remove(directory, removing.oldest, err);
+        if (result != HF_OK)
+            return result;
+    }
 }
 
 void journal_removed(struct journal *journal, uint64_t needed)
@@ -265,6 +278,7 @@ int journal_reset(struct journal *journal, struct error_text *err)
         close(journal->fd);
     journal->fd = -1;
     journal->fresh = true;
+    journal->group_number = 0;
     while (journal->count > 0 && result == HF_OK) {
         result =
             segment_remove(journal->directory, journal->segments[journal->count - 1].number, err);

@@ -4,15 +4,16 @@
  * background, so that an append is one write into blocks that are there, and nothing else has to reach the
  * disk with it:
  *
- *     block 0     header: magic, index of the first record, flags, checksum
+ *     block 0     header: index of the first record, number of the first group, salt, checksum
  *     blocks 1…   groups: the records of one append, one after the other; then zeros, up to a block's end
  *     the rest    zeros
  *
  * [J1] A block that holds a record of an earlier append is never written again: whatever happens to a
  *      write, it cannot harm what was acknowledged before.
  * [J2] One append at a time. So a write that was cut short can only be the last of its segment. Groups are
- *      numbered: a later one after damage shows that what is damaged had been acknowledged, and the journal
- *      is refused.
+ *      numbered through all segments: a later one after damage, or a number that is missing, shows that what
+ *      is gone had been acknowledged, and the journal is refused. A salt, which only the segment knows, keeps
+ *      what is in a record from being taken for one.
  * [J3] After a restart appends go into a new segment: what a torn write left behind is never taken for
  *      records that follow.
  * [J4] A record whose index is not above that of the one before replaces it, and all from there on.
@@ -78,7 +79,7 @@ void journal_spare_end(struct journal *journal, struct journal_spare *spare);
 
 /* The number of the oldest segment with a record in it that has the index or is above it. */
 uint64_t journal_needed(const struct journal *journal, uint64_t index);
-/* Removes the files of older ones. For any thread. */
+/* Removes the files of older ones, the oldest first. For any thread. */
 int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err);
 /* And that is known. */
 void journal_removed(struct journal *journal, uint64_t needed);

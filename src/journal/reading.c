@@ -14,7 +14,8 @@ struct found {
     uint64_t number;
     bool begun;           /* it has a header that is whole */
     uint64_t first;       /* index, */
-    bool fresh;           /* as its header says */
+    bool fresh;           /* as its header says, */
+    uint64_t group, salt; /* and the number of its first group, and its salt */
     unsigned char *bytes; /* all of it, while it is being read */
     size_t size;
     size_t end; /* up to here it is whole */
@@ -25,7 +26,8 @@ struct reading {
     struct found *found; /* by number */
     size_t count, capacity;
     bool any;
-    uint64_t next; /* index that must come, at most */
+    uint64_t next;  /* index that must come, at most */
+    uint64_t group; /* number of the last that was seen */
     journal_record_fn *fn;
     void *context;
 };
@@ -42,16 +44,15 @@ static int refuse(const struct reading *reading, const struct found *found, uint
                      reading->journal->directory->path, name, index);
 }
 
-static int gap(const struct reading *reading, const struct found *found, uint64_t index,
-               struct error_text *err)
+static int gap(const struct reading *reading, const struct found *found, struct error_text *err)
 {
     char name[SEGMENT_NAME_SIZE];
 
     segment_name(found->number, name);
     return error_set(err, HF_EIO,
-                     "entries %" PRIu64 " to %" PRIu64
-                     " are missing before %s/%s: restore the directory from a backup",
-                     reading->next, index - 1, reading->journal->directory->path, name);
+                     "entries from %" PRIu64
+                     " on are missing before %s/%s: restore the directory from a backup",
+                     reading->next, reading->journal->directory->path, name);
 }
 
 /* ---- which segments there are ----------------------------------------------------------------- */
@@ -124,6 +125,8 @@ static int read_header(const struct reading *reading, struct found *found, struc
         found->begun = true;
         found->first = get_u64(block + 8);
         found->fresh = get_u64(block + 16) & SEGMENT_FRESH;
+        found->group = get_u64(block + 24);
+        found->salt = get_u64(block + 32);
     }
     unload_segment(found);
     return result;
@@ -133,7 +136,8 @@ static int read_header(const struct reading *reading, struct found *found, struc
 
 struct placed { /* a record in its group */
     struct journal_record record;
-    uint32_t group, left; /* number of the group; records of it that are still to come */
+    uint64_t group; /* its number, */
+    uint32_t left;  /* and how many records of it are still to come */
 };
 
 /* Is there a whole one at that place? */
@@ -151,16 +155,16 @@ static bool read_record(const struct found *found, size_t at, struct placed *ret
         return false;
     ret_placed->record = (struct journal_record){.index = get_u64(header + 8),
                                                  .term = get_u64(header + 16),
-                                                 .type = header[32],
+                                                 .type = header[44],
                                                  .bytes = header + RECORD_HEADER,
                                                  .size = size};
-    ret_placed->group = get_u32(header + 24);
-    ret_placed->left = get_u32(header + 28);
-    return ret_placed->record.index > 0;
+    ret_placed->group = get_u64(header + 24);
+    ret_placed->left = get_u32(header + 40);
+    return ret_placed->record.index > 0 && (!found->begun || get_u64(header + 32) == found->salt);
 }
 
 /* Behind what is damaged, a record of a group that was begun after it; [J2]. */
-static bool has_later_group(const struct found *found, size_t at, uint32_t damaged)
+static bool has_later_group(const struct found *found, size_t at, uint64_t damaged)
 {
     struct placed placed;
 
@@ -174,7 +178,7 @@ static int tell(struct reading *reading, const struct found *found,
                 const struct journal_record *record, struct error_text *err)
 {
     if (reading->any && record->index > reading->next)
-        return gap(reading, found, record->index, err);
+        return refuse(reading, found, reading->next, err);
     reading->any = true;
     reading->next = record->index + 1;
     return reading->fn(reading->context, record, err);
@@ -182,9 +186,11 @@ static int tell(struct reading *reading, const struct found *found,
 
 static int read_records(struct reading *reading, struct found *found, struct error_text *err)
 {
-    struct placed last = {0}, placed;
+    struct placed last = {.group = found->group - 1}, placed;
     size_t at = BLOCK;
 
+    if (reading->any && found->group != reading->group + 1)
+        return gap(reading, found, err);
     found->end = BLOCK;
     while (read_record(found, at, &placed)) {
         int result;
@@ -203,6 +209,7 @@ static int read_records(struct reading *reading, struct found *found, struct err
         if (last.left == 0)
             at = found->end;
     }
+    reading->group = last.group;
     if (has_later_group(found, at, last.left > 0 ? last.group : last.group + 1))
         return refuse(reading, found, reading->any ? reading->next : found->first, err);
     return HF_OK;
@@ -212,7 +219,7 @@ static int read_records(struct reading *reading, struct found *found, struct err
 static int read_unbegun(const struct reading *reading, const struct found *found,
                         struct error_text *err)
 {
-    if (has_later_group(found, BLOCK, 1))
+    if (has_later_group(found, BLOCK, reading->any ? reading->group + 1 : 1))
         return refuse(reading, found, reading->any ? reading->next : 1, err);
     return HF_OK;
 }
@@ -276,6 +283,7 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
         result = read_segments(&reading, from, err);
     if (result == HF_OK)
         result = sort_out(&reading, from, err);
+    journal->group_number = reading.group;
     free(reading.found);
     return result;
 }
