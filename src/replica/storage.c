@@ -590,11 +590,8 @@ static raft_time on_time(struct raft_io *io)
 
 static int on_random(struct raft_io *io, int min, int max)
 {
-    unsigned number;
-
     (void)io;
-    random_fill(&number, sizeof number);
-    return min + (int)(number % (unsigned)(max - min + 1));
+    return min + (int)random_below((uint64_t)max - (uint64_t)min);
 }
 
 /* A node alone has nobody to send to. */
@@ -602,10 +599,9 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
                    raft_io_send_cb done)
 {
     (void)io;
-    (void)req;
     (void)message;
-    (void)done;
-    return RAFT_NOCONNECTION;
+    done(req, RAFT_NOCONNECTION);
+    return 0;
 }
 
 static void on_timer(uv_timer_t *timer)

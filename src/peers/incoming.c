@@ -1,0 +1,285 @@
+/* incoming.c: a connection from a node. */
+#include "base/crc32c.h"
+#include "peers/inside.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOM 65536 /* small messages are read many at a time; a large one goes where it will stay */
+
+enum state { HELLO, PROOF, OPEN }; /* what comes next */
+
+struct incoming {
+    struct list node;
+    struct peers *peers;
+    uv_tcp_t tcp;
+    uv_timer_t timer;
+    uv_write_t write; /* of the reply */
+    unsigned handles;
+    bool closed;
+    enum state state;
+    struct greeting greeting;
+    unsigned char reply[GREETING_REPLY];
+
+    unsigned char *message; /* being received, NULL: none */
+    size_t size, got;
+    uint32_t sum;
+    unsigned char room[ROOM];
+    size_t used; /* of room */
+};
+
+/* ---- ending ----------------------------------------------------------------------------------- */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct incoming *incoming = handle->data;
+    struct peers *peers = incoming->peers;
+
+    if (--incoming->handles > 0)
+        return;
+    free(incoming->message);
+    free(incoming);
+    peers_release(peers);
+}
+
+static void end(struct incoming *incoming, const char *why)
+{
+    if (incoming->closed)
+        return;
+    if (why && incoming->state == OPEN)
+        peers_note(incoming->peers, 2, "the connection from node %llu is closed: %s",
+                   (unsigned long long)incoming->greeting.from, why);
+    else if (why)
+        peers_note(incoming->peers, 2, "somebody who connected as a node was refused: %s", why);
+    incoming->closed = true;
+    if (incoming->state != OPEN)
+        incoming->peers->strangers--;
+    list_remove(&incoming->node);
+    uv_close((uv_handle_t *)&incoming->tcp, on_handle_closed);
+    uv_close((uv_handle_t *)&incoming->timer, on_handle_closed);
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    end(timer->data, "it did not say in time who it is");
+}
+
+/* ---- greeting --------------------------------------------------------------------------------- */
+
+static const char *in_words(enum greeting_result result)
+{
+    switch (result) {
+    case GREETING_STRANGER:
+        return "it speaks something else";
+    case GREETING_MISTAKEN:
+        return "it takes this node for another: look at the ids and addresses of --cluster";
+    case GREETING_UNPROVEN:
+        return "it does not know the cluster's secret";
+    case GREETING_OK:
+        break;
+    }
+    return NULL;
+}
+
+static void on_replied(uv_write_t *write, int status)
+{
+    if (status != 0)
+        end(write->data, NULL);
+}
+
+/* Takes so many bytes out of the room. */
+static bool take(struct incoming *incoming, void *ret_bytes, size_t size)
+{
+    if (incoming->used < size)
+        return false;
+    memcpy(ret_bytes, incoming->room, size);
+    incoming->used -= size;
+    memmove(incoming->room, incoming->room + size, incoming->used);
+    return true;
+}
+
+static void on_hello(struct incoming *incoming, const unsigned char hello[GREETING_HELLO])
+{
+    const struct peers *peers = incoming->peers;
+    enum greeting_result result = greeting_reply(
+        &incoming->greeting, peers->secret, peers->secret_size, peers->id, hello, incoming->reply);
+    uv_buf_t buffer = uv_buf_init((char *)incoming->reply, GREETING_REPLY);
+
+    if (result != GREETING_OK) {
+        end(incoming, in_words(result));
+        return;
+    }
+    incoming->state = PROOF;
+    incoming->write.data = incoming;
+    if (uv_write(&incoming->write, (uv_stream_t *)&incoming->tcp, &buffer, 1, on_replied) != 0)
+        end(incoming, NULL);
+}
+
+/* What it has sent by an earlier connection, and was not read, must not come after what comes by this. */
+static void end_earlier(struct incoming *incoming)
+{
+    LIST_EACH_SAFE(node, &incoming->peers->incoming)
+    {
+        struct incoming *other = LIST_ENTRY(node, struct incoming, node);
+
+        if (other != incoming && other->state == OPEN &&
+            other->greeting.from == incoming->greeting.from)
+            end(other, NULL);
+    }
+}
+
+static void on_proof(struct incoming *incoming, const unsigned char proof[GREETING_PROOF])
+{
+    enum greeting_result result = greeting_accept(&incoming->greeting, proof);
+
+    if (result != GREETING_OK) {
+        end(incoming, in_words(result));
+        return;
+    }
+    incoming->state = OPEN;
+    incoming->peers->strangers--;
+    uv_timer_stop(&incoming->timer);
+    end_earlier(incoming);
+}
+
+/* False: it needs more bytes, or is at its end. */
+static bool greet(struct incoming *incoming)
+{
+    unsigned char hello[GREETING_HELLO], proof[GREETING_PROOF];
+
+    if (incoming->state == HELLO && take(incoming, hello, sizeof hello))
+        on_hello(incoming, hello);
+    else if (incoming->state == PROOF && take(incoming, proof, sizeof proof))
+        on_proof(incoming, proof);
+    else
+        return false;
+    return !incoming->closed;
+}
+
+/* ---- messages --------------------------------------------------------------------------------- */
+
+static void on_whole(struct incoming *incoming)
+{
+    const struct peers_host *host = &incoming->peers->host;
+    unsigned char *message = incoming->message;
+
+    incoming->message = NULL;
+    if (crc32c(0, message, incoming->size) != incoming->sum) {
+        free(message);
+        end(incoming, "a message has the wrong checksum");
+        return;
+    }
+    host->received(host->context, incoming->greeting.from, incoming->greeting.address, message,
+                   incoming->size);
+}
+
+/* What has come for the message so far; the rest is read into it. */
+static void fill(struct incoming *incoming, size_t at, size_t *ret_used)
+{
+    size_t wanted = incoming->size - incoming->got, there = incoming->used - at;
+
+    *ret_used = there < wanted ? there : wanted;
+    memcpy(incoming->message + incoming->got, incoming->room + at, *ret_used);
+    incoming->got += *ret_used;
+}
+
+/* Takes all messages out of the room that are there, as a whole or in part. */
+static void receive(struct incoming *incoming)
+{
+    size_t at = 0, used;
+
+    while (!incoming->closed && !incoming->message && incoming->used - at >= FRAME_HEADER) {
+        uint32_t number;
+
+        memcpy(&number, incoming->room + at, sizeof number);
+        incoming->size = le32toh(number);
+        memcpy(&number, incoming->room + at + 4, sizeof number);
+        incoming->sum = le32toh(number);
+        incoming->got = 0;
+        incoming->message = incoming->size ? malloc(incoming->size) : NULL;
+        if (!incoming->message) {
+            end(incoming, "a message of no size, or too large for the memory");
+            return;
+        }
+        at += FRAME_HEADER;
+        fill(incoming, at, &used);
+        at += used;
+        if (incoming->got == incoming->size)
+            on_whole(incoming);
+    }
+    incoming->used -= at;
+    memmove(incoming->room, incoming->room + at, incoming->used);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buffer)
+{
+    struct incoming *incoming = handle->data;
+
+    (void)suggested;
+    if (incoming->message)
+        *ret_buffer = (uv_buf_t){.base = (char *)incoming->message + incoming->got,
+                                 .len = incoming->size - incoming->got};
+    else
+        *ret_buffer = (uv_buf_t){.base = (char *)incoming->room + incoming->used,
+                                 .len = sizeof incoming->room - incoming->used};
+}
+
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+{
+    struct incoming *incoming = stream->data;
+
+    (void)buffer;
+    if (incoming->closed || count == 0)
+        return;
+    if (count < 0) {
+        end(incoming, NULL); /* who wants something comes again */
+        return;
+    }
+    if (incoming->message) {
+        incoming->got += (size_t)count;
+        if (incoming->got == incoming->size)
+            on_whole(incoming);
+        return;
+    }
+    incoming->used += (size_t)count;
+    while (incoming->state != OPEN)
+        if (!greet(incoming))
+            return;
+    receive(incoming);
+}
+
+/* ---- coming ----------------------------------------------------------------------------------- */
+
+void incoming_accept(struct peers *peers)
+{
+    struct incoming *incoming = calloc(1, sizeof *incoming);
+
+    INVARIANT(incoming != NULL);
+    incoming->peers = peers;
+    incoming->handles = 2;
+    peers_hold(peers);
+    uv_tcp_init(peers->loop, &incoming->tcp);
+    uv_timer_init(peers->loop, &incoming->timer);
+    incoming->tcp.data = incoming->timer.data = incoming;
+    list_append(&peers->incoming, &incoming->node);
+    peers->strangers++;
+    if (uv_accept((uv_stream_t *)&peers->listener, (uv_stream_t *)&incoming->tcp) != 0) {
+        end(incoming, NULL);
+        return;
+    }
+    if (peers->strangers > PEERS_STRANGERS_MAX) {
+        end(incoming, "there are too many who have not said who they are");
+        return;
+    }
+    peers_tune(&incoming->tcp);
+    uv_timer_start(&incoming->timer, on_late, PEERS_GREETING_MS, 0);
+    if (uv_read_start((uv_stream_t *)&incoming->tcp, on_alloc, on_read) != 0)
+        end(incoming, NULL);
+}
+
+void incoming_close_all(struct peers *peers)
+{
+    LIST_EACH_SAFE(node, &peers->incoming)
+    end(LIST_ENTRY(node, struct incoming, node), NULL);
+}

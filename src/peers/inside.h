@@ -1,0 +1,50 @@
+/* inside.h: for the files of this room.
+ *
+ *     peers.c      opening and closing, listening
+ *     outgoing.c   to a node: connecting, greeting, sending
+ *     incoming.c   from a node: greeting, receiving */
+#ifndef PEERS_INSIDE_H
+#define PEERS_INSIDE_H
+
+#include "base/list.h"
+#include "peers/greeting.h"
+#include "peers/peers.h"
+
+#include <uv.h>
+
+#define ADDRESS_MAX 271 /* "host:port" */
+#define SECRET_MAX 1024
+/* Before each message: its size and its checksum, 4 bytes each, the lowest first. */
+#define FRAME_HEADER 8
+
+struct peers {
+    uv_loop_t *loop;
+    struct peers_host host;
+    uint64_t id;
+    char address[GREETING_ADDRESS];
+    unsigned char secret[SECRET_MAX];
+    size_t secret_size;
+    uv_tcp_t listener;
+    struct list outgoing, incoming; /* all that are not yet freed */
+    unsigned strangers;
+    unsigned handles; /* that are open, or closing */
+    bool closing;
+    void (*done)(void *context);
+    void *done_context;
+};
+
+void peers_note(const struct peers *peers, int level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A handle of this is open from now on, and now is not any more. */
+void peers_hold(struct peers *peers);
+void peers_release(struct peers *peers);
+int peers_resolve(const char *address, struct sockaddr_storage *ret_address,
+                  struct error_text *err);
+/* What makes small messages quick, and dead nodes known. */
+void peers_tune(uv_tcp_t *tcp);
+
+void outgoing_close_all(struct peers *peers);
+void incoming_accept(struct peers *peers);
+void incoming_close_all(struct peers *peers);
+
+#endif

@@ -1,0 +1,63 @@
+/* peers.h: the connections between the nodes of a cluster, on a libuv loop: whole messages, only to and from
+ * nodes that know the cluster's secret (greeting.h). Nothing here knows what is in them.
+ *
+ * A connection is used in one direction, by who made it. One that fails is made again when there is
+ * something to send; what was on its way is lost, and whoever sent it must be able to live with that.
+ *
+ * [P1] Not a byte of a message is looked at before the other side has proved that it knows the secret.
+ * [P2] What has not proved itself yet may send a greeting, has five seconds for it, and there are at most
+ *      PEERS_STRANGERS_MAX of that kind.
+ * [P3] A message arrives whole, unchanged (by its checksum), once, in order, or not at all. */
+#ifndef PEERS_PEERS_H
+#define PEERS_PEERS_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define PEERS_MESSAGE_MAX UINT32_MAX        /* bytes; a snapshot is one message */
+#define PEERS_UNSENT_MAX ((size_t)64 << 20) /* to one node; with more, nothing is added */
+#define PEERS_STRANGERS_MAX 64              /* connections that have not proved themselves */
+#define PEERS_GREETING_MS 5000
+
+struct peers;
+struct uv_loop_s;
+
+struct peers_host {
+    void *context;
+    /* A message has come. address: where its sender can be reached, as it says itself. bytes: from malloc, and
+     * the host's from now on. */
+    void (*received)(void *context, uint64_t from, const char *address, void *bytes, size_t size);
+    /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
+    void (*note)(void *context, int level, const char *text);
+};
+
+struct peers_options {
+    uint64_t id;         /* of this node */
+    const char *address; /* where others can reach it: "host:port", numbers only; copied */
+    const char *listen;  /* "host:port", numbers only; its port may be 0: the kernel chooses */
+    const void *secret;  /* copied */
+    size_t secret_size;
+};
+
+/* HF_EINVAL: such an address cannot be. HF_EIO: it cannot be listened at. */
+int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
+               const struct peers_host *host, struct peers **ret_peers, struct error_text *err);
+/* The port that it listens at. */
+uint16_t peers_port(const struct peers *peers);
+/* Calls done when nothing of it is left; the loop runs on until then. Whatever was not sent has failed. */
+void peers_close(struct peers *peers, void (*done)(void *context), void *context);
+
+/* One message, of several pieces, which stay as they are until done is called (perhaps at once). HF_OK: done
+ * will be called, with HF_OK if the kernel has taken all of it. HF_EUNREACH: there is no connection (yet; one
+ * is being made). HF_EBUSY: too much is unsent. Then done is not called. */
+typedef void peers_sent_fn(void *context, int result);
+int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,
+               unsigned count, peers_sent_fn *done, void *context);
+/* Forgets a node that is no member any more. */
+void peers_forget(struct peers *peers, uint64_t id);
+
+#endif

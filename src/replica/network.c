@@ -1,0 +1,149 @@
+#include "replica/network.h"
+#include "peers/peers.h"
+#include "replica/message.h"
+
+#include <raft.h>
+
+#include <stdlib.h>
+
+struct network {
+    struct raft_io *io;   /* whose `impl` we are */
+    struct raft_io saved; /* its functions without us */
+    struct peers *peers;
+    raft_io_recv_cb receive; /* NULL: libraft does not listen (any more) */
+    void *context;
+    void (*note)(void *context, int level, const char *text);
+    void (*done)(void *context);
+    void *done_context;
+};
+
+struct sending {
+    struct raft_io_send *req;
+    struct encoded encoded;
+};
+
+static void on_sent(void *context, int result)
+{
+    struct sending *sending = context;
+
+    sending->req->cb(sending->req, result == HF_OK ? 0 : RAFT_NOCONNECTION);
+    encoded_free(&sending->encoded);
+    free(sending);
+}
+
+/* libraft takes a refusal for the end of what it was doing, an election or an append, for all nodes: so it
+ * never hears one. */
+static int on_send(struct raft_io *io, struct raft_io_send *req, const struct raft_message *message,
+                   raft_io_send_cb done)
+{
+    struct network *network = io->impl;
+    struct sending *sending = malloc(sizeof *sending);
+    int result;
+
+    INVARIANT(sending != NULL);
+    req->cb = done;
+    sending->req = req;
+    message_encode(message, &sending->encoded);
+    result = peers_send(network->peers, message->server_id, message->server_address,
+                        sending->encoded.pieces, sending->encoded.count, on_sent, sending);
+    if (result != HF_OK)
+        on_sent(sending, result);
+    return 0;
+}
+
+static void on_received(void *context, uint64_t from, const char *address, void *bytes, size_t size)
+{
+    struct network *network = context;
+    struct raft_message message;
+
+    if (!network->receive) {
+        free(bytes);
+        return;
+    }
+    if (!message_decode(bytes, size, &message)) {
+        free(bytes);
+        network->note(network->context, 2,
+                      "a message from another node cannot be read: is it of another version?");
+        return;
+    }
+    message.server_id = from;
+    message.server_address = address;
+    network->receive(network->io, &message);
+}
+
+static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                    raft_io_recv_cb receive)
+{
+    struct network *network = io->impl;
+
+    network->receive = receive;
+    return network->saved.start(io, msecs, tick, receive);
+}
+
+static void on_close(struct raft_io *io, raft_io_close_cb done)
+{
+    struct network *network = io->impl;
+
+    network->receive = NULL;
+    network->saved.close(io, done);
+}
+
+static void on_note(void *context, int level, const char *text)
+{
+    struct network *network = context;
+
+    network->note(network->context, level, text);
+}
+
+int network_open(struct uv_loop_s *loop, const struct network_options *options, struct raft_io *io,
+                 struct network **ret_network, struct error_text *err)
+{
+    struct network *network = calloc(1, sizeof *network);
+    const struct peers_options how = {.id = options->id,
+                                      .address = options->address,
+                                      .listen = options->listen,
+                                      .secret = options->secret,
+                                      .secret_size = options->secret_size};
+    const struct peers_host host = {.context = network, .received = on_received, .note = on_note};
+    int result;
+
+    if (!network)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    network->context = options->context;
+    network->note = options->note;
+    result = peers_open(loop, &how, &host, &network->peers, err);
+    if (result != HF_OK) {
+        free(network);
+        return result;
+    }
+    network->io = io;
+    network->saved = *io;
+    io->impl = network;
+    io->send = on_send;
+    io->start = on_start;
+    io->close = on_close;
+    *ret_network = network;
+    return HF_OK;
+}
+
+uint16_t network_port(const struct network *network)
+{
+    return peers_port(network->peers);
+}
+
+static void on_peers_closed(void *context)
+{
+    struct network *network = context;
+    void (*done)(void *) = network->done;
+    void *done_context = network->done_context;
+
+    free(network);
+    done(done_context);
+}
+
+void network_close(struct network *network, void (*done)(void *context), void *context)
+{
+    network->done = done;
+    network->done_context = context;
+    peers_close(network->peers, on_peers_closed, network);
+}

@@ -1,0 +1,160 @@
+/* The greeting without sockets: who is let in, and who is not. */
+#include "base/hmac.h"
+#include "peers/greeting.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define FROM 7
+#define TO 9
+
+struct talk {
+    struct greeting connector, connected;
+    unsigned char hello[GREETING_HELLO], reply[GREETING_REPLY], proof[GREETING_PROOF];
+};
+
+static void say_hello(struct talk *talk, const char *secret)
+{
+    greeting_hello(&talk->connector, secret, strlen(secret), FROM, "127.0.0.1:7431", TO,
+                   talk->hello);
+}
+
+static enum greeting_result reply(struct talk *talk, const char *secret, uint64_t id)
+{
+    return greeting_reply(&talk->connected, secret, strlen(secret), id, talk->hello, talk->reply);
+}
+
+static void test_who_knows_the_secret_comes_in(void **state)
+{
+    static const char *const secrets[] = {"", "s",
+                                          "a secret that is longer than a block of the hash, "
+                                          "which is hashed itself before it is used"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
+        struct talk talk;
+
+        say_hello(&talk, secrets[i]);
+        assert_int_equal(reply(&talk, secrets[i], TO), GREETING_OK);
+        assert_int_equal(talk.connected.from, FROM);
+        assert_string_equal(talk.connected.address, "127.0.0.1:7431");
+        assert_int_equal(greeting_prove(&talk.connector, talk.reply, talk.proof), GREETING_OK);
+        assert_int_equal(greeting_accept(&talk.connected, talk.proof), GREETING_OK);
+    }
+}
+
+static void test_who_does_not_is_refused_by_both(void **state)
+{
+    struct talk talk;
+    unsigned char any[GREETING_PROOF] = {0};
+
+    (void)state;
+    say_hello(&talk, "right");
+    assert_int_equal(reply(&talk, "wrong", TO), GREETING_OK);
+    assert_int_equal(greeting_prove(&talk.connector, talk.reply, talk.proof), GREETING_UNPROVEN);
+    assert_int_equal(greeting_accept(&talk.connected, any), GREETING_UNPROVEN);
+    /* The proof of the other side is none for this one. */
+    assert_int_equal(greeting_accept(&talk.connected, talk.reply + GREETING_NONCE),
+                     GREETING_UNPROVEN);
+}
+
+static void test_any_flipped_bit_is_noticed(void **state)
+{
+    (void)state;
+    for (size_t at = 0; at < GREETING_HELLO + GREETING_REPLY + GREETING_PROOF; at++) {
+        struct talk talk;
+        enum greeting_result result;
+
+        say_hello(&talk, "secret");
+        if (at < GREETING_HELLO)
+            talk.hello[at] ^= 4;
+        result = reply(&talk, "secret", TO);
+        if (result != GREETING_OK)
+            continue;
+        if (at >= GREETING_HELLO && at < GREETING_HELLO + GREETING_REPLY)
+            talk.reply[at - GREETING_HELLO] ^= 4;
+        result = greeting_prove(&talk.connector, talk.reply, talk.proof);
+        if (result != GREETING_OK)
+            continue;
+        assert_true(at >= GREETING_HELLO + GREETING_REPLY);
+        talk.proof[at - GREETING_HELLO - GREETING_REPLY] ^= 4;
+        assert_int_equal(greeting_accept(&talk.connected, talk.proof), GREETING_UNPROVEN);
+    }
+}
+
+static void test_a_proof_is_worth_nothing_elsewhere(void **state)
+{
+    struct talk first, second;
+
+    (void)state;
+    say_hello(&first, "secret");
+    assert_int_equal(reply(&first, "secret", TO), GREETING_OK);
+    assert_int_equal(greeting_prove(&first.connector, first.reply, first.proof), GREETING_OK);
+    /* Somebody who heard all of it says it again, on another connection. */
+    second = first;
+    assert_int_equal(reply(&second, "secret", TO), GREETING_OK);
+    assert_memory_not_equal(first.reply, second.reply, sizeof first.reply);
+    assert_int_equal(greeting_accept(&second.connected, first.proof), GREETING_UNPROVEN);
+    /* And a reply of before is none to a new hello. */
+    say_hello(&second, "secret");
+    assert_int_equal(greeting_prove(&second.connector, first.reply, second.proof),
+                     GREETING_UNPROVEN);
+}
+
+static void test_who_wants_somebody_else(void **state)
+{
+    struct talk talk;
+
+    (void)state;
+    say_hello(&talk, "secret");
+    assert_int_equal(reply(&talk, "secret", TO + 1), GREETING_MISTAKEN);
+    talk.hello[0] = 'X';
+    assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+    say_hello(&talk, "secret");
+    memset(talk.hello + 8, 0, 8);
+    assert_int_equal(reply(&talk, "secret", TO), GREETING_MISTAKEN); /* there is no node 0 */
+    talk.hello[8] = TO;
+    assert_int_equal(reply(&talk, "secret", TO), GREETING_MISTAKEN); /* nor another with our id */
+    say_hello(&talk, "secret");
+    talk.hello[GREETING_HELLO - 1] = 'x'; /* an address without an end */
+    assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+}
+
+/* RFC 4231, cases 1, 2 and 6. */
+static void test_the_hmac(void **state)
+{
+    static const unsigned char one[] = {0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53},
+                               two[] = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e},
+                               six[] = {0x60, 0xe4, 0x31, 0x59, 0x1e, 0xe0, 0xb6, 0x7f};
+    unsigned char key[131], digest[SHA256_SIZE];
+
+    (void)state;
+    memset(key, 0x0b, sizeof key);
+    hmac_sha256(key, 20, "Hi There", 8, digest);
+    assert_memory_equal(digest, one, sizeof one);
+    hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, digest);
+    assert_memory_equal(digest, two, sizeof two);
+    memset(key, 0xaa, sizeof key);
+    hmac_sha256(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54, digest);
+    assert_memory_equal(digest, six, sizeof six);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_knows_the_secret_comes_in),
+        cmocka_unit_test(test_who_does_not_is_refused_by_both),
+        cmocka_unit_test(test_any_flipped_bit_is_noticed),
+        cmocka_unit_test(test_a_proof_is_worth_nothing_elsewhere),
+        cmocka_unit_test(test_who_wants_somebody_else),
+        cmocka_unit_test(test_the_hmac),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
