@@ -5,7 +5,9 @@
 #include "replica/network.h"
 #include "replica/storage.h"
 
+#include <arpa/inet.h>
 #include <ftw.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -143,6 +145,28 @@ static bool all_alike(void)
     return true;
 }
 
+/* Below those that outgoing connections get: a node that comes back must find it free. */
+static int free_port(void)
+{
+    static unsigned next;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+
+    for (int tries = 0; tries < 1000; tries++) {
+        int port = 12000 + (int)(((unsigned)getpid() * 7 + next++) % 20000);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool free;
+
+        assert_true(fd >= 0);
+        at.sin_port = htons((uint16_t)port);
+        free = bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
+        close(fd);
+        if (free)
+            return port;
+    }
+    fail_msg("no port is free");
+    return 0;
+}
+
 static int set_up(void **state)
 {
     const char *below = getenv("HOLDFAST_TEST_DIR");
@@ -155,8 +179,7 @@ static int set_up(void **state)
     uv_timer_start(&beat, on_beat, 1, 1);
     for (int i = 0; i < NODES; i++) {
         snprintf(members[i].path, sizeof members[i].path, "%s/%d", home, i + 1);
-        snprintf(members[i].address, sizeof members[i].address, "127.0.0.1:%d",
-                 20000 + (int)(getpid() % 10000) + i);
+        snprintf(members[i].address, sizeof members[i].address, "127.0.0.1:%d", free_port());
         configuration[i] = (struct replica_member){(uint64_t)i + 1, members[i].address};
     }
     for (int i = 0; i < NODES; i++)
