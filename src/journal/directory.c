@@ -43,6 +43,8 @@ bool directory_number_in(const char *name, const char *prefix, uint64_t *ret_num
 
     if (strncmp(name, prefix, length) != 0 || name[length] < '0' || name[length] > '9')
         return false;
+    if (name[length] == '0' && name[length + 1])
+        return false; /* we would look for it under another name */
     errno = 0;
     *ret_number = strtoull(name + length, &end, 10);
     return errno == 0 && *end == '\0';
