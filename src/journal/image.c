@@ -75,8 +75,13 @@ int image_write(const struct directory *directory, const struct image *image,
                 struct error_text *err)
 {
     char name[NAME_SIZE];
-    int fd = openat(directory->fd, UNFINISHED, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int failure = fd < 0 ? errno : write_file(fd, image);
+    int fd, failure;
+
+    if (image->configuration.iov_len > CONFIGURATION_MAX)
+        return error_set(err, HF_EINVAL, "a configuration of %zu bytes is too large",
+                         image->configuration.iov_len);
+    fd = openat(directory->fd, UNFINISHED, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    failure = fd < 0 ? errno : write_file(fd, image);
 
     if (fd >= 0 && close(fd) < 0 && !failure)
         failure = errno;

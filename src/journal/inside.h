@@ -9,8 +9,13 @@
 #define SEGMENT_NAME_SIZE 32
 #define SEGMENT_MAGIC UINT64_C(0x31676f6c64664648) /* "HFfdlog1" */
 #define SEGMENT_FRESH 1u                           /* flag: all segments before it are void */
-/* Magic, first index, flags, number of its first group, salt: numbers of 8 bytes; then the checksum. */
-#define SEGMENT_SUMMED 40
+/* Magic, first index, flags, number of its first group: numbers of 8 bytes; then the checksum. Written with
+ * the first group. */
+#define SEGMENT_SUMMED 32
+/* The salt, the segment's number and their checksum, in another sector: there from the beginning, so that a
+ * first write that is cut short leaves them alone. */
+#define SALT_AT 2048
+#define SALT_SUMMED 16
 
 /* Before the bytes of a record: checksum (4) of all that follows; size (4), index (8), term (8), number of
  * its group (8), salt of its segment (8), how many records of the group are still to come (4), type (1),
@@ -48,6 +53,8 @@ struct journal {
     size_t group_capacity;
 };
 
+/* Into the first block of a segment. */
+void salt_write(unsigned char *block, uint64_t salt, uint64_t number);
 void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE]);
 int segment_remove(const struct directory *directory, uint64_t number, struct error_text *err);
 int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first,

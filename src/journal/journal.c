@@ -59,7 +59,15 @@ struct journal_spare journal_spare_begin(struct journal *journal)
                                   .fd = -1};
 }
 
-static int fill_with_zeros(int fd, size_t bytes)
+void salt_write(unsigned char *block, uint64_t salt, uint64_t number)
+{
+    put_u64(block + SALT_AT, salt);
+    put_u64(block + SALT_AT + 8, number);
+    put_u32(block + SALT_AT + SALT_SUMMED, crc32c(0, block + SALT_AT, SALT_SUMMED));
+}
+
+/* With zeros, but for the salt. */
+static int fill(int fd, size_t bytes, uint64_t salt, uint64_t number)
 {
     unsigned char *zeros = blocks_new(ZEROS_AT_ONCE);
     int failure = zeros ? posix_fallocate(fd, 0, (off_t)bytes) : ENOMEM;
@@ -67,6 +75,10 @@ static int fill_with_zeros(int fd, size_t bytes)
     for (size_t at = 0; at < bytes && !failure; at += ZEROS_AT_ONCE)
         failure = write_durably(fd, zeros, bytes - at < ZEROS_AT_ONCE ? bytes - at : ZEROS_AT_ONCE,
                                 (off_t)at);
+    if (!failure) {
+        salt_write(zeros, salt, number);
+        failure = write_durably(fd, zeros, BLOCK, 0);
+    }
     free(zeros);
     return failure;
 }
@@ -81,7 +93,8 @@ void journal_spare_make(struct journal_spare *spare)
     spare->fd = openat(spare->directory->fd, name, flags | O_DIRECT, 0600);
     if (spare->fd < 0 && errno == EINVAL) /* a file system without it: through the cache, then */
         spare->fd = openat(spare->directory->fd, name, flags, 0600);
-    failure = spare->fd < 0 ? errno : fill_with_zeros(spare->fd, spare->bytes);
+    random_fill(&spare->salt, sizeof spare->salt);
+    failure = spare->fd < 0 ? errno : fill(spare->fd, spare->bytes, spare->salt, spare->number);
     if (!failure && (fsync(spare->fd) < 0 || fsync(spare->directory->fd) < 0))
         failure = errno;
     if (!failure)
@@ -138,8 +151,8 @@ static void write_segment_header(const struct journal *journal, unsigned char *b
     put_u64(block + 8, first);
     put_u64(block + 16, journal->fresh ? SEGMENT_FRESH : 0);
     put_u64(block + 24, journal->group_number + 1);
-    put_u64(block + 32, journal->salt);
     put_u32(block + SEGMENT_SUMMED, crc32c(0, block, SEGMENT_SUMMED));
+    salt_write(block, journal->salt, journal->segments[journal->count - 1].number);
 }
 
 static void write_record(const struct journal *journal, unsigned char *at,
@@ -172,7 +185,7 @@ static int turn_page(struct journal *journal, uint64_t first, struct error_text 
     journal->fd = journal->spare.fd;
     journal->spare.fd = -1;
     journal->at = 0;
-    random_fill(&journal->salt, sizeof journal->salt);
+    journal->salt = journal->spare.salt;
     return HF_OK;
 }
 
@@ -182,6 +195,8 @@ int journal_append(struct journal *journal, const struct journal_record *records
     size_t size = journal_size_of(records, count), used = 0;
     int result = reserve_group(journal, BLOCK + size, err), failure;
 
+    if (result == HF_OK && count == 0)
+        result = error_set(err, HF_EINVAL, "there is nothing to append");
     for (size_t i = 0; i < count && result == HF_OK; i++)
         if (records[i].size > JOURNAL_RECORD_MAX)
             result =
@@ -265,8 +280,9 @@ void journal_removed(struct journal *journal, uint64_t needed)
     while (gone < journal->count && journal->segments[gone].number < needed)
         gone++;
     journal->count -= gone;
-    memmove(journal->segments, journal->segments + gone,
-            journal->count * sizeof *journal->segments);
+    if (gone > 0)
+        memmove(journal->segments, journal->segments + gone,
+                journal->count * sizeof *journal->segments);
 }
 
 /* The newest first: a crash leaves a beginning of the log, and no gap in it. */

@@ -4,7 +4,7 @@
  * background, so that an append is one write into blocks that are there, and nothing else has to reach the
  * disk with it:
  *
- *     block 0     header: index of the first record, number of the first group, salt, checksum
+ *     block 0     header: index of the first record, number of the first group, checksum; salt
  *     blocks 1…   groups: the records of one append, one after the other; then zeros, up to a block's end
  *     the rest    zeros
  *
@@ -52,7 +52,7 @@ int journal_open(const struct directory *directory, size_t segment_bytes, journa
 int journal_begin(struct journal *journal, struct error_text *err);
 void journal_close(struct journal *journal);
 
-/* Indexes go up by one; the first is at most one above the last of the append before, unless the journal
+/* At least one. Indexes go up by one; the first is at most one above the last of the append before, unless the journal
  * has been reset. HF_OK: all of it is durable. HF_EBUSY: it needs a spare segment first, nothing was
  * written. HF_EIO: it may or may not be there, and the journal must not be used any more. */
 int journal_append(struct journal *journal, const struct journal_record *records, size_t count,
@@ -65,6 +65,7 @@ struct journal_spare {
     const struct directory *directory;
     uint64_t number;
     size_t bytes;
+    uint64_t salt;
     int fd;
     struct error_text failure; /* "": it is ready */
 };

@@ -12,10 +12,12 @@
 /* A segment that was found. */
 struct found {
     uint64_t number;
-    bool begun;           /* it has a header that is whole */
-    uint64_t first;       /* index, */
-    bool fresh;           /* as its header says, */
-    uint64_t group, salt; /* and the number of its first group, and its salt */
+    bool begun;     /* it has a header that is whole */
+    uint64_t first; /* index, */
+    bool fresh;     /* as its header says, */
+    uint64_t group; /* and the number of its first group */
+    bool salted;    /* its salt is whole: */
+    uint64_t salt;
     unsigned char *bytes; /* all of it, while it is being read */
     size_t size;
     size_t end; /* up to here it is whole */
@@ -126,8 +128,15 @@ static int read_header(const struct reading *reading, struct found *found, struc
         found->first = get_u64(block + 8);
         found->fresh = get_u64(block + 16) & SEGMENT_FRESH;
         found->group = get_u64(block + 24);
-        found->salt = get_u64(block + 32);
     }
+    if (result == HF_OK && found->size >= BLOCK &&
+        crc32c(0, block + SALT_AT, SALT_SUMMED) == get_u32(block + SALT_AT + SALT_SUMMED)) {
+        found->salted = true;
+        found->salt = get_u64(block + SALT_AT);
+        if (get_u64(block + SALT_AT + 8) != found->number)
+            result = refuse(reading, found, 0, err);
+    }
+    found->begun = found->begun && found->salted;
     unload_segment(found);
     return result;
 }
@@ -160,7 +169,7 @@ static bool read_record(const struct found *found, size_t at, struct placed *ret
                                                  .size = size};
     ret_placed->group = get_u64(header + 24);
     ret_placed->left = get_u32(header + 40);
-    return ret_placed->record.index > 0 && (!found->begun || get_u64(header + 32) == found->salt);
+    return ret_placed->record.index > 0 && (!found->salted || get_u64(header + 32) == found->salt);
 }
 
 /* Behind what is damaged, a record of a group that was begun after it; [J2]. */
@@ -215,11 +224,14 @@ static int read_records(struct reading *reading, struct found *found, struct err
     return HF_OK;
 }
 
-/* The header is not whole: it was written together with the first group, so there must be no second. */
+/* The header is not whole: it was written together with the first group, so there must be no second. The salt
+ * was there before: without it, there must be none at all. */
 static int read_unbegun(const struct reading *reading, const struct found *found,
                         struct error_text *err)
 {
-    if (has_later_group(found, BLOCK, reading->any ? reading->group + 1 : 1))
+    uint64_t first = reading->any ? reading->group + 1 : 1;
+
+    if (has_later_group(found, BLOCK, found->salted ? first : 0))
         return refuse(reading, found, reading->any ? reading->next : 1, err);
     return HF_OK;
 }

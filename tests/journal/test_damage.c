@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEADER_BYTES 44 /* of a segment: what counts in it */
+#define HEADER_BYTES 36 /* of a segment: what counts in it */
 
 static struct room room;
 static struct log expected;
@@ -185,6 +185,35 @@ static void test_the_header_before_one_group(void **state)
     }
 }
 
+/* The salt and the number are there before anything else is: no write that was cut short can harm them. */
+static void test_the_salt(void **state)
+{
+    (void)state;
+    room_log(&room, &expected, 1, 1, second_group);
+    room_reopen(&room);
+    keep();
+    for (size_t i = 2048; i < 2048 + 20; i++) {
+        file_flip(room.path, "log-1", i);
+        assert_refused();
+        file_flip(room.path, "log-1", i);
+    }
+    file_flip(room.path, "log-1", 2048 + 20); /* nothing is there */
+    assert_tells(expected.count);
+}
+
+/* A disk may write the right bytes to the wrong place. */
+static void test_the_first_block_of_another_segment(void **state)
+{
+    const struct file *file;
+
+    (void)state;
+    append_five();
+    file = files_find(&files, "log-1");
+    for (size_t i = 0; i < BLOCK_BYTES; i++)
+        file_set(room.path, "log-2", i, file->bytes[i]);
+    assert_refused();
+}
+
 /* Its checksum is right, it is of something else. */
 static void test_the_header_of_something_else(void **state)
 {
@@ -192,7 +221,7 @@ static void test_the_header_of_something_else(void **state)
 
     (void)state;
     append_five();
-    for (int other = 0; other < 2; other++) {
+    for (int other = 0; other < 3; other++) {
         static unsigned char bytes[8 * BLOCK_BYTES];
         struct file *file = files_find(&files, "log-2");
 
@@ -200,14 +229,19 @@ static void test_the_header_of_something_else(void **state)
         memcpy(header, bytes, sizeof header);
         if (other == 0)
             header[7] = '2'; /* magic */
-        else
+        else if (other == 1)
             put_number(header + 8, 6, 8); /* index of the first record */
-        put_number(header + 40, crc32c(0, header, 40), 4);
+        else
+            put_number(header + 24, 5, 8); /* number of the first group: one too high */
+        put_number(header + 32, crc32c(0, header, 32), 4);
         memcpy(bytes, header, sizeof header);
         file_put(room.path, "log-2", bytes, file->size);
         assert_refused();
         file_put(room.path, "log-2", bytes, 2 * BLOCK_BYTES); /* only one group */
-        assert_tells(6);
+        if (other < 2)
+            assert_tells(6);
+        else
+            assert_refused();
         files_restore(room.path, &files);
     }
 }
@@ -286,6 +320,41 @@ static void test_a_missing_segment_that_replaced(void **state)
     room_log(&room, &expected, 3, 2, SIZES(30));
     keep();
     file_remove(room.path, "log-2");
+    assert_refused();
+}
+
+/* What was whole of a torn group has been told, and others built on it. */
+static void tear_last_and_go_on(uint64_t first, uint64_t term, size_t whole)
+{
+    const size_t full = BLOCK_BYTES - RECORD_HEAD, two[] = {full, full, SIZE_MAX};
+
+    room_append(&room, first, term, SIZES(full, full, full)); /* blocks 2, 3 and 4 */
+    room_close(&room);
+    file_flip(room.path, "log-1", (2 + whole) * BLOCK_BYTES + 5);
+    room_must_open(&room);
+    log_add(&expected, first, term, two + 2 - whole);
+    assert_same_log(&room.log, &expected);
+    room_log(&room, &expected, first + whole, term, SIZES(20));
+    room_reopen(&room);
+    assert_same_log(&room.log, &expected);
+    keep();
+}
+
+static void test_damage_to_what_was_left_of_a_torn_group(void **state)
+{
+    (void)state;
+    room_log(&room, &expected, 1, 1, SIZES(10));
+    tear_last_and_go_on(2, 1, 2);
+    file_flip(room.path, "log-1", 3 * BLOCK_BYTES + 60);
+    assert_refused();
+}
+
+static void test_damage_to_a_torn_group_that_replaced(void **state)
+{
+    (void)state;
+    room_log(&room, &expected, 1, 1, SIZES(10, 10, 10));
+    tear_last_and_go_on(2, 2, 1);
+    file_flip(room.path, "log-1", 2 * BLOCK_BYTES + 60);
     assert_refused();
 }
 
@@ -418,12 +487,16 @@ int main(void)
         TEST(test_any_byte_of_the_last_group),
         TEST(test_the_header_before_two_groups),
         TEST(test_the_header_before_one_group),
+        TEST(test_the_salt),
+        TEST(test_the_first_block_of_another_segment),
         TEST(test_the_header_of_something_else),
         TEST(test_a_missing_segment),
         TEST(test_the_first_segment_is_missing),
         TEST(test_a_damaged_one_that_is_not_the_last),
         TEST(test_damage_to_what_replaced),
         TEST(test_a_missing_segment_that_replaced),
+        TEST(test_damage_to_what_was_left_of_a_torn_group),
+        TEST(test_damage_to_a_torn_group_that_replaced),
         TEST(test_truncated_files),
         TEST(test_truncated_after_an_empty_record),
         TEST(test_one_that_cannot_be_read),

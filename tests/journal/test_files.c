@@ -91,7 +91,9 @@ static void test_numbers_in_names(void **state)
                                        "",
                                        "xlog-1",
                                        "log-18446744073709551616",
-                                       "log-0x10"};
+                                       "log-0x10",
+                                       "log-017",
+                                       "log-00"};
     uint64_t number = 0;
 
     (void)state;

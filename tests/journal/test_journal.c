@@ -250,6 +250,7 @@ static void test_a_spare_is_zeros(void **state)
         assert_int_equal(files.count, 1);
         assert_string_equal(files.file[0].name, name);
         assert_int_equal(files.file[0].size, wanted[i][1]);
+        memset(files.file[0].bytes + 2048, 0, 20); /* its salt and number, see test_the_format */
         assert_memory_equal(files.file[0].bytes, zeros, wanted[i][1]);
     }
     free(zeros);
@@ -306,7 +307,8 @@ static void put_sum(unsigned char *at, const unsigned char *bytes, size_t size)
 /* The bytes as they are on disk: a journal must be readable by later versions. */
 static void test_the_format(void **state)
 {
-    unsigned char header[44] = {'H', 'F', 'f', 'd', 'l', 'o', 'g', '1', 9, [24] = 1};
+    unsigned char header[BLOCK_BYTES] = {'H', 'F', 'f', 'd',      'l',       'o',
+                                         'g', '1', 9,   [24] = 1, [2056] = 1};
     unsigned char records[104] = {
         [4] = 3,    [8] = 9,    [16] = 5,  [24] = 1, [40] = 1, [44] = 2,   [48] = 'a',
         [49] = 'b', [50] = 'c', [64] = 10, [72] = 5, [80] = 1, [100] = 255};
@@ -318,11 +320,12 @@ static void test_the_format(void **state)
     assert_int_equal(journal_append(room.journal, record, 2, &room.err), HF_OK);
     files_keep(room.path, &files);
     assert_string_equal(files.file[0].name, "log-1");
-    salt = files.file[0].bytes + 32; /* nobody knows it before */
-    memcpy(header + 32, salt, 8);
+    salt = files.file[0].bytes + 2048; /* nobody knows it before */
+    memcpy(header + 2048, salt, 8);
     memcpy(records + 32, salt, 8);
     memcpy(records + 88, salt, 8);
-    put_sum(header + 40, header, 40);
+    put_sum(header + 32, header, 32);
+    put_sum(header + 2064, header + 2048, 16);
     put_sum(records, records + 4, 47);
     put_sum(records + 56, records + 60, 44);
     assert_memory_equal(files.file[0].bytes, header, sizeof header);

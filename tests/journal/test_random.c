@@ -160,12 +160,14 @@ static size_t lose_blocks(const struct told *group, size_t count)
 
     assert_int_equal(write->kind, DISK_WRITE);
     old = files_find(&before, write->name);
+    assert_non_null(old);
     for (at = to; at > from; at -= BLOCK_BYTES)
         if (draw(&world.seed, 3) == 0) {
             lost = at - BLOCK_BYTES;
             memset(new->bytes + lost, 0, BLOCK_BYTES);
+            if (lost + BLOCK_BYTES <= old->size) /* else the file has grown with this write */
+                memcpy(new->bytes + lost, old->bytes + lost, BLOCK_BYTES);
         }
-    assert_non_null(old);
     assert_memory_equal(old->bytes, new->bytes, old->size < from ? old->size : from); /* [J1] */
     file_put(world.room.path, new->name, new->bytes, new->size);
     if (from == 0 && lost == 0)

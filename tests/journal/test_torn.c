@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#define HEADER_BYTES 44 /* of a segment: what counts in it */
+#define HEADER_BYTES 36 /* of a segment: what counts in it */
 
 /* A journal before and after its last append. */
 struct scene {
@@ -312,24 +312,38 @@ static void put_number(unsigned char *at, uint64_t number, size_t bytes)
 
 /* A client's bytes are anything, a later group's record at a block's border too: that a write which holds
  * it was torn is no reason to refuse the journal. */
-static void test_what_a_record_holds_is_no_record(void **state)
+static void tear_what_looks_like_a_record(const char *name, size_t damaged)
 {
     static unsigned char bytes[2 * BLOCK_BYTES];
     unsigned char *inner = bytes + BLOCK_BYTES - RECORD_HEAD;
     struct journal_record record = {.index = 7, .term = 1, .bytes = bytes, .size = sizeof bytes};
 
-    (void)state;
-    acknowledge_some();
     put_number(inner + 8, 8, 8);
     put_number(inner + 24, 1000, 8);
     put_number(inner, crc32c(0, inner + 4, RECORD_HEAD - 4), 4);
     disk_reset();
     assert_int_equal(journal_append(room.journal, &record, 1, &room.err), HF_OK);
-    assert_string_equal(disk.calls[0].name, "log-1");
+    assert_string_equal(disk.calls[0].name, name);
     room_close(&room);
-    file_set(room.path, "log-1", (size_t)disk.calls[0].offset + 100, 0xee);
+    file_set(room.path, name, (size_t)disk.calls[0].offset + damaged, 0xee);
     room_must_open(&room);
     assert_same_log(&room.log, &scene.acknowledged);
+}
+
+static void test_what_a_record_holds_is_no_record(void **state)
+{
+    (void)state;
+    acknowledge_some();
+    tear_what_looks_like_a_record("log-1", 100);
+}
+
+static void test_what_it_holds_behind_a_torn_header(void **state)
+{
+    (void)state;
+    acknowledge_some();
+    room_reopen(&room);
+    room_make_spare(&room);
+    tear_what_looks_like_a_record("log-2", 10);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -347,6 +361,7 @@ int main(void)
         TEST(test_a_group_larger_than_a_segment),
         TEST(test_the_first_write_after_a_reset),
         TEST(test_what_a_record_holds_is_no_record),
+        TEST(test_what_it_holds_behind_a_torn_header),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
