@@ -42,7 +42,7 @@ lint:
 
 bench:
 	@$(SETUP) check
-	@$(configure) build-bench -Dtests=true -Dbuildtype=release $(CONFIGURE)
+	@$(configure) build-bench -Dtests=true -Dwerror=false -Dbuildtype=release $(CONFIGURE)
 	@$(ninja) build-bench
 	@rm -rf build-bench/play && mkdir build-bench/play
 	@failed=0; \

@@ -6,6 +6,7 @@
 Rounds alternate between the two servers, the figures are medians, what counts is their ratio. Redis keeps nothing on disk,
 except where it says "always"; holdfastd syncs every answer. HOLDFASTD is the release build's.
 """
+import os
 import re
 import statistics
 import subprocess
@@ -121,7 +122,7 @@ def handovers(ours, folder, rounds):
 
 
 def main():
-    program, below = sys.argv[1:3]
+    program, below = map(os.path.abspath, sys.argv[1:3])
     rounds = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 5
     with Folder(below) as folder:
         ours, theirs = holdfastd(program, folder), redis(folder)

@@ -1,4 +1,5 @@
 #include "journal/journal.h"
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "journal/inside.h"
@@ -8,8 +9,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
+#define REMOVING_PAUSE_MAX_NS 200000000
 #define ZEROS_AT_ONCE ((size_t)256 << 10) /* so that appends get their turn meanwhile */
 
 void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE])
@@ -258,6 +261,20 @@ static int look_for_oldest(void *context, const char *name, struct error_text *e
     return HF_OK;
 }
 
+/* Some file systems take milliseconds to remove a file, and let nobody write meanwhile: after each one they have
+ * twice that time for others. */
+static int remove_slowly(const struct directory *directory, uint64_t number, struct error_text *err)
+{
+    int64_t begin_ns = clock_boot_ns(), pause_ns;
+    int result = segment_remove(directory, number, err);
+
+    pause_ns = 2 * (clock_boot_ns() - begin_ns);
+    if (pause_ns > REMOVING_PAUSE_MAX_NS)
+        pause_ns = REMOVING_PAUSE_MAX_NS;
+    nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+    return result;
+}
+
 /* One after the other: a crash leaves an end of the log, and no gap in it. */
 int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err)
 {
@@ -267,7 +284,7 @@ int journal_remove(const struct directory *directory, uint64_t needed, struct er
 
         if (result != HF_OK || removing.oldest == needed)
             return result;
-        result = segment_remove(directory, removing.oldest, err);
+        result = remove_slowly(directory, removing.oldest, err);
         if (result != HF_OK)
             return result;
     }

@@ -141,7 +141,9 @@ struct server {
     uv_loop_t *loop;
     struct replica *replica;
     struct storage *storage;
-    uint64_t warned_us; /* of a write to the log that took so long */
+    uint64_t warned_us;       /* of a write to the log that took so long */
+    uint64_t trimmed_after;   /* so many snapshots, memory was given back */
+    uint64_t commands_before; /* a second ago */
     enum replica_role role;
     char stopped_why[ERROR_TEXT_MAX]; /* "": it is not */
 

@@ -149,12 +149,29 @@ static void warn_of_slow_disk(struct server *server)
                 log_number("ms", (int64_t)(status.longest_us / 1000)));
 }
 
+/* With a snapshot the log before it goes out of memory, from between what is still in use: the C library keeps
+ * the holes. Under load they are filled again; giving them back takes tens of milliseconds, and waits for a
+ * second in which nobody wanted anything. */
+static void give_back_memory(struct server *server)
+{
+    bool quiet = server->commands == server->commands_before;
+    struct replica_status status;
+
+    server->commands_before = server->commands;
+    replica_status(server->replica, &status);
+    if (!quiet || status.snapshotting || status.snapshots == server->trimmed_after)
+        return;
+    server->trimmed_after = status.snapshots;
+    malloc_trim(0);
+}
+
 static void on_second(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
 
     connections_close_idle(&daemon->server);
     warn_of_slow_disk(&daemon->server);
+    give_back_memory(&daemon->server);
     log_tick();
     if (notify_watchdog_us() > 0)
         notify_watchdog(NULL);
