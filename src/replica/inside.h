@@ -4,7 +4,7 @@
  *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
  *     snapshots.c  when a snapshot is taken, and how, in slices
  *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
- *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above
+ *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above (storing.h)
  *     network.c    its messages to and from other nodes, as message.c writes and reads them
  *
  * Leading has three states:

@@ -1,4 +1,5 @@
 #include "server/secret.h"
+#include "base/hmac.h"
 #include "base/password.h"
 
 #include <errno.h>
@@ -50,13 +51,12 @@ int secret_read(const char *path, struct secret *ret_secret, struct error_text *
 bool secret_matches(const struct secret *secret, const void *bytes, size_t length)
 {
     unsigned char digest[SHA256_SIZE];
-    volatile unsigned char differences = 0; /* volatile: no way out before the last byte */
+    bool match;
 
     sha256(bytes, length, digest);
-    for (size_t i = 0; i < sizeof digest; i++)
-        differences |= (unsigned char)(digest[i] ^ secret->digest[i]);
+    match = digests_match(digest, secret->digest);
     explicit_bzero(digest, sizeof digest);
-    return secret->set && differences == 0;
+    return secret->set && match;
 }
 
 void secret_wipe(struct secret *secret)

@@ -1,0 +1,203 @@
+#include "replica/storing.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what is there ---------------------------------------------------------------------------- */
+
+static void forget_from(struct loaded *loaded, raft_index index)
+{
+    while (loaded->count > 0 && loaded->first + loaded->count > index)
+        free(loaded->entries[--loaded->count].buf.base);
+}
+
+static int keep_record(void *context, const struct journal_record *record, struct error_text *err)
+{
+    struct loaded *loaded = context;
+    void *bytes = malloc(record->size ? record->size : 1);
+
+    if (!bytes)
+        return error_set(err, HF_ENOMEM, "no memory for the log");
+    if (record->size > 0)
+        memcpy(bytes, record->bytes, record->size);
+    forget_from(loaded, record->index);
+    if (loaded->count == 0)
+        loaded->first = record->index;
+    loaded->entries =
+        storage_grown(loaded->entries, &loaded->capacity, loaded->count, sizeof *loaded->entries);
+    loaded->entries[loaded->count++] = (struct raft_entry){
+        .term = record->term, .type = record->type, .buf = {bytes, record->size}, .batch = bytes};
+    return HF_OK;
+}
+
+/* Does the log go on where the snapshot ends? One from another node may have come instead of the log, and
+ * then the crash before the log was removed. */
+static bool log_fits(const struct loaded *loaded)
+{
+    const struct image *image = &loaded->image;
+
+    if (image->index < loaded->first)
+        return true;
+    if (image->index >= loaded->first + loaded->count)
+        return false;
+    return loaded->entries[image->index - loaded->first].term == image->term;
+}
+
+static int check_loaded(struct storage *storage, struct error_text *err)
+{
+    struct loaded *loaded = &storage->loaded;
+    uint64_t begin = loaded->image.index + 1;
+
+    if ((loaded->count > 0 || loaded->image.index > 0) && !storage->term.known)
+        return error_set(
+            err, HF_EIO,
+            "%s holds a log, and its file 'term' is lost or damaged: restore it, or the "
+            "directory, from a backup",
+            storage->directory.path);
+    if (loaded->count > 0 && loaded->first > begin)
+        return error_set(err, HF_EIO,
+                         "entries %" PRIu64 " to %" PRIu64
+                         " are missing in %s: restore the directory from a backup",
+                         begin, (uint64_t)loaded->first - 1, storage->directory.path);
+    return HF_OK;
+}
+
+static int begin_anew(struct storage *storage, struct error_text *err)
+{
+    struct loaded *loaded = &storage->loaded;
+    int result = journal_begin(storage->journal, err);
+
+    if (result == HF_OK && loaded->count > 0 && !log_fits(loaded)) {
+        forget_from(loaded, 0);
+        result = journal_reset(storage->journal, err);
+    }
+    if (result == HF_OK)
+        result = image_clean(&storage->directory, &loaded->image, err);
+    return result;
+}
+
+int loading_read(struct storage *storage, size_t segment_bytes, struct error_text *err)
+{
+    struct loaded *loaded = &storage->loaded;
+    int result = term_load(&storage->directory, &storage->term, err);
+
+    if (result == HF_OK)
+        result = image_load(&storage->directory, &loaded->image, err);
+    if (result == HF_OK)
+        result = journal_open(&storage->directory, segment_bytes, keep_record, loaded,
+                              &storage->journal, err);
+    if (result == HF_OK)
+        result = check_loaded(storage, err);
+    if (result == HF_OK)
+        result = begin_anew(storage, err);
+    if (loaded->count == 0)
+        loaded->first = loaded->image.index + 1;
+    storage->next = loaded->first + loaded->count;
+    return result;
+}
+
+int loading_on_load(struct raft_io *io, raft_term *ret_term, raft_id *ret_voted_for,
+                    struct raft_snapshot **ret_snapshot, raft_index *ret_start_index,
+                    struct raft_entry *ret_entries[], size_t *ret_count)
+{
+    struct storage *storage = storage_of(io);
+    struct loaded *loaded = &storage->loaded;
+
+    *ret_snapshot = NULL;
+    if (loaded->image.index > 0) {
+        int result = image_to_snapshot(&loaded->image, ret_snapshot);
+
+        if (result != 0)
+            return storage_say(storage, result,
+                               &(struct error_text){"the snapshot names no members"});
+        image_free(&loaded->image);
+    }
+    *ret_term = storage->term.number;
+    *ret_voted_for = storage->term.vote;
+    *ret_start_index = loaded->first;
+    *ret_entries = loaded->count > 0 ? loaded->entries : NULL;
+    *ret_count = loaded->count;
+    if (loaded->count == 0)
+        free(loaded->entries);
+    *loaded = (struct loaded){0};
+    return 0;
+}
+
+/* ---- term and vote ---------------------------------------------------------------------------- */
+
+int loading_on_set_term(struct raft_io *io, raft_term term)
+{
+    struct storage *storage = storage_of(io);
+    struct error_text err;
+
+    if (term_store(&storage->directory, &storage->term, term, 0, &err) != HF_OK)
+        return storage_say(storage, RAFT_IOERR, &err);
+    return 0;
+}
+
+int loading_on_set_vote(struct raft_io *io, raft_id id)
+{
+    struct storage *storage = storage_of(io);
+    struct error_text err;
+
+    if (term_store(&storage->directory, &storage->term, storage->term.number, id, &err) != HF_OK)
+        return storage_say(storage, RAFT_IOERR, &err);
+    return 0;
+}
+
+/* A founding that was interrupted after the term was stored begins again. */
+static bool is_new(const struct storage *storage)
+{
+    return storage->loaded.count == 0 && storage->loaded.image.index == 0 &&
+           storage->term.number <= 1 && storage->term.vote == 0;
+}
+
+static int found(struct storage *storage, const struct raft_buffer *configuration,
+                 struct error_text *err)
+{
+    struct journal_record record = {
+        .index = 1, .term = 1, .type = RAFT_CHANGE, configuration->base, configuration->len};
+    struct journal_spare spare;
+    int result = term_store(&storage->directory, &storage->term, 1, 0, err);
+
+    if (result != HF_OK)
+        return result;
+    spare = journal_spare_begin(storage->journal);
+    journal_spare_make(&spare);
+    journal_spare_end(storage->journal, &spare);
+    result = journal_append(storage->journal, &record, 1, err);
+    if (result == HF_OK)
+        result = keep_record(&storage->loaded, &record, err);
+    storage->next = 2;
+    return result;
+}
+
+int loading_on_bootstrap(struct raft_io *io, const struct raft_configuration *members)
+{
+    struct storage *storage = storage_of(io);
+    struct raft_buffer configuration;
+    struct error_text err = {""};
+    int result;
+
+    if (!is_new(storage))
+        return RAFT_CANTBOOTSTRAP;
+    if (raft_configuration_encode(members, &configuration) != 0)
+        return RAFT_NOMEM;
+    result = found(storage, &configuration, &err);
+    raft_free(configuration.base);
+    return result == HF_OK ? 0 : storage_say(storage, RAFT_IOERR, &err);
+}
+
+int loading_on_recover(struct raft_io *io, const struct raft_configuration *members)
+{
+    (void)members;
+    return storage_say(storage_of(io), RAFT_INVALID, &(struct error_text){"not by this way"});
+}
+
+void loading_forget(struct storage *storage)
+{
+    forget_from(&storage->loaded, 0);
+    free(storage->loaded.entries);
+    image_free(&storage->loaded.image);
+}
