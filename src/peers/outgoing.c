@@ -251,7 +251,7 @@ static struct outgoing *make(struct peers *peers, uint64_t to, const char *addre
         outgoing->to = to;
         list_append(&peers->outgoing, &outgoing->node);
     }
-    strcpy(outgoing->address, address);
+    memcpy(outgoing->address, address, strlen(address) + 1);
     outgoing->again_ms = 0;
     outgoing->wait_ms = AGAIN_MIN_MS;
     outgoing->noted = false;

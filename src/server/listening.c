@@ -182,14 +182,17 @@ static int bind_one(const struct addrinfo *address)
 /* Port 0 became a real one. */
 static void note_port(struct endpoint *endpoint, int fd)
 {
-    struct sockaddr_storage address = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address = {.v6 = {0}};
     socklen_t length = sizeof address;
 
-    if (endpoint->port != 0 || getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+    if (endpoint->port != 0 || getsockname(fd, &address.any, &length) != 0)
         return;
-    endpoint->port = address.ss_family == AF_INET6
-                         ? ntohs(((struct sockaddr_in6 *)(void *)&address)->sin6_port)
-                         : ntohs(((struct sockaddr_in *)(void *)&address)->sin_port);
+    endpoint->port =
+        ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
     snprintf(endpoint->shown, sizeof endpoint->shown,
              strchr(endpoint->host, ':') ? "[%s]:%u" : "%s:%u", endpoint->host, endpoint->port);
 }

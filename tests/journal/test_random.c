@@ -112,7 +112,7 @@ static size_t random_group(struct told group[GROUP_MAX])
 
 static void append(void)
 {
-    struct told group[GROUP_MAX];
+    struct told group[GROUP_MAX] = {0};
     size_t count = random_group(group);
 
     room_append_told(&world.room, group, count);
@@ -180,7 +180,7 @@ static size_t lose_blocks(const struct told *group, size_t count)
 
 static void tear(void)
 {
-    struct told group[GROUP_MAX];
+    struct told group[GROUP_MAX] = {0};
     size_t count = random_group(group), whole;
 
     room_make_spare(&world.room);

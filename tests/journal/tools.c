@@ -174,7 +174,7 @@ void room_make_spare(struct room *room)
 
 int room_try_append(struct room *room, const struct told *told, size_t count)
 {
-    struct journal_record *records = calloc(count, sizeof *records);
+    struct journal_record *records = calloc(count + 1, sizeof *records);
     int result;
 
     assert_non_null(records);

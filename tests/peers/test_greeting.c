@@ -32,9 +32,10 @@ static enum greeting_result reply(struct talk *talk, const char *secret, uint64_
 
 static void test_who_knows_the_secret_comes_in(void **state)
 {
-    static const char *const secrets[] = {"", "s",
-                                          "a secret that is longer than a block of the hash, "
-                                          "which is hashed itself before it is used"};
+    static const char longer[] =
+        "a secret that is longer than a block of the hash, which is hashed "
+        "itself before it is used";
+    static const char *const secrets[] = {"", "s", longer};
 
     (void)state;
     for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {

@@ -69,7 +69,7 @@ static unsigned char *encode(const struct raft_message *message, size_t *ret_siz
     message_encode(message, &encoded);
     for (unsigned i = 0; i < encoded.count; i++)
         size += encoded.pieces[i].iov_len;
-    bytes = malloc(size);
+    bytes = malloc(size + 1);
     assert_non_null(bytes);
     *ret_size = size;
     size = 0;
