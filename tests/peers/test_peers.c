@@ -1,5 +1,6 @@
 /* Two nodes on one loop, over real connections; and others who are none. */
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "peers/greeting.h"
 #include "peers/peers.h"
 
@@ -312,6 +313,109 @@ static void test_an_impostor(void **state)
     close(fd);
 }
 
+/* ---- those who know the secret, and do not behave ---------------------------------------------- */
+
+static ssize_t got;
+static unsigned char reply[GREETING_REPLY];
+
+static bool has_reply(int fd)
+{
+    ssize_t count = recv(fd, reply + got, sizeof reply - (size_t)got, 0);
+
+    got += count > 0 ? count : 0;
+    return got == sizeof reply;
+}
+
+/* Node 5, by hand. */
+static int come_in(void)
+{
+    struct greeting greeting;
+    unsigned char hello[GREETING_HELLO], proof[GREETING_PROOF];
+    int fd = knock();
+
+    got = 0;
+    greeting_hello(&greeting, "secret", 6, 5, "", 2, hello);
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    UNTIL(has_reply(fd));
+    assert_int_equal(greeting_prove(&greeting, reply, proof), GREETING_OK);
+    assert_int_equal(send(fd, proof, sizeof proof, MSG_NOSIGNAL), sizeof proof);
+    return fd;
+}
+
+static void send_frame(int fd, uint32_t size, uint32_t sum, const char *bytes)
+{
+    unsigned char frame[64] = {(unsigned char)size};
+
+    assert_true(size < sizeof frame - 8);
+    for (int i = 0; i < 4; i++)
+        frame[4 + i] = (unsigned char)(sum >> 8 * i);
+    memcpy(frame + 8, bytes, size);
+    assert_int_equal(send(fd, frame, 8 + size, MSG_NOSIGNAL), 8 + size);
+}
+
+static void test_a_wrong_checksum(void **state)
+{
+    int fd = come_in();
+
+    (void)state;
+    send_frame(fd, 5, crc32c(0, "right", 5), "right");
+    UNTIL(b.received == 1);
+    assert_int_equal(b.from, 5);
+    send_frame(fd, 5, crc32c(0, "right", 5), "wrong");
+    UNTIL(is_closed(fd));
+    assert_int_equal(b.received, 1);
+    assert_non_null(strstr(b.noted, "wrong checksum"));
+    close(fd);
+}
+
+static void test_a_message_of_no_size(void **state)
+{
+    int fd = come_in();
+
+    (void)state;
+    send_frame(fd, 0, 0, "");
+    UNTIL(is_closed(fd));
+    assert_int_equal(b.received, 0);
+    close(fd);
+}
+
+/* What it says by the first must not come after what it says by the second. */
+static void test_a_second_connection_ends_the_first(void **state)
+{
+    int first = come_in(), second;
+
+    (void)state;
+    send_frame(first, 1, crc32c(0, "1", 1), "1");
+    UNTIL(b.received == 1);
+    second = come_in();
+    UNTIL(is_closed(first));
+    send_frame(second, 1, crc32c(0, "2", 1), "2");
+    UNTIL(b.received == 2);
+    close(first);
+    close(second);
+}
+
+/* What was unsent when a connection broke does not count against the next. */
+static void test_what_was_unsent_is_forgotten(void **state)
+{
+    unsigned char *bytes = calloc(1, LARGE);
+    struct iovec piece = {bytes, LARGE};
+    char address[32];
+
+    (void)state;
+    connect_sides();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(peers_send(a.peers, 2, b.address, &piece, 1, on_sent, NULL), HF_OK);
+    snprintf(address, sizeof address, "%s", b.address);
+    close_side(&b);
+    UNTIL(sent_ok + sent_failed == 4);
+    assert_true(sent_failed > 0);
+    open_side(&b, 2, "secret", address);
+    UNTIL(peers_send(a.peers, 2, b.address, &piece, 1, on_sent, NULL) == HF_OK);
+    UNTIL(b.received == 1);
+    free(bytes);
+}
+
 static void test_strangers_are_few(void **state)
 {
     int fds[PEERS_STRANGERS_MAX + 1];
@@ -366,6 +470,10 @@ int main(void)
         TEST(test_another_node_than_wanted),
         TEST(test_garbage),
         TEST(test_an_impostor),
+        TEST(test_a_wrong_checksum),
+        TEST(test_a_message_of_no_size),
+        TEST(test_a_second_connection_ends_the_first),
+        TEST(test_what_was_unsent_is_forgotten),
         TEST(test_strangers_are_few),
         TEST(test_addresses),
     };

@@ -224,6 +224,26 @@ static void refuse_with(int sample, size_t at, unsigned char byte)
     free(bytes);
 }
 
+/* Eight bytes behind the last member are none of it. */
+static void test_a_configuration_that_is_too_long(void **state)
+{
+    struct raft_message came, change = samples[0];
+    struct raft_entry entry = entries[2];
+    size_t size = entry.buf.len;
+    unsigned char *bytes, *longer = calloc(1, size + 8);
+
+    (void)state;
+    assert_non_null(longer);
+    memcpy(longer, entry.buf.base, size);
+    entry.buf = (struct raft_buffer){longer, size + 8};
+    change.append_entries.entries = &entry;
+    change.append_entries.n_entries = 1;
+    bytes = encode(&change, &size);
+    assert_false(message_decode(bytes, size, &came));
+    free(bytes);
+    free(longer);
+}
+
 static void test_what_is_refused(void **state)
 {
     (void)state;
@@ -249,6 +269,7 @@ int main(void)
         TEST(test_too_short_or_too_long),
         TEST(test_any_byte_may_be_wrong),
         TEST(test_what_is_refused),
+        TEST(test_a_configuration_that_is_too_long),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
