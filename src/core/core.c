@@ -519,6 +519,9 @@ static void apply_command(struct core *core, uint32_t number, const struct core_
     case CORE_IDENTITY:
         apply_identity(core, number, command);
         break;
+    case CORE_MEMBER:
+        answer(core, number, ANSWER_NUMBER, member_set(core, command->token, command->result));
+        break;
     }
 }
 

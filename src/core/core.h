@@ -49,6 +49,8 @@
 #define CORE_QUEUE_MAX 1000000u    /* places in one name's queue */
 #define CORE_RENEW_MAX 4096u       /* leases in one RENEW */
 #define CORE_RESULT_MAX 65536u     /* bytes of a once-record's result */
+#define CORE_MEMBERS_MAX 32u       /* members of the cluster whose addresses are known */
+#define CORE_ADDRESS_MAX 271u      /* bytes of such an address */
 #define CORE_ENDINGS_MAX 4096u     /* deadlines that end in one entry; the rest in the next */
 #define CORE_ELAPSED_MAX_MS 1000u  /* time that one entry may bring */
 #define CORE_ENTRY_MAX (16u << 20) /* bytes of an entry */
@@ -71,7 +73,8 @@ enum core_op {
     CORE_BREAK,
     CORE_FLOOR,
     CORE_FINISH, /* a once-record */
-    CORE_IDENTITY
+    CORE_IDENTITY,
+    CORE_MEMBER /* where clients find a member of the cluster */
 };
 
 struct core_text {
@@ -102,10 +105,10 @@ struct core_command {
     uint64_t wait_ms;       /* ACQUIRE with WAITS; CORE_FOREVER: no end */
     uint64_t delay_ms;      /* ACQUIRE: lock-delay; of a once-record: how long its death is known */
     struct core_text owner; /* ACQUIRE */
-    uint64_t token;         /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR */
-    uint64_t keep_ms;       /* FINISH: how long the result is kept */
-    uint32_t attachment;    /* LEAVE: as the ACQUIRE was answered */
-    struct core_text result;        /* FINISH; IDENTITY: 16 bytes */
+    uint64_t token;   /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR; MEMBER: its id */
+    uint64_t keep_ms; /* FINISH: how long the result is kept */
+    uint32_t attachment;     /* LEAVE: as the ACQUIRE was answered */
+    struct core_text result; /* FINISH; IDENTITY: 16 bytes; MEMBER: its address, "" forgets it */
     const struct core_text *leases; /* RENEW */
     uint32_t lease_count;
 };
@@ -227,6 +230,8 @@ struct core_counts {
     char id[33]; /* of the store, in hex */
 };
 void core_count(const struct core *core, struct core_counts *ret_counts);
+/* Where clients find this member of the cluster; "": nobody has said. Lives until the next apply. */
+struct core_text core_member(const struct core *core, uint64_t id);
 
 /* ---- looking at it ---------------------------------------------------------------------------- */
 

@@ -21,7 +21,8 @@
  *     BREAK     name
  *     FLOOR     token
  *     FINISH    name lease token keep result
- *     IDENTITY  16 bytes as a text */
+ *     IDENTITY  16 bytes as a text
+ *     MEMBER    id address */
 #include "core/inside.h"
 
 #include <endian.h>
@@ -150,6 +151,10 @@ static void pack_fields(struct core_packer *packer, const struct core_command *c
         put_text(packer, command->result);
         break;
     case CORE_IDENTITY:
+        put_text(packer, command->result);
+        break;
+    case CORE_MEMBER:
+        put(packer, command->token);
         put_text(packer, command->result);
         break;
     }
@@ -349,6 +354,9 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
                command->flags & CORE_ONCE;
     case CORE_IDENTITY:
         return get_text(unpacker, 16, 16, &command->result);
+    case CORE_MEMBER:
+        return get_token(unpacker, &command->token) && command->token > 0 &&
+               get_text(unpacker, 0, CORE_ADDRESS_MAX, &command->result);
     default:
         return false;
     }

@@ -83,6 +83,13 @@ struct foreseen { /* of a command: where its texts are, and their hashes */
 
 struct snapshot; /* snapshot.c */
 
+/* See core_member. */
+struct member {
+    uint64_t id;
+    uint32_t size;
+    char address[CORE_ADDRESS_MAX];
+};
+
 struct core {
     struct slab leases, claims, locks, records, texts[TEXT_CLASSES];
     struct index lease_index, lock_index;
@@ -96,6 +103,8 @@ struct core {
     uint32_t last_attachment;
     bool identified;
     unsigned char id[16];
+    struct member members[CORE_MEMBERS_MAX];
+    uint32_t member_count;
 
     uint32_t ended, places, ghosts; /* how many */
     uint64_t grants, expired, broken;
@@ -224,5 +233,8 @@ static inline void touch_lock(struct core *core, uint32_t lock)
 }
 
 void core_emit(struct core *core, const struct core_effect *effect);
+
+/* members.c. False: nothing was changed. */
+bool member_set(struct core *core, uint64_t id, struct core_text address);
 
 #endif

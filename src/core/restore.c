@@ -134,6 +134,23 @@ static bool read_lease(struct reader *reader)
     return true;
 }
 
+/* In their order, so that equal tables have equal snapshots. */
+static bool read_member(struct reader *reader)
+{
+    struct core *core = reader->core;
+    uint64_t id = 0, last = 0;
+    struct core_text address = {0};
+
+    if (core->member_count > 0)
+        last = core->members[core->member_count - 1].id;
+    if (!get(reader, HF_TOKEN_MAX, &id) || !get_text(reader, 1, CORE_ADDRESS_MAX, &address))
+        return false;
+    if (!reader->leases_only)
+        return true;
+    return (id > last && member_set(core, id, address)) ||
+           wrong(reader, "the members are out of order, or too many");
+}
+
 struct claim_bytes {
     uint32_t slot, lease, attachment;
     int state, mode, flags;
@@ -262,9 +279,10 @@ static bool read_records(struct reader *reader)
             return false;
         if (tag == SNAPSHOT_END)
             return reader->at == reader->end || wrong(reader, "there is more behind its end");
-        if (tag == SNAPSHOT_LEASE  ? !read_lease(reader)
-            : tag == SNAPSHOT_LOCK ? !read_lock(reader)
-                                   : !wrong(reader, "a record is of no known kind"))
+        if (tag == SNAPSHOT_LEASE    ? !read_lease(reader)
+            : tag == SNAPSHOT_LOCK   ? !read_lock(reader)
+            : tag == SNAPSHOT_MEMBER ? !read_member(reader)
+                                     : !wrong(reader, "a record is of no known kind"))
             return false;
     }
 }

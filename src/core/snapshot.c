@@ -65,6 +65,18 @@ uint64_t snapshot_sum(uint64_t sum, const void *block, size_t size)
 
 /* ---- records ---------------------------------------------------------------------------------- */
 
+static void write_members(struct snapshot_writer *writer, const struct core *core)
+{
+    for (uint32_t i = 0; i < core->member_count; i++) {
+        const struct member *member = &core->members[i];
+
+        reserve(writer, 1 + VARINT_MAX);
+        put_byte(writer, SNAPSHOT_MEMBER);
+        put(writer, member->id);
+        put_text(writer, (struct core_text){member->address, member->size});
+    }
+}
+
 void snapshot_write_header(struct snapshot_writer *writer, const struct core *core)
 {
     reserve(writer, SNAPSHOT_MAGIC_SIZE + 8 * VARINT_MAX + 1 + sizeof core->id);
@@ -80,6 +92,7 @@ void snapshot_write_header(struct snapshot_writer *writer, const struct core *co
     put_byte(writer, core->identified);
     memcpy(writer->bytes + writer->size, core->id, sizeof core->id);
     writer->size += sizeof core->id;
+    write_members(writer, core);
 }
 
 void snapshot_write_lease(struct snapshot_writer *writer, const struct core *core, uint32_t slot)

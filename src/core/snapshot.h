@@ -4,6 +4,7 @@
  *     header     varints: now, last token, last ticket, last attachment, leases, locks, claims;
  *                then a byte, 1 if the store has its id, and the id's 16 bytes
  *     records    in any order:
+ *       'M'      member of the cluster: id, address; all of them before the others, by their ids
  *       'L'      lease: slot, id, ttl, deadline, then a byte, 1 if it has ended
  *       'N'      name: slot, name, a byte (1: a once-record's key), permits, holds, places, then its
  *                claims (holds first, each list in order), then a byte for what became of it:
@@ -27,6 +28,7 @@
 #define SNAPSHOT_SUM_SIZE 8u
 #define SNAPSHOT_BLOCK \
     65536u /* the checksum goes over blocks of this size, each with the sum so far */
+#define SNAPSHOT_MEMBER 'M'
 #define SNAPSHOT_LEASE 'L'
 #define SNAPSHOT_LOCK 'N'
 #define SNAPSHOT_END 'E'
@@ -39,6 +41,7 @@ struct snapshot_writer {
     size_t size, capacity;
 };
 
+/* With the members, which are few. */
 void snapshot_write_header(struct snapshot_writer *writer, const struct core *core);
 void snapshot_write_lease(struct snapshot_writer *writer, const struct core *core, uint32_t lease);
 void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core, uint32_t lock);

@@ -276,6 +276,8 @@ static void apply_command(struct model *model, uint32_t number, const struct mod
     case CORE_FINISH:
         finish(model, number, command);
         break;
+    case CORE_MEMBER: /* never in what is drawn */
+        break;
     case CORE_IDENTITY:
         raise_tokens(model, number, model->last_token + CORE_RESTORE_JUMP);
         break;

@@ -251,6 +251,11 @@ static void parse_small(const struct player *player, struct words *words,
         command->flags |= CORE_NOW;
     if (command->op == CORE_FLOOR)
         command->token = number(player, words);
+    if (command->op == CORE_MEMBER) {
+        command->token = number(player, words);
+        if (words->at < words->count)
+            command->result = text(next_word(player, words));
+    }
     if (command->op == CORE_IDENTITY) {
         command->result = text(next_word(player, words));
         command->flags |= word_is(words, "force") ? CORE_FORCE : 0;
@@ -262,10 +267,10 @@ static bool pack(struct player *player, struct words *words)
     static const struct {
         const char *word;
         enum core_op op;
-    } ops[] = {{"read", CORE_READ},        {"acquire", CORE_ACQUIRE}, {"release", CORE_RELEASE},
-               {"renew", CORE_RENEW},      {"end", CORE_END},         {"leave", CORE_LEAVE},
-               {"break", CORE_BREAK},      {"floor", CORE_FLOOR},     {"finish", CORE_FINISH},
-               {"identity", CORE_IDENTITY}};
+    } ops[] = {{"read", CORE_READ},         {"acquire", CORE_ACQUIRE}, {"release", CORE_RELEASE},
+               {"renew", CORE_RENEW},       {"end", CORE_END},         {"leave", CORE_LEAVE},
+               {"break", CORE_BREAK},       {"floor", CORE_FLOOR},     {"finish", CORE_FINISH},
+               {"identity", CORE_IDENTITY}, {"member", CORE_MEMBER}};
     struct core_command command = {0};
     struct core_text leases[WORDS_MAX];
 

@@ -16,6 +16,7 @@
  *     floor T
  *     finish NAME LEASE token T keep MS result WORD
  *     identity WORD [force]        WORD has 16 characters
+ *     member ID [ADDRESS]          without one it is forgotten
  *     read
  *     { [+MS] [term]               the lines up to } are the commands of one entry
  *     many N COMMAND               one entry with N commands; each % is the number, from 1

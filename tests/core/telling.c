@@ -196,4 +196,11 @@ void tell_counts(FILE *out, const struct core *core)
             (unsigned long long)counts.last_ticket);
     if (counts.identified)
         fprintf(out, "    id %s\n", counts.id);
+    for (uint64_t id = 1; id <= 2 * CORE_MEMBERS_MAX; id++) {
+        struct core_text address = core_member(core, id);
+
+        if (address.size > 0)
+            fprintf(out, "    member %llu at %.*s\n", (unsigned long long)id, (int)address.size,
+                    address.bytes);
+    }
 }

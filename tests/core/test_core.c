@@ -5,7 +5,7 @@
 
 /* ---- the commands that go through the codec --------------------------------------------------- */
 
-#define SAMPLES 13
+#define SAMPLES 14
 
 static char long_text[CORE_RESULT_MAX + 1];
 
@@ -59,6 +59,7 @@ static void samples(struct core_command ret_samples[SAMPLES])
          .keep_ms = CORE_SPAN_MAX_MS,
          .result = text("result")},
         {.op = CORE_IDENTITY, .flags = CORE_FORCE, .result = text("0123456789abcdef")},
+        {.op = CORE_MEMBER, .token = 7, .result = text("db7:7420")},
     };
 
     memcpy(ret_samples, all, sizeof all);

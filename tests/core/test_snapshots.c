@@ -10,6 +10,8 @@ static struct core *rich_table(unsigned char seed)
 {
     static const struct core_command commands[] = {
         {.op = CORE_IDENTITY, .result = {"0123456789abcdef", 16}},
+        {.op = CORE_MEMBER, .token = 2, .result = {"db2:7420", 8}},
+        {.op = CORE_MEMBER, .token = 1, .result = {"db1:7420", 8}},
         {.op = CORE_ACQUIRE, .name = {"a", 1}, .lease = {"A", 1}, .ttl_ms = 5000, .delay_ms = 700},
         {.op = CORE_ACQUIRE,
          .flags = CORE_WAITS | CORE_KEPT,
@@ -100,6 +102,9 @@ static void each_difference_is_another_hash(void **state)
     struct core *core = rich_table(1);
     static const struct core_command changes[] = {
         {.op = CORE_FLOOR, .token = 1000},
+        {.op = CORE_MEMBER, .token = 1, .result = {"db1:7421", 8}},
+        {.op = CORE_MEMBER, .token = 3, .result = {"db1:7420", 8}},
+        {.op = CORE_MEMBER, .token = 2},
         {.op = CORE_IDENTITY, .flags = CORE_FORCE, .result = {"fedcba9876543210", 16}},
         {.op = CORE_RELEASE, .name = {"p", 1}, .lease = {"a lease of another size", 23}},
         {.op = CORE_END, .lease = {"new", 3}},
