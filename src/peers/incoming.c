@@ -71,7 +71,7 @@ static const char *in_words(enum greeting_result result)
 {
     switch (result) {
     case GREETING_STRANGER:
-        return "it speaks something else";
+        return "it speaks something else: is it of another version?";
     case GREETING_MISTAKEN:
         return "it takes this node for another: look at the ids and addresses of --cluster";
     case GREETING_UNPROVEN:
@@ -131,6 +131,7 @@ static void end_earlier(struct incoming *incoming)
 
 static void on_proof(struct incoming *incoming, const unsigned char proof[GREETING_PROOF])
 {
+    const struct peers_host *host = &incoming->peers->host;
     enum greeting_result result = greeting_accept(&incoming->greeting, proof);
 
     if (result != GREETING_OK) {
@@ -141,6 +142,8 @@ static void on_proof(struct incoming *incoming, const unsigned char proof[GREETI
     incoming->peers->strangers--;
     uv_timer_stop(&incoming->timer);
     end_earlier(incoming);
+    if (host->met)
+        host->met(host->context, incoming->greeting.from, incoming->greeting.about);
 }
 
 /* False: it needs more bytes, or is at its end. */
@@ -152,6 +155,8 @@ static bool greet(struct incoming *incoming)
         on_hello(incoming, hello);
     else if (incoming->state == PROOF && take(incoming, proof, sizeof proof))
         on_proof(incoming, proof);
+    else if (incoming->state == HELLO && !greeting_may_be_hello(incoming->room, incoming->used))
+        end(incoming, in_words(GREETING_STRANGER));
     else
         return false;
     return !incoming->closed;

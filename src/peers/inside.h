@@ -1,5 +1,6 @@
 /* inside.h: for the files of this room.
  *
+ *     address.c    "host:port" as text
  *     peers.c      opening and closing, listening
  *     outgoing.c   to a node: connecting, greeting, sending
  *     incoming.c   from a node: greeting, receiving */
@@ -12,16 +13,18 @@
 
 #include <uv.h>
 
-#define ADDRESS_MAX 271 /* "host:port" */
 #define SECRET_MAX 1024
 /* Before each message: its size and its checksum, 4 bytes each, the lowest first. */
 #define FRAME_HEADER 8
+
+_Static_assert(PEERS_ADDRESS_MAX < GREETING_TEXT && PEERS_ABOUT_MAX < GREETING_TEXT,
+               "a hello has room for both, each with its NUL");
 
 struct peers {
     uv_loop_t *loop;
     struct peers_host host;
     uint64_t id;
-    char address[GREETING_ADDRESS];
+    char address[GREETING_TEXT], about[GREETING_TEXT];
     unsigned char secret[SECRET_MAX];
     size_t secret_size;
     uv_tcp_t listener;
@@ -38,10 +41,19 @@ void peers_note(const struct peers *peers, int level, const char *format, ...)
 /* A handle of this is open from now on, and now is not any more. */
 void peers_hold(struct peers *peers);
 void peers_release(struct peers *peers);
-int peers_resolve(const char *address, struct sockaddr_storage *ret_address,
-                  struct error_text *err);
 /* What makes small messages quick, and dead nodes known. */
 void peers_tune(uv_tcp_t *tcp);
+
+struct address {
+    char host[PEERS_ADDRESS_MAX + 1]; /* without brackets */
+    char port[6];
+    uint16_t port_number;           /* perhaps 0: then it can only be listened at */
+    bool is_number;                 /* else it is a name, */
+    struct sockaddr_storage number; /* and this means nothing */
+};
+
+bool address_parse(const char *text, struct address *ret_address);
+bool address_is_loopback(const struct address *address);
 
 void outgoing_close_all(struct peers *peers);
 void incoming_accept(struct peers *peers);

@@ -1,47 +1,55 @@
 /* outgoing.c: the connection to a node.
  *
- *     CLOSED ──something to send──▶ CONNECTING ──▶ GREETING ──proved──▶ OPEN
- *        ▲                              │              │                 │
- *        └───────── any failure: not again for a while ┴─────────────────┘ */
+ *     CLOSED ──something to send──▶ RESOLVING ──▶ CONNECTING ──▶ GREETING ──proved──▶ OPEN
+ *        ▲                              │              │             │                 │
+ *        └──────── any failure: not again for a while ─┴─────────────┴─────────────────┘
+ *
+ * A number needs no RESOLVING. A name may have several addresses: one is tried at a time, after a failure the
+ * next one, and at once; only when none of them is left, it is said and waited. */
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "peers/inside.h"
 
 #include <endian.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AGAIN_MIN_MS 50
 #define AGAIN_MAX_MS 1000
 
-enum state { CLOSED, CONNECTING, GREETING, OPEN };
+enum state { CLOSED, RESOLVING, CONNECTING, GREETING, OPEN };
 
 struct outgoing {
     struct list node;
     struct peers *peers;
     uint64_t to;
-    char address[ADDRESS_MAX + 1];
+    char address[PEERS_ADDRESS_MAX + 1];
     enum state state;
     struct connection *connection; /* NULL: CLOSED */
     int64_t again_ms;              /* not before this */
     int64_t wait_ms;
-    bool noted; /* that it cannot be reached */
+    unsigned addresses; /* behind its name, when that was last resolved; 1 for a number */
+    unsigned turn;      /* whose it is, of those */
+    bool noted;         /* that it cannot be reached */
     size_t unsent;
 };
 
-/* One attempt. It lives until its handles are closed, the node may have another by then. */
+/* One attempt. It lives until its handles are closed and nobody resolves for it, the node may have another by
+ * then. */
 struct connection {
     struct outgoing *outgoing; /* NULL: it is being closed */
     struct peers *peers;
     uv_tcp_t tcp;
     uv_timer_t timer;
+    uv_getaddrinfo_t resolve;
     uv_connect_t connect;
     uv_write_t write; /* of the greeting */
     struct greeting greeting;
     unsigned char words[GREETING_HELLO + GREETING_PROOF];
     unsigned char reply[GREETING_REPLY];
     size_t got;
-    unsigned handles;
+    unsigned users; /* handles, and the thread that resolves */
 };
 
 struct sending {
@@ -56,43 +64,69 @@ struct sending {
 
 /* ---- connections ------------------------------------------------------------------------------ */
 
-static void on_handle_closed(uv_handle_t *handle)
+static void release(struct connection *connection)
 {
-    struct connection *connection = handle->data;
     struct peers *peers = connection->peers;
 
-    if (--connection->handles > 0)
+    if (--connection->users > 0)
         return;
     free(connection);
     peers_release(peers);
 }
 
+static void on_handle_closed(uv_handle_t *handle)
+{
+    release(handle->data);
+}
+
+static void complain(struct outgoing *outgoing, const char *why)
+{
+    if (!outgoing->noted)
+        peers_note(outgoing->peers, 3, "node %llu at %s cannot be reached: %s",
+                   (unsigned long long)outgoing->to, outgoing->address, why);
+    outgoing->noted = true;
+}
+
+static void wait_a_while(struct outgoing *outgoing)
+{
+    outgoing->again_ms = clock_boot_ms() + outgoing->wait_ms;
+    outgoing->wait_ms = outgoing->wait_ms * 2 < AGAIN_MAX_MS ? outgoing->wait_ms * 2 : AGAIN_MAX_MS;
+}
+
 static void drop(struct outgoing *outgoing, const char *why)
 {
     struct connection *connection = outgoing->connection;
+    bool is_tried = outgoing->state == CONNECTING || outgoing->state == GREETING;
+    bool has_another =
+        outgoing->state == CONNECTING && (outgoing->turn + 1) % outgoing->addresses != 0;
 
     if (!connection)
         return;
-    if (why && !outgoing->noted)
-        peers_note(outgoing->peers, 3, "node %llu at %s cannot be reached: %s",
-                   (unsigned long long)outgoing->to, outgoing->address, why);
-    outgoing->noted = outgoing->noted || why;
+    if (why && !has_another)
+        complain(outgoing, why);
+    if (outgoing->state == RESOLVING) /* perhaps too late; on_resolved comes in any case */
+        uv_cancel((uv_req_t *)&connection->resolve);
+    outgoing->turn += is_tried;
     outgoing->state = CLOSED;
     outgoing->connection = NULL;
     outgoing->unsent = 0;
-    outgoing->again_ms = clock_boot_ms() + outgoing->wait_ms;
-    outgoing->wait_ms = outgoing->wait_ms * 2 < AGAIN_MAX_MS ? outgoing->wait_ms * 2 : AGAIN_MAX_MS;
+    if (!has_another)
+        wait_a_while(outgoing);
     connection->outgoing = NULL;
     uv_close((uv_handle_t *)&connection->tcp, on_handle_closed);
     uv_close((uv_handle_t *)&connection->timer, on_handle_closed);
 }
 
+/* A resolver that hangs is waited for: it could not be stopped, and another would hang beside it. */
 static void on_late(uv_timer_t *timer)
 {
     struct connection *connection = timer->data;
+    struct outgoing *outgoing = connection->outgoing;
 
-    if (connection->outgoing)
-        drop(connection->outgoing, "it does not answer in time");
+    if (outgoing && outgoing->state == RESOLVING)
+        complain(outgoing, "the resolver does not answer in time");
+    else if (outgoing)
+        drop(outgoing, "it does not answer in time");
 }
 
 /* ---- greeting --------------------------------------------------------------------------------- */
@@ -181,41 +215,121 @@ static void on_connected(uv_connect_t *connect, int status)
     outgoing->state = GREETING;
     peers_tune(&connection->tcp);
     greeting_hello(&connection->greeting, outgoing->peers->secret, outgoing->peers->secret_size,
-                   outgoing->peers->id, outgoing->peers->address, outgoing->to, connection->words);
+                   outgoing->peers->id, outgoing->peers->address, outgoing->peers->about,
+                   outgoing->to, connection->words);
     if (uv_read_start((uv_stream_t *)&connection->tcp, on_alloc, on_read) != 0)
         drop(outgoing, "it cannot be read from");
     else
         say(connection, connection->words, GREETING_HELLO);
 }
 
-static void connect_to(struct outgoing *outgoing)
+/* ---- connecting -------------------------------------------------------------------------------- */
+
+static void connect_at(struct outgoing *outgoing, const struct sockaddr *address)
 {
-    struct peers *peers = outgoing->peers;
-    struct sockaddr_storage address;
-    struct connection *connection;
-    struct error_text err;
+    struct connection *connection = outgoing->connection;
     int failure;
 
-    if (clock_boot_ms() < outgoing->again_ms ||
-        peers_resolve(outgoing->address, &address, &err) != HF_OK)
+    outgoing->state = CONNECTING;
+    uv_timer_start(&connection->timer, on_late, PEERS_GREETING_MS, 0);
+    failure = uv_tcp_connect(&connection->connect, &connection->tcp, address, on_connected);
+    if (failure != 0)
+        drop(outgoing, uv_strerror(failure));
+}
+
+static bool is_usable(const struct addrinfo *result)
+{
+    return result->ai_family == AF_INET || result->ai_family == AF_INET6;
+}
+
+/* The one whose turn it is. NULL: there is none at all. */
+static const struct sockaddr *choose(struct outgoing *outgoing, const struct addrinfo *results)
+{
+    unsigned count = 0, turn;
+
+    for (const struct addrinfo *each = results; each; each = each->ai_next)
+        count += is_usable(each);
+    if (count == 0)
+        return NULL;
+    outgoing->addresses = count;
+    turn = outgoing->turn % count;
+    for (;; results = results->ai_next)
+        if (is_usable(results) && turn-- == 0)
+            return results->ai_addr;
+}
+
+static void drop_unresolved(struct outgoing *outgoing, const char *why)
+{
+    char text[ERROR_TEXT_MAX];
+
+    snprintf(text, sizeof text, "its name cannot be resolved: %s", why);
+    drop(outgoing, text);
+}
+
+static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *results)
+{
+    struct connection *connection = resolve->data;
+    struct outgoing *outgoing = connection->outgoing;
+    const struct sockaddr *address = outgoing && status == 0 ? choose(outgoing, results) : NULL;
+
+    if (outgoing)
+        outgoing->state = CLOSED; /* there is nothing to cancel any more */
+    if (address)
+        connect_at(outgoing, address);
+    else if (outgoing)
+        drop_unresolved(outgoing, status == 0 ? "it has no address" : uv_strerror(status));
+    uv_freeaddrinfo(results);
+    release(connection);
+}
+
+static void resolve(struct outgoing *outgoing, const struct address *address)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct connection *connection = outgoing->connection;
+    int failure;
+
+    failure = uv_getaddrinfo(outgoing->peers->loop, &connection->resolve, on_resolved,
+                             address->host, address->port, &hints);
+    if (failure != 0) {
+        drop_unresolved(outgoing, uv_strerror(failure));
         return;
-    connection = calloc(1, sizeof *connection);
+    }
+    outgoing->state = RESOLVING;
+    connection->users++;
+    uv_timer_start(&connection->timer, on_late, PEERS_GREETING_MS, 0);
+}
+
+static bool begin(struct outgoing *outgoing)
+{
+    struct peers *peers = outgoing->peers;
+    struct connection *connection = calloc(1, sizeof *connection);
+
     if (!connection)
-        return;
+        return false;
     connection->outgoing = outgoing;
     connection->peers = peers;
-    connection->handles = 2;
+    connection->users = 2;
     peers_hold(peers);
     uv_tcp_init(peers->loop, &connection->tcp);
     uv_timer_init(peers->loop, &connection->timer);
-    connection->tcp.data = connection->timer.data = connection->connect.data = connection;
+    connection->tcp.data = connection->timer.data = connection;
+    connection->connect.data = connection->resolve.data = connection;
     outgoing->connection = connection;
-    outgoing->state = CONNECTING;
-    uv_timer_start(&connection->timer, on_late, PEERS_GREETING_MS, 0);
-    failure = uv_tcp_connect(&connection->connect, &connection->tcp,
-                             (const struct sockaddr *)&address, on_connected);
-    if (failure != 0)
-        drop(outgoing, uv_strerror(failure));
+    return true;
+}
+
+static void connect_to(struct outgoing *outgoing)
+{
+    struct address address;
+
+    if (clock_boot_ms() < outgoing->again_ms || !begin(outgoing))
+        return;
+    if (!address_parse(outgoing->address, &address))
+        drop(outgoing, "that is no address: it is HOST:PORT");
+    else if (address.is_number)
+        connect_at(outgoing, (const struct sockaddr *)&address.number);
+    else
+        resolve(outgoing, &address);
 }
 
 /* ---- sending ---------------------------------------------------------------------------------- */
@@ -239,7 +353,7 @@ static struct outgoing *make(struct peers *peers, uint64_t to, const char *addre
 
     if (outgoing && strcmp(outgoing->address, address) == 0)
         return outgoing;
-    if (strlen(address) > ADDRESS_MAX)
+    if (strlen(address) > PEERS_ADDRESS_MAX)
         return NULL;
     if (outgoing) {
         drop(outgoing, NULL);
@@ -254,6 +368,8 @@ static struct outgoing *make(struct peers *peers, uint64_t to, const char *addre
     memcpy(outgoing->address, address, strlen(address) + 1);
     outgoing->again_ms = 0;
     outgoing->wait_ms = AGAIN_MIN_MS;
+    outgoing->addresses = 1;
+    outgoing->turn = 0;
     outgoing->noted = false;
     return outgoing;
 }
@@ -303,7 +419,7 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
 
     if (!outgoing)
         return HF_EUNREACH;
-    if (outgoing->state == CLOSED)
+    if (!outgoing->connection)
         connect_to(outgoing);
     if (outgoing->state != OPEN)
         return HF_EUNREACH;

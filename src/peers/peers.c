@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define BACKLOG 64
 #define KEEPALIVE_S 2
@@ -40,32 +41,6 @@ void peers_release(struct peers *peers)
     done(context);
 }
 
-/* Numbers only: a name may take the resolver seconds, and a node's address does not change. */
-int peers_resolve(const char *address, struct sockaddr_storage *ret_address, struct error_text *err)
-{
-    char host[ADDRESS_MAX + 1];
-    const char *colon = strrchr(address, ':');
-    size_t size = colon ? (size_t)(colon - address) : 0;
-    char *end;
-    long port = colon ? strtol(colon + 1, &end, 10) : -1;
-
-    memset(ret_address, 0, sizeof *ret_address);
-    if (!colon || size == 0 || size >= sizeof host || colon[1] < '0' || colon[1] > '9' || *end ||
-        port > 65535)
-        return error_set(err, HF_EINVAL, "'%s' is no address of a node: it is HOST:PORT", address);
-    if (address[0] == '[' && address[size - 1] == ']') {
-        address++;
-        size -= 2;
-    }
-    memcpy(host, address, size);
-    host[size] = '\0';
-    if (uv_ip4_addr(host, (int)port, (struct sockaddr_in *)ret_address) == 0 ||
-        uv_ip6_addr(host, (int)port, (struct sockaddr_in6 *)ret_address) == 0)
-        return HF_OK;
-    return error_set(err, HF_EINVAL, "'%s' is no address of a node: its host must be a number",
-                     host);
-}
-
 void peers_tune(uv_tcp_t *tcp)
 {
     const int dead_after = DEAD_AFTER_MS;
@@ -94,18 +69,47 @@ static void on_listener_closed(uv_handle_t *listener)
     peers_release(listener->data);
 }
 
-static int begin_listening(struct peers *peers, const char *address, struct error_text *err)
+/* A kernel may know IPv6 and have it switched off. */
+static bool has_ip6(void)
 {
-    struct sockaddr_storage at;
-    int result = peers_resolve(address, &at, err), failure;
+    const struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool has = fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any) == 0;
 
-    if (result != HF_OK)
-        return result;
-    failure = uv_tcp_bind(&peers->listener, (const struct sockaddr *)&at, 0);
+    if (fd >= 0)
+        close(fd);
+    return has;
+}
+
+/* Where a name leads is for others to know: it may be the address of something in front of this machine. But
+ * who says "localhost" does not mean to be reached from elsewhere. libuv opens [::] for IPv4 as well. */
+static void choose_number(struct address *address)
+{
+    struct sockaddr_in *ip4 = (struct sockaddr_in *)&address->number;
+    struct sockaddr_in6 *ip6 = (struct sockaddr_in6 *)&address->number;
+
+    if (address_is_loopback(address))
+        uv_ip4_addr("127.0.0.1", address->port_number, ip4);
+    else if (has_ip6())
+        uv_ip6_addr("::", address->port_number, ip6);
+    else
+        uv_ip4_addr("0.0.0.0", address->port_number, ip4);
+}
+
+static int begin_listening(struct peers *peers, const char *text, struct error_text *err)
+{
+    struct address address;
+    int failure;
+
+    if (!address_parse(text, &address))
+        return error_set(err, HF_EINVAL, "'%s' is no address of a node: it is HOST:PORT", text);
+    if (!address.is_number)
+        choose_number(&address);
+    failure = uv_tcp_bind(&peers->listener, (const struct sockaddr *)&address.number, 0);
     if (failure == 0)
         failure = uv_listen((uv_stream_t *)&peers->listener, BACKLOG, on_connection);
     if (failure != 0)
-        return error_set(err, HF_EIO, "cannot listen at %s for other nodes: %s", address,
+        return error_set(err, HF_EIO, "cannot listen at %s for other nodes: %s", text,
                          uv_strerror(failure));
     return HF_OK;
 }
@@ -115,20 +119,35 @@ static void nobody_waits(void *context)
     (void)context;
 }
 
+static int check(const struct peers_options *options, struct error_text *err)
+{
+    if (options->secret_size > SECRET_MAX)
+        return error_set(err, HF_EINVAL, "the cluster's secret is too long: %zu bytes, not %d",
+                         options->secret_size, SECRET_MAX);
+    if (!greeting_text_ok(options->address))
+        return error_set(err, HF_EINVAL, "'%s' is no address of a node: it is HOST:PORT",
+                         options->address);
+    if (options->about && !greeting_text_ok(options->about))
+        return error_set(err, HF_EINVAL,
+                         "'%s' cannot be told to other nodes: it is too long, or not visible ASCII",
+                         options->about);
+    return HF_OK;
+}
+
 int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
                const struct peers_host *host, struct peers **ret_peers, struct error_text *err)
 {
-    struct peers *peers = calloc(1, sizeof *peers);
-    int result;
+    struct peers *peers;
+    int result = check(options, err);
 
+    if (result != HF_OK)
+        return result;
+    peers = calloc(1, sizeof *peers);
     if (!peers)
         return error_set(err, HF_ENOMEM, "out of memory");
-    if (options->secret_size > sizeof peers->secret ||
-        strlen(options->address) >= sizeof peers->address) {
-        free(peers);
-        return error_set(err, HF_EINVAL, "the cluster's secret or this node's address is too long");
-    }
     memcpy(peers->address, options->address, strlen(options->address));
+    if (options->about)
+        memcpy(peers->about, options->about, strlen(options->about));
     peers->loop = loop;
     peers->host = *host;
     peers->id = options->id;

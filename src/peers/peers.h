@@ -2,7 +2,8 @@
  * nodes that know the cluster's secret (greeting.h). Nothing here knows what is in them.
  *
  * A connection is used in one direction, by who made it. One that fails is made again when there is
- * something to send; what was on its way is lost, and whoever sent it must be able to live with that.
+ * something to send; what was on its way is lost, and whoever sent it must be able to live with that. A
+ * node's name is looked up each time, by another thread: the address behind it may change.
  *
  * [P1] Not a byte of a message is looked at before the other side has proved that it knows the secret.
  * [P2] What has not proved itself yet may send a greeting, has five seconds for it, and there are at most
@@ -22,6 +23,8 @@
 #define PEERS_UNSENT_MAX ((size_t)64 << 20) /* to one node; with more, nothing is added */
 #define PEERS_STRANGERS_MAX 64              /* connections that have not proved themselves */
 #define PEERS_GREETING_MS 5000
+#define PEERS_ADDRESS_MAX 271 /* bytes of "host:port" */
+#define PEERS_ABOUT_MAX 271
 
 struct peers;
 struct uv_loop_s;
@@ -33,17 +36,30 @@ struct peers_host {
     void (*received)(void *context, uint64_t from, const char *address, void *bytes, size_t size);
     /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
     void (*note)(void *context, int level, const char *text);
+    /* A node has connected and proved itself: once for each connection, before any message that comes by it.
+     * about: what it says about itself; visible ASCII, perhaps empty. May be NULL. */
+    void (*met)(void *context, uint64_t id, const char *about);
 };
 
 struct peers_options {
     uint64_t id;         /* of this node */
-    const char *address; /* where others can reach it: "host:port", numbers only; copied */
-    const char *listen;  /* "host:port", numbers only; its port may be 0: the kernel chooses */
-    const void *secret;  /* copied */
+    const char *address; /* where others can reach it: "host:port"; copied */
+    /* "host:port"; its port may be 0: the kernel chooses. With a name for a host it listens at all addresses
+     * of this machine, with "localhost" at 127.0.0.1. */
+    const char *listen;
+    const void *secret; /* copied */
     size_t secret_size;
+    /* What others are told about this node: visible ASCII, at most PEERS_ABOUT_MAX bytes; NULL is "". Copied. */
+    const char *about;
 };
 
-/* HF_EINVAL: such an address cannot be. HF_EIO: it cannot be listened at. */
+/* "name:port", "1.2.3.4:port" or "[v6]:port", the port from 1 on. It says nothing about whether anybody is
+ * there, or knows that name. */
+bool peers_address_ok(const char *address);
+/* Only this machine can reach it: a number of 127.0.0.0/8, ::1, or "localhost". */
+bool peers_address_is_loopback(const char *address);
+
+/* HF_EINVAL: such an address (or about, or secret) cannot be. HF_EIO: it cannot be listened at. */
 int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
                const struct peers_host *host, struct peers **ret_peers, struct error_text *err);
 /* The port that it listens at. */

@@ -13,6 +13,7 @@ struct network {
     raft_io_recv_cb receive; /* NULL: libraft does not listen (any more) */
     void *context;
     void (*note)(void *context, int level, const char *text);
+    void (*met)(void *context, uint64_t id, const char *about);
     void (*done)(void *context);
     void *done_context;
 };
@@ -95,6 +96,14 @@ static void on_note(void *context, int level, const char *text)
     network->note(network->context, level, text);
 }
 
+static void on_met(void *context, uint64_t id, const char *about)
+{
+    struct network *network = context;
+
+    if (network->met)
+        network->met(network->context, id, about);
+}
+
 int network_open(struct uv_loop_s *loop, const struct network_options *options, struct raft_io *io,
                  struct network **ret_network, struct error_text *err)
 {
@@ -103,14 +112,17 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options, 
                                       .address = options->address,
                                       .listen = options->listen,
                                       .secret = options->secret,
-                                      .secret_size = options->secret_size};
-    const struct peers_host host = {.context = network, .received = on_received, .note = on_note};
+                                      .secret_size = options->secret_size,
+                                      .about = options->about};
+    const struct peers_host host = {
+        .context = network, .received = on_received, .note = on_note, .met = on_met};
     int result;
 
     if (!network)
         return error_set(err, HF_ENOMEM, "out of memory");
     network->context = options->context;
     network->note = options->note;
+    network->met = options->met;
     result = peers_open(loop, &how, &host, &network->peers, err);
     if (result != HF_OK) {
         free(network);

@@ -20,6 +20,8 @@ struct network_options {
     size_t secret_size;
     void *context;
     void (*note)(void *context, int level, const char *text);
+    const char *about;                                          /* see peers.h, */
+    void (*met)(void *context, uint64_t id, const char *about); /* and there; may be NULL */
 };
 
 /* io: borrowed until closed; it sends and receives from now on. */

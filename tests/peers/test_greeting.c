@@ -21,8 +21,8 @@ struct talk {
 
 static void say_hello(struct talk *talk, const char *secret)
 {
-    greeting_hello(&talk->connector, secret, strlen(secret), FROM, "127.0.0.1:7431", TO,
-                   talk->hello);
+    greeting_hello(&talk->connector, secret, strlen(secret), FROM, "127.0.0.1:7431",
+                   "db1.example:7420", TO, talk->hello);
 }
 
 static enum greeting_result reply(struct talk *talk, const char *secret, uint64_t id)
@@ -45,6 +45,7 @@ static void test_who_knows_the_secret_comes_in(void **state)
         assert_int_equal(reply(&talk, secrets[i], TO), GREETING_OK);
         assert_int_equal(talk.connected.from, FROM);
         assert_string_equal(talk.connected.address, "127.0.0.1:7431");
+        assert_string_equal(talk.connected.about, "db1.example:7420");
         assert_int_equal(greeting_prove(&talk.connector, talk.reply, talk.proof), GREETING_OK);
         assert_int_equal(greeting_accept(&talk.connected, talk.proof), GREETING_OK);
     }
@@ -122,9 +123,74 @@ static void test_who_wants_somebody_else(void **state)
     assert_int_equal(reply(&talk, "secret", TO), GREETING_MISTAKEN); /* there is no node 0 */
     talk.hello[8] = TO;
     assert_int_equal(reply(&talk, "secret", TO), GREETING_MISTAKEN); /* nor another with our id */
+}
+
+/* It is known at its first wrong byte. */
+static void test_another_version(void **state)
+{
+    struct talk talk;
+
+    (void)state;
     say_hello(&talk, "secret");
-    talk.hello[GREETING_HELLO - 1] = 'x'; /* an address without an end */
+    for (size_t size = 0; size <= GREETING_HELLO; size++)
+        assert_true(greeting_may_be_hello(talk.hello, size));
+    talk.hello[7] = '1';
+    assert_true(greeting_may_be_hello(talk.hello, 7));
+    assert_false(greeting_may_be_hello(talk.hello, 8));
+    assert_false(greeting_may_be_hello(talk.hello, GREETING_HELLO));
     assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+}
+
+static void test_texts_that_cannot_be(void **state)
+{
+    static const char bytes[] = {'\x01', '\n', '\x1f', ' ', '\x7f', '\x80', '\xff'};
+    struct talk talk;
+
+    (void)state;
+    for (size_t at = GREETING_HELLO - 2 * GREETING_TEXT; at < GREETING_HELLO; at += GREETING_TEXT) {
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            say_hello(&talk, "secret");
+            talk.hello[at + 3] = (unsigned char)bytes[i];
+            assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+        }
+        say_hello(&talk, "secret");
+        memset(talk.hello + at, 'x', GREETING_TEXT); /* without an end */
+        assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+        say_hello(&talk, "secret");
+        talk.hello[at + GREETING_TEXT - 1] = 'x'; /* something behind its end */
+        assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+        say_hello(&talk, "secret");
+        talk.hello[at + 4] = '\0';
+        assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+        say_hello(&talk, "secret");
+        assert_int_equal(reply(&talk, "secret", TO), GREETING_OK);
+    }
+}
+
+static void test_texts_that_can(void **state)
+{
+    char longest[GREETING_TEXT + 1];
+    struct talk talk;
+
+    (void)state;
+    memset(longest, '~', sizeof longest);
+    longest[GREETING_TEXT] = '\0';
+    assert_false(greeting_text_ok(longest));
+    longest[GREETING_TEXT - 1] = '\0';
+    assert_true(greeting_text_ok(longest));
+    assert_true(greeting_text_ok("!"));
+    assert_true(greeting_text_ok(""));
+    assert_false(greeting_text_ok("a b"));
+    assert_false(greeting_text_ok("a\x7f"));
+    assert_false(greeting_text_ok("\xc3\xa4"));
+    greeting_hello(&talk.connector, "s", 1, FROM, longest, "", TO, talk.hello);
+    assert_int_equal(reply(&talk, "s", TO), GREETING_OK);
+    assert_string_equal(talk.connected.address, longest);
+    assert_string_equal(talk.connected.about, "");
+    greeting_hello(&talk.connector, "s", 1, FROM, "", longest, TO, talk.hello);
+    assert_int_equal(reply(&talk, "s", TO), GREETING_OK);
+    assert_string_equal(talk.connected.address, "");
+    assert_string_equal(talk.connected.about, longest);
 }
 
 /* RFC 4231, cases 1, 2 and 6. */
@@ -154,6 +220,9 @@ int main(void)
         cmocka_unit_test(test_any_flipped_bit_is_noticed),
         cmocka_unit_test(test_a_proof_is_worth_nothing_elsewhere),
         cmocka_unit_test(test_who_wants_somebody_else),
+        cmocka_unit_test(test_another_version),
+        cmocka_unit_test(test_texts_that_cannot_be),
+        cmocka_unit_test(test_texts_that_can),
         cmocka_unit_test(test_the_hmac),
     };
 

@@ -1,157 +1,14 @@
 /* Two nodes on one loop, over real connections; and others who are none. */
-#include "base/clock.h"
 #include "base/crc32c.h"
 #include "peers/greeting.h"
-#include "peers/peers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "sides.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <uv.h>
 
-#define PATIENCE_MS 20000
 #define LARGE ((size_t)20 << 20)
-
-struct side {
-    struct peers *peers;
-    char address[32];
-    int received, notes;
-    size_t size;        /* of the last message, */
-    uint64_t from, sum; /* and of all of them */
-    unsigned first;     /* its first number */
-    char from_address[64], noted[ERROR_TEXT_MAX];
-    bool closed;
-};
-
-static uv_loop_t loop;
-static uv_timer_t beat;
-static struct side a, b;
-static int sent_ok, sent_failed;
-
-static void on_beat(uv_timer_t *timer)
-{
-    (void)timer;
-}
-
-static void on_received(void *context, uint64_t from, const char *address, void *bytes, size_t size)
-{
-    struct side *side = context;
-
-    side->received++;
-    side->from = from;
-    side->size = size;
-    snprintf(side->from_address, sizeof side->from_address, "%s", address);
-    for (size_t i = 0; i < size; i++)
-        side->sum = side->sum * 31 + ((unsigned char *)bytes)[i];
-    if (size >= sizeof side->first)
-        memcpy(&side->first, bytes, sizeof side->first);
-    free(bytes);
-}
-
-static void on_note(void *context, int level, const char *text)
-{
-    struct side *side = context;
-
-    (void)level;
-    side->notes++;
-    snprintf(side->noted, sizeof side->noted, "%s", text);
-}
-
-static void on_sent(void *context, int result)
-{
-    (void)context;
-    *(result == HF_OK ? &sent_ok : &sent_failed) += 1;
-}
-
-static void on_done(void *context)
-{
-    *(bool *)context = true;
-}
-
-#define UNTIL(condition)                                       \
-    do {                                                       \
-        int64_t until_end = clock_boot_ms() + PATIENCE_MS;     \
-        while (!(condition)) {                                 \
-            uv_run(&loop, UV_RUN_ONCE);                        \
-            if (clock_boot_ms() > until_end)                   \
-                fail_msg("waited in vain for %s", #condition); \
-        }                                                      \
-    } while (0)
-
-static void open_side(struct side *side, uint64_t id, const char *secret, const char *listen)
-{
-    struct peers_options options = {.id = id,
-                                    .address = "10.0.0.1:1",
-                                    .listen = listen,
-                                    .secret = secret,
-                                    .secret_size = strlen(secret)};
-    struct peers_host host = {.context = side, .received = on_received, .note = on_note};
-    struct error_text err = {""};
-
-    memset(side, 0, sizeof *side);
-    if (peers_open(&loop, &options, &host, &side->peers, &err) != HF_OK)
-        fail_msg("%s", err.text);
-    snprintf(side->address, sizeof side->address, "127.0.0.1:%u", peers_port(side->peers));
-}
-
-static void close_side(struct side *side)
-{
-    if (!side->peers)
-        return;
-    peers_close(side->peers, on_done, &side->closed);
-    UNTIL(side->closed);
-    side->peers = NULL;
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    sent_ok = sent_failed = 0;
-    assert_int_equal(uv_loop_init(&loop), 0);
-    uv_timer_init(&loop, &beat);
-    uv_timer_start(&beat, on_beat, 1, 1);
-    open_side(&a, 1, "secret", "127.0.0.1:0");
-    open_side(&b, 2, "secret", "127.0.0.1:0");
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    close_side(&a);
-    close_side(&b);
-    uv_close((uv_handle_t *)&beat, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
-    return 0;
-}
-
-static int send_number(struct side *from, struct side *to, uint64_t id, unsigned *number)
-{
-    struct iovec piece = {number, sizeof *number};
-
-    return peers_send(from->peers, id, to->address, &piece, 1, on_sent, NULL);
-}
-
-/* The first one makes the connection, and is lost. */
-static void connect_sides(void)
-{
-    static unsigned number;
-
-    UNTIL(send_number(&a, &b, 2, &number) == HF_OK);
-    UNTIL(b.received == 1);
-}
 
 static void test_messages_arrive_in_order(void **state)
 {
@@ -163,7 +20,7 @@ static void test_messages_arrive_in_order(void **state)
     assert_string_equal(b.from_address, "10.0.0.1:1");
     for (unsigned i = 0; i < 1000; i++) {
         numbers[i] = i;
-        assert_int_equal(send_number(&a, &b, 2, &numbers[i]), HF_OK);
+        assert_int_equal(send_number(&a, b.address, 2, &numbers[i]), HF_OK);
         if (i % 100 == 0)
             UNTIL(b.received == (int)i + 2 && b.first == i);
     }
@@ -172,6 +29,43 @@ static void test_messages_arrive_in_order(void **state)
     UNTIL(sent_ok == 1001);
     assert_int_equal(sent_failed, 0);
     assert_int_equal(a.received, 0);
+}
+
+static void test_what_a_node_says_about_itself(void **state)
+{
+    static unsigned number;
+
+    (void)state;
+    connect_sides();
+    assert_int_equal(b.met, 1);
+    assert_int_equal(b.met_before, 1); /* when the message came */
+    assert_int_equal(b.met_id, 1);
+    assert_string_equal(b.about, "node1.example:7420");
+    assert_int_equal(a.met, 0); /* who connects is not told */
+    close_side(&a);
+    open_side(&a, 1, "secret", "127.0.0.1:0", NULL);
+    UNTIL(send_number(&a, b.address, 2, &number) == HF_OK);
+    UNTIL(b.received == 2);
+    assert_int_equal(b.met, 2);
+    assert_string_equal(b.about, "");
+}
+
+static void test_who_does_not_want_to_be_told(void **state)
+{
+    struct peers_options options = {.id = 2, .address = "", .listen = "127.0.0.1:0"};
+    struct peers_host host = side_host(&b);
+    struct error_text err;
+
+    (void)state;
+    close_side(&b);
+    memset(&b, 0, sizeof b);
+    host.met = NULL;
+    options.secret = "secret";
+    options.secret_size = 6;
+    assert_int_equal(peers_open(&loop, &options, &host, &b.peers, &err), HF_OK);
+    snprintf(b.address, sizeof b.address, "127.0.0.1:%u", peers_port(b.peers));
+    connect_sides();
+    assert_int_equal(b.met, 0);
 }
 
 static void test_large_ones_in_pieces(void **state)
@@ -194,7 +88,7 @@ static void test_large_ones_in_pieces(void **state)
     UNTIL(b.received == 2);
     assert_int_equal(b.size, LARGE);
     assert_true(b.sum == sum);
-    assert_int_equal(send_number(&a, &b, 2, &after), HF_OK);
+    assert_int_equal(send_number(&a, b.address, 2, &after), HF_OK);
     UNTIL(b.received == 4);
     assert_int_equal(b.first, 5);
     UNTIL(sent_ok == 4);
@@ -228,10 +122,10 @@ static void test_one_that_comes_back_is_found_again(void **state)
     connect_sides();
     snprintf(address, sizeof address, "%s", b.address);
     close_side(&b);
-    UNTIL(send_number(&a, &b, 2, &number) == HF_EUNREACH);
+    UNTIL(send_number(&a, b.address, 2, &number) == HF_EUNREACH);
     UNTIL(a.notes == 1);
-    open_side(&b, 2, "secret", address);
-    UNTIL(send_number(&a, &b, 2, &number) == HF_OK);
+    open_side(&b, 2, "secret", address, NULL);
+    UNTIL(send_number(&a, b.address, 2, &number) == HF_OK);
     UNTIL(b.received == 1);
     assert_int_equal(a.notes, 2); /* gone, and there again */
 }
@@ -242,8 +136,8 @@ static void test_another_secret(void **state)
 
     (void)state;
     close_side(&b);
-    open_side(&b, 2, "another", "127.0.0.1:0");
-    UNTIL(send_number(&a, &b, 2, &number) == HF_OK || a.notes > 0);
+    open_side(&b, 2, "another", "127.0.0.1:0", NULL);
+    UNTIL(send_number(&a, b.address, 2, &number) == HF_OK || a.notes > 0);
     assert_non_null(strstr(a.noted, "does not know the cluster's secret"));
     assert_int_equal(b.received, 0);
 }
@@ -253,7 +147,7 @@ static void test_another_node_than_wanted(void **state)
     static unsigned number;
 
     (void)state;
-    UNTIL(send_number(&a, &b, 3, &number) == HF_OK || b.notes > 0);
+    UNTIL(send_number(&a, b.address, 3, &number) == HF_OK || b.notes > 0);
     assert_non_null(strstr(b.noted, "takes this node for another"));
     UNTIL(a.notes > 0);
     assert_int_equal(b.received, 0);
@@ -296,6 +190,35 @@ static void test_garbage(void **state)
     connect_sides(); /* and others are served */
 }
 
+/* Its hello is shorter than ours: the rest is not waited for. */
+static void test_another_version(void **state)
+{
+    unsigned char hello[120] = "HFPEER01";
+    int fd = knock();
+
+    (void)state;
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    UNTIL(is_closed(fd));
+    assert_non_null(strstr(b.noted, "of another version"));
+    close(fd);
+}
+
+static void test_an_about_that_cannot_be(void **state)
+{
+    struct greeting greeting;
+    unsigned char hello[GREETING_HELLO];
+    int fd = knock();
+
+    (void)state;
+    greeting_hello(&greeting, "secret", 6, 5, "", "five", 2, hello);
+    hello[GREETING_HELLO - GREETING_TEXT + 2] = '\n';
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    UNTIL(is_closed(fd));
+    assert_non_null(strstr(b.noted, "speaks something else"));
+    assert_int_equal(b.met, 0);
+    close(fd);
+}
+
 /* A right hello, a wrong proof, and messages at once. */
 static void test_an_impostor(void **state)
 {
@@ -304,12 +227,13 @@ static void test_an_impostor(void **state)
     int fd = knock();
 
     (void)state;
-    greeting_hello(&greeting, "guess", 5, 1, "", 2, bytes);
+    greeting_hello(&greeting, "guess", 5, 1, "", "", 2, bytes);
     bytes[GREETING_HELLO + GREETING_PROOF] = 8; /* a message of eight bytes */
     assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
     UNTIL(is_closed(fd));
     assert_non_null(strstr(b.noted, "does not know the cluster's secret"));
     assert_int_equal(b.received, 0);
+    assert_int_equal(b.met, 0);
     close(fd);
 }
 
@@ -326,18 +250,26 @@ static bool has_reply(int fd)
     return got == sizeof reply;
 }
 
-/* Node 5, by hand. */
-static int come_in(void)
+/* Node 5, by hand: all but its proof. */
+static int come_to_the_door(unsigned char ret_proof[GREETING_PROOF])
 {
     struct greeting greeting;
-    unsigned char hello[GREETING_HELLO], proof[GREETING_PROOF];
+    unsigned char hello[GREETING_HELLO];
     int fd = knock();
 
     got = 0;
-    greeting_hello(&greeting, "secret", 6, 5, "", 2, hello);
+    greeting_hello(&greeting, "secret", 6, 5, "", "five", 2, hello);
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     UNTIL(has_reply(fd));
-    assert_int_equal(greeting_prove(&greeting, reply, proof), GREETING_OK);
+    assert_int_equal(greeting_prove(&greeting, reply, ret_proof), GREETING_OK);
+    return fd;
+}
+
+static int come_in(void)
+{
+    unsigned char proof[GREETING_PROOF];
+    int fd = come_to_the_door(proof);
+
     assert_int_equal(send(fd, proof, sizeof proof, MSG_NOSIGNAL), sizeof proof);
     return fd;
 }
@@ -351,6 +283,28 @@ static void send_frame(int fd, uint32_t size, uint32_t sum, const char *bytes)
         frame[4 + i] = (unsigned char)(sum >> 8 * i);
     memcpy(frame + 8, bytes, size);
     assert_int_equal(send(fd, frame, 8 + size, MSG_NOSIGNAL), 8 + size);
+}
+
+/* Its proof and its first message come in one piece. */
+static void test_who_talks_at_once_is_met_before(void **state)
+{
+    unsigned char bytes[GREETING_PROOF + 8 + 1] = {0};
+    uint32_t sum = crc32c(0, "1", 1);
+    int fd = come_to_the_door(bytes);
+
+    (void)state;
+    assert_int_equal(b.met, 0); /* it may be anybody */
+    bytes[GREETING_PROOF] = 1;
+    for (int i = 0; i < 4; i++)
+        bytes[GREETING_PROOF + 4 + i] = (unsigned char)(sum >> 8 * i);
+    bytes[GREETING_PROOF + 8] = '1';
+    assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
+    UNTIL(b.received == 1);
+    assert_int_equal(b.met, 1);
+    assert_int_equal(b.met_before, 1);
+    assert_int_equal(b.met_id, 5);
+    assert_string_equal(b.about, "five");
+    close(fd);
 }
 
 static void test_a_wrong_checksum(void **state)
@@ -410,7 +364,7 @@ static void test_what_was_unsent_is_forgotten(void **state)
     close_side(&b);
     UNTIL(sent_ok + sent_failed == 4);
     assert_true(sent_failed > 0);
-    open_side(&b, 2, "secret", address);
+    open_side(&b, 2, "secret", address, NULL);
     UNTIL(peers_send(a.peers, 2, b.address, &piece, 1, on_sent, NULL) == HF_OK);
     UNTIL(b.received == 1);
     free(bytes);
@@ -430,6 +384,22 @@ static void test_strangers_are_few(void **state)
     connect_sides(); /* when they are gone */
 }
 
+static void assert_refused(const struct peers_options *options, int expected, const char *why)
+{
+    struct peers_host host = side_host(&a);
+    struct error_text err = {""};
+    struct peers *peers;
+    bool closed = false;
+    int result = peers_open(&loop, options, &host, &peers, &err);
+
+    if (result == HF_OK) { /* else the loop would never end */
+        peers_close(peers, on_done, &closed);
+        UNTIL(closed);
+    }
+    assert_int_equal(result, expected);
+    assert_non_null(strstr(err.text, why));
+}
+
 static void test_addresses(void **state)
 {
     static const char *const wrong[] = {"",
@@ -438,44 +408,65 @@ static void test_addresses(void **state)
                                         "127.0.0.1:",
                                         "127.0.0.1:65536",
                                         "127.0.0.1:x",
-                                        "localhost:1",
+                                        "1.2.3.256:1",
+                                        "local host:1",
                                         "127.0.0.1:1x",
                                         "[::1:5"};
-    struct peers_host host = {.context = &a, .received = on_received, .note = on_note};
-    struct peers *peers;
-    struct error_text err;
 
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct peers_options options = {.id = 1, .address = "", .listen = wrong[i]};
-
-        assert_int_equal(peers_open(&loop, &options, &host, &peers, &err), HF_EINVAL);
-    }
-    assert_int_equal(peers_open(&loop, &(struct peers_options){.address = "", .listen = a.address},
-                                &host, &peers, &err),
-                     HF_EIO);
-    assert_non_null(strstr(err.text, "in use"));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_refused(&(struct peers_options){.id = 1, .address = "", .listen = wrong[i]},
+                       HF_EINVAL, wrong[i]);
+    assert_refused(&(struct peers_options){.id = 1, .address = "", .listen = a.address}, HF_EIO,
+                   "in use");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+static void test_what_others_cannot_be_told(void **state)
+{
+    struct peers_options options = {.id = 1, .address = "", .listen = "127.0.0.1:0"};
+    char longest[PEERS_ABOUT_MAX + 2];
+
+    (void)state;
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    for (int i = 0; i < 2; i++) {
+        options.about = i == 0 ? longest : "two words";
+        assert_refused(&options, HF_EINVAL, "cannot be told");
+        options.about = NULL;
+        options.address = i == 0 ? longest : "two words";
+        assert_refused(&options, HF_EINVAL, "no address");
+        options.address = "";
+    }
+    longest[PEERS_ABOUT_MAX] = '\0';
+    close_side(&a);
+    open_side(&a, 1, "secret", "127.0.0.1:0", longest);
+    connect_sides();
+    assert_string_equal(b.about, longest);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_messages_arrive_in_order),
+        TEST(test_what_a_node_says_about_itself),
+        TEST(test_who_does_not_want_to_be_told),
         TEST(test_large_ones_in_pieces),
         TEST(test_too_much_is_not_added),
         TEST(test_one_that_comes_back_is_found_again),
         TEST(test_another_secret),
         TEST(test_another_node_than_wanted),
         TEST(test_garbage),
+        TEST(test_another_version),
+        TEST(test_an_about_that_cannot_be),
         TEST(test_an_impostor),
+        TEST(test_who_talks_at_once_is_met_before),
         TEST(test_a_wrong_checksum),
         TEST(test_a_message_of_no_size),
         TEST(test_a_second_connection_ends_the_first),
         TEST(test_what_was_unsent_is_forgotten),
         TEST(test_strangers_are_few),
         TEST(test_addresses),
+        TEST(test_what_others_cannot_be_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,128 @@
+#include "sides.h"
+
+uv_loop_t loop;
+struct side a, b;
+int sent_ok, sent_failed;
+
+static uv_timer_t beat; /* so that the loop turns while nothing happens */
+
+static void on_beat(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static void on_received(void *context, uint64_t from, const char *address, void *bytes, size_t size)
+{
+    struct side *side = context;
+
+    side->received++;
+    side->met_before = side->met;
+    side->from = from;
+    side->size = size;
+    snprintf(side->from_address, sizeof side->from_address, "%s", address);
+    for (size_t i = 0; i < size; i++)
+        side->sum = side->sum * 31 + ((unsigned char *)bytes)[i];
+    if (size >= sizeof side->first)
+        memcpy(&side->first, bytes, sizeof side->first);
+    free(bytes);
+}
+
+static void on_note(void *context, int level, const char *text)
+{
+    struct side *side = context;
+
+    (void)level;
+    side->notes++;
+    snprintf(side->noted, sizeof side->noted, "%s", text);
+}
+
+static void on_met(void *context, uint64_t id, const char *about)
+{
+    struct side *side = context;
+
+    side->met++;
+    side->met_id = id;
+    snprintf(side->about, sizeof side->about, "%s", about);
+}
+
+void on_sent(void *context, int result)
+{
+    (void)context;
+    *(result == HF_OK ? &sent_ok : &sent_failed) += 1;
+}
+
+void on_done(void *context)
+{
+    *(bool *)context = true;
+}
+
+struct peers_host side_host(struct side *side)
+{
+    return (struct peers_host){
+        .context = side, .received = on_received, .note = on_note, .met = on_met};
+}
+
+void open_side(struct side *side, uint64_t id, const char *secret, const char *listen,
+               const char *about)
+{
+    struct peers_options options = {.id = id,
+                                    .address = "10.0.0.1:1",
+                                    .listen = listen,
+                                    .secret = secret,
+                                    .secret_size = strlen(secret),
+                                    .about = about};
+    struct peers_host host = side_host(side);
+    struct error_text err = {""};
+
+    memset(side, 0, sizeof *side);
+    if (peers_open(&loop, &options, &host, &side->peers, &err) != HF_OK)
+        fail_msg("%s", err.text);
+    snprintf(side->address, sizeof side->address, "127.0.0.1:%u", peers_port(side->peers));
+}
+
+void close_side(struct side *side)
+{
+    if (!side->peers)
+        return;
+    peers_close(side->peers, on_done, &side->closed);
+    UNTIL(side->closed);
+    side->peers = NULL;
+}
+
+int set_up(void **state)
+{
+    (void)state;
+    sent_ok = sent_failed = 0;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    uv_timer_init(&loop, &beat);
+    uv_timer_start(&beat, on_beat, 1, 1);
+    open_side(&a, 1, "secret", "127.0.0.1:0", "node1.example:7420");
+    open_side(&b, 2, "secret", "127.0.0.1:0", "node2.example:7420");
+    return 0;
+}
+
+int tear_down(void **state)
+{
+    (void)state;
+    close_side(&a);
+    close_side(&b);
+    uv_close((uv_handle_t *)&beat, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    return 0;
+}
+
+int send_number(struct side *from, const char *address, uint64_t id, unsigned *number)
+{
+    struct iovec piece = {number, sizeof *number};
+
+    return peers_send(from->peers, id, address, &piece, 1, on_sent, NULL);
+}
+
+void connect_sides(void)
+{
+    static unsigned number;
+
+    UNTIL(send_number(&a, b.address, 2, &number) == HF_OK);
+    UNTIL(b.received == 1);
+}
