@@ -2,10 +2,17 @@
  *
  * An entry is this node's own if it carries the origin of this process and the sequence number of
  * the one in flight. Only then somebody waits for its answers. They are given from here, and not
- * from the callback of raft_apply, which only comes by way of libuv. */
+ * from the callback of raft_apply, which only comes by way of libuv.
+ *
+ * A follower learns that an entry is committed together with the next one, which it has to write and
+ * acknowledge: its leader waits for that, and nobody waits for the table of a follower. So what is committed is put off
+ * until nothing waits for the disk. Its bytes stay libraft's, which keeps them: they go only with a snapshot, of
+ * this table (taken with nothing put off) or from the leader (and then there is no use for them). */
 #include "replica/inside.h"
 
 #include <inttypes.h>
+
+#define PUT_OFF_MIN 16u
 
 static void on_effect(void *context, const struct core_effect *effect)
 {
@@ -29,16 +36,12 @@ static bool is_own(const struct replica *replica, const struct core_entry_header
            header->sequence == replica->flight.sequence;
 }
 
-static int apply(struct raft_fsm *fsm, const struct raft_buffer *buffer, void **ret_result)
+static void apply_entry(struct replica *replica, uint64_t index, const struct raft_buffer *buffer)
 {
-    struct replica *replica = fsm->data;
     const struct core_sink sink = {replica, on_effect};
     struct core_entry_header header;
     struct error_text err = {"it is none of ours"};
 
-    *ret_result = NULL;
-    if (gate_shut(replica))
-        return 0;
     if (!core_entry_header(buffer->base, buffer->len, &header))
         goto damaged;
     replica->flight.landing = is_own(replica, &header);
@@ -51,12 +54,50 @@ static int apply(struct raft_fsm *fsm, const struct raft_buffer *buffer, void **
         replica->flight.landing = false;
         replica_landed(replica);
     }
-    return 0;
+    return;
 
 damaged:
-    gate_trouble(replica, "entry %" PRIu64 " of the log cannot be applied: %s",
-                 (uint64_t)raft_last_applied(&replica->raft) + 1, err.text);
-    return 0; /* see gate.c */
+    gate_trouble(replica, "entry %" PRIu64 " of the log cannot be applied: %s", index, err.text);
+}
+
+void apply_put_off(struct replica *replica)
+{
+    struct put_off *put_off = &replica->put_off;
+
+    for (uint32_t i = 0; i < put_off->count && !gate_shut(replica); i++)
+        apply_entry(replica, put_off->entries[i].index, &put_off->entries[i].buffer);
+    put_off->count = 0;
+}
+
+static void put_off(struct replica *replica, uint64_t index, const struct raft_buffer *buffer)
+{
+    struct put_off *put_off = &replica->put_off;
+
+    if (put_off->count == put_off->capacity) {
+        put_off->capacity = put_off->capacity ? 2 * put_off->capacity : PUT_OFF_MIN;
+        put_off->entries =
+            replica_realloc(put_off->entries, put_off->capacity * sizeof *put_off->entries);
+    }
+    put_off->entries[put_off->count++] = (struct committed){index, *buffer};
+}
+
+static int apply(struct raft_fsm *fsm, const struct raft_buffer *buffer, void **ret_result)
+{
+    struct replica *replica = fsm->data;
+    uint64_t index = raft_last_applied(&replica->raft) + 1;
+
+    *ret_result = NULL;
+    if (gate_shut(replica))
+        return 0; /* see gate.c */
+    /* Somebody may wait for it, if it was this node that proposed it. */
+    if (replica->opened && raft_state(&replica->raft) != RAFT_LEADER && !replica->flight.active) {
+        put_off(replica, index, buffer);
+        return 0;
+    }
+    apply_put_off(replica);
+    if (!gate_shut(replica))
+        apply_entry(replica, index, buffer);
+    return 0;
 }
 
 /* Takes the bytes if it succeeds. Later than at the beginning it does so in any case: see gate.c. */
@@ -65,6 +106,7 @@ static int restore(struct raft_fsm *fsm, struct raft_buffer *buffer)
     struct replica *replica = fsm->data;
     struct error_text err = {""};
 
+    replica->put_off.count = 0;
     if (core_restore(replica->table, buffer->base, buffer->len, &err) != HF_OK) {
         gate_trouble(replica, "the snapshot cannot be restored: %s", err.text);
         if (!replica->opened)

@@ -85,6 +85,7 @@ static void on_tick(struct raft_io *io)
         return;
     }
     snapshots_consider(replica);
+    members_promote(replica);
     replica->tick(io);
     replica_observe(replica);
 }
@@ -112,18 +113,39 @@ static void drop_message(struct raft_message *message)
     raft_free(append->entries);
 }
 
-/* A snapshot from the leader that arrives while this node takes one of its own makes libraft (0.22.1,
- * takeSnapshotCb) follow a pointer that it has just cleared. The leader will send it again. */
+/* Some that libraft 0.22.1 had better not see. A snapshot from the leader that arrives while this node takes one of
+ * its own makes it follow a pointer that it has just cleared (takeSnapshotCb); one that arrives while another
+ * is being installed is never freed. The leader will send it again. */
+static bool comes_at_a_bad_time(const struct replica *replica, const struct raft_message *message)
+{
+    return message->type == RAFT_INSTALL_SNAPSHOT &&
+           (replica->snapshots.state != SNAPSHOT_NONE || replica->raft.snapshot.installing);
+}
+
+/* Entries that this node has long committed, and the word that more is: libraft would take its own commit index back to
+ * where these end, and a snapshot taken then would have the wrong index. */
+static void correct(const struct replica *replica, struct raft_message *message)
+{
+    struct raft_append_entries *append = &message->append_entries;
+    raft_index committed = raft_commit_index(&replica->raft);
+
+    if (message->type == RAFT_APPEND_ENTRIES && append->leader_commit > committed &&
+        append->prev_log_index + append->n_entries < committed)
+        append->leader_commit = committed;
+}
+
 static void on_message(struct raft_io *io, struct raft_message *message)
 {
     struct replica *replica = of_io(io);
-    bool collides =
-        message->type == RAFT_INSTALL_SNAPSHOT && replica->snapshots.state != SNAPSHOT_NONE;
 
-    if (!replica->closing && (collides || gate_shut(replica))) {
+    if (!replica->closing && (gate_shut(replica) || comes_at_a_bad_time(replica, message))) {
         drop_message(message);
         return;
     }
+    members_heard(replica, message->server_id);
+    correct(replica, message);
+    if (message->type == RAFT_INSTALL_SNAPSHOT && !replica->closing)
+        apply_put_off(replica); /* the log goes */
     replica->receive(io, message);
     replica_observe(replica);
 }

@@ -101,8 +101,10 @@ int images_on_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot
                   .configuration = {configuration.base, configuration.len},
                   .data = {snapshot->bufs[0].base, snapshot->bufs[0].len}},
     };
-    if (put->whole_log)
+    if (put->whole_log) { /* what waits to be written would be written behind it */
         storage->next = snapshot->index + 1;
+        storage_end_appends(storage, storage->append_count, 0);
+    }
     begin_put(storage);
     return 0;
 }

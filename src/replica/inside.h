@@ -2,6 +2,7 @@
  *
  *     replica.c    opening and closing; who leads; batches and ticks
  *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
+ *     members.c    who belongs to the cluster, and who is to lead it
  *     snapshots.c  when a snapshot is taken, and how, in slices
  *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
  *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above (storing.h)
@@ -49,6 +50,16 @@ struct flight {
     uint32_t count, capacity;
 };
 
+struct committed {
+    uint64_t index;
+    struct raft_buffer buffer;
+};
+
+struct put_off { /* committed, and not yet applied: see apply.c */
+    struct committed *entries;
+    uint32_t count, capacity;
+};
+
 struct kept_append { /* an append under way */
     struct raft_io_append ours;
     struct raft_io_append *theirs;
@@ -87,6 +98,23 @@ struct snapshots {
     uint64_t taken, last_size;
 };
 
+struct heard { /* when a node last said something */
+    uint64_t id;
+    int64_t us;
+};
+
+enum change_kind { CHANGE_NONE, CHANGE_MEMBERS, CHANGE_LEADER };
+
+struct change { /* that somebody has asked for and not yet heard of */
+    enum change_kind kind;
+    void *request;
+    int64_t until_us; /* of the leader: given up then */
+    uint64_t heir;
+    bool asked; /* it was told to stand */
+    struct raft_change members;
+    struct raft_transfer transfer;
+};
+
 enum leading { LEAD_IDLE, LEAD_BEGINNING, LEAD_SERVING };
 
 struct replica {
@@ -113,11 +141,15 @@ struct replica {
     uint64_t origin, sequence;
     struct batch batch;
     struct flight flight;
+    struct put_off put_off;
     bool gathering; /* the batch waits for more, since: */
     int64_t gathering_us;
     int64_t counted_us; /* up to where this term's entries have brought the time */
 
     struct snapshots snapshots;
+    struct change change;
+    struct heard heard[REPLICA_MEMBERS_MAX];
+    char about[CORE_ADDRESS_MAX + 1];
 
     struct error_text trouble; /* "": none */
     unsigned appends;          /* under way */
@@ -152,8 +184,21 @@ void replica_landed(struct replica *replica);
 /* Ends it because of its trouble. Not while libraft is on the stack. */
 void replica_stop(struct replica *replica);
 
+/* members.c */
+void members_init(struct replica *replica);
+/* A message from this node has come. */
+void members_heard(struct replica *replica, uint64_t id);
+/* Has a change come to its end? */
+void members_observe(struct replica *replica);
+/* This node leads no more; for_good: nor does it take part. */
+void members_fail(struct replica *replica, bool for_good);
+/* Takes nodes that were added further. */
+void members_promote(struct replica *replica);
+
 /* apply.c */
 void apply_init(struct replica *replica);
+/* Applies what was put off. */
+void apply_put_off(struct replica *replica);
 
 /* snapshots.c */
 void snapshots_init(struct replica *replica);

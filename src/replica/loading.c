@@ -1,3 +1,4 @@
+#include "replica/message.h"
 #include "replica/storing.h"
 
 #include <inttypes.h>
@@ -153,24 +154,33 @@ static bool is_new(const struct storage *storage)
            storage->term.number <= 1 && storage->term.vote == 0;
 }
 
-static int found(struct storage *storage, const struct raft_buffer *configuration,
-                 struct error_text *err)
+/* Before anything else is appended. */
+static int append_members(struct storage *storage, raft_index index, raft_term term,
+                          const struct raft_buffer *configuration, struct error_text *err)
 {
     struct journal_record record = {
-        .index = 1, .term = 1, .type = RAFT_CHANGE, configuration->base, configuration->len};
+        .index = index, .term = term, .type = RAFT_CHANGE, configuration->base, configuration->len};
     struct journal_spare spare;
-    int result = term_store(&storage->directory, &storage->term, 1, 0, err);
+    int result;
 
-    if (result != HF_OK)
-        return result;
-    spare = journal_spare_begin(storage->journal);
-    journal_spare_make(&spare);
-    journal_spare_end(storage->journal, &spare);
+    if (journal_wants_spare(storage->journal)) {
+        spare = journal_spare_begin(storage->journal);
+        journal_spare_make(&spare);
+        journal_spare_end(storage->journal, &spare);
+    }
     result = journal_append(storage->journal, &record, 1, err);
     if (result == HF_OK)
         result = keep_record(&storage->loaded, &record, err);
-    storage->next = 2;
+    storage->next = index + 1;
     return result;
+}
+
+static int found(struct storage *storage, const struct raft_buffer *configuration,
+                 struct error_text *err)
+{
+    int result = term_store(&storage->directory, &storage->term, 1, 0, err);
+
+    return result == HF_OK ? append_members(storage, 1, 1, configuration, err) : result;
 }
 
 int loading_on_bootstrap(struct raft_io *io, const struct raft_configuration *members)
@@ -193,6 +203,50 @@ int loading_on_recover(struct raft_io *io, const struct raft_configuration *memb
 {
     (void)members;
     return storage_say(storage_of(io), RAFT_INVALID, &(struct error_text){"not by this way"});
+}
+
+/* ---- members ---------------------------------------------------------------------------------- */
+
+static int decode_members(const void *bytes, size_t size, struct raft_configuration *ret_members,
+                          struct error_text *err)
+{
+    struct raft_buffer buffer = {(void *)(uintptr_t)bytes, size};
+
+    if (!message_is_configuration(bytes, size) ||
+        raft_configuration_decode(&buffer, ret_members) != 0)
+        return error_set(err, HF_EIO, "the members in the log cannot be read");
+    return HF_OK;
+}
+
+int loading_members(struct storage *storage, struct raft_configuration *ret_members,
+                    struct error_text *err)
+{
+    const struct loaded *loaded = &storage->loaded;
+
+    raft_configuration_init(ret_members);
+    for (size_t i = loaded->count; i-- > 0;) {
+        const struct raft_entry *entry = &loaded->entries[i];
+
+        if (entry->type == RAFT_CHANGE)
+            return decode_members(entry->buf.base, entry->buf.len, ret_members, err);
+    }
+    if (loaded->image.index == 0)
+        return HF_OK;
+    return decode_members(loaded->image.configuration.iov_base, loaded->image.configuration.iov_len,
+                          ret_members, err);
+}
+
+int loading_replace_members(struct storage *storage, const struct raft_configuration *members,
+                            struct error_text *err)
+{
+    struct raft_buffer configuration;
+    int result;
+
+    if (raft_configuration_encode(members, &configuration) != 0)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    result = append_members(storage, storage->next, storage->term.number, &configuration, err);
+    raft_free(configuration.base);
+    return result;
 }
 
 void loading_forget(struct storage *storage)

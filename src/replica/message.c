@@ -188,8 +188,9 @@ void encoded_free(struct encoded *encoded)
 
 /* libraft believes what a configuration says about itself: a version, how many members, and of each its id,
  * its address with a NUL, and its role; then zeros up to a multiple of 8. */
-static bool is_configuration(const unsigned char *bytes, size_t size)
+bool message_is_configuration(const void *configuration, size_t size)
 {
+    const unsigned char *bytes = configuration;
     const unsigned char *at = bytes + 9, *end = bytes + size;
     uint64_t count;
 
@@ -235,7 +236,7 @@ static bool decode_entries(unsigned char *bytes, size_t size, struct raft_append
 
         memcpy(&term, bytes + at, sizeof term);
         if (length > size - data || length % 8 != 0 || type < RAFT_COMMAND || type > RAFT_CHANGE ||
-            (type == RAFT_CHANGE && !is_configuration(bytes + data, length)))
+            (type == RAFT_CHANGE && !message_is_configuration(bytes + data, length)))
             goto broken;
         entries[i] = (struct raft_entry){.term = le64toh(term),
                                          .type = (enum raft_entry_type)type,
@@ -262,7 +263,7 @@ static bool decode_snapshot(unsigned char *bytes, size_t size,
     size_t left;
 
     if (length > CONFIGURATION_MAX || length > size - at ||
-        !is_configuration(bytes + at, (size_t)length))
+        !message_is_configuration(bytes + at, (size_t)length))
         return false;
     raft_configuration_init(&install->conf);
     if (raft_configuration_decode(&configuration, &install->conf) != 0)

@@ -27,4 +27,7 @@ void encoded_free(struct encoded *encoded);
  * and still the caller's. Sender and address are not in it. */
 bool message_decode(void *bytes, size_t size, struct raft_message *ret_message);
 
+/* libraft believes what a configuration says about itself. This looks first. */
+bool message_is_configuration(const void *bytes, size_t size);
+
 #endif

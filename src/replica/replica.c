@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ELECTION_MS_DEFAULT 1000u
-#define HEARTBEAT_MS_DEFAULT 100u
+#define ELECTION_MS_DEFAULT 500u
+#define HEARTBEAT_MS_DEFAULT 50u
 #define HEARTBEAT_MS_MAX 5000u
 #define REQUESTS_MIN 64u
 
@@ -58,6 +58,7 @@ static void step_down(struct replica *replica, enum replica_failure of_flight)
     replica->leading = LEAD_IDLE;
     replica->role = REPLICA_FOLLOWING;
     fail_under_way(replica, of_flight);
+    members_fail(replica, false);
     if (served)
         replica->host.role(replica->host.context, REPLICA_FOLLOWING);
 }
@@ -73,9 +74,11 @@ void replica_observe(struct replica *replica)
         (!leads || raft_current_term(&replica->raft) != replica->term))
         step_down(replica, REPLICA_UNKNOWN);
     if (leads && replica->leading == LEAD_IDLE) {
+        apply_put_off(replica);
         replica->leading = LEAD_BEGINNING;
         replica->term = raft_current_term(&replica->raft);
     }
+    members_observe(replica);
 }
 
 void replica_landed(struct replica *replica)
@@ -163,6 +166,9 @@ static void propose_first(struct replica *replica, int64_t now)
 {
     unsigned char id[16];
     struct core_command identity = {.op = CORE_IDENTITY, .result = {(const char *)id, sizeof id}};
+    struct core_command member = {.op = CORE_MEMBER,
+                                  .token = replica->id,
+                                  .result = {replica->about, strlen(replica->about)}};
     struct core_counts counts;
 
     core_count(replica->table, &counts);
@@ -172,6 +178,8 @@ static void propose_first(struct replica *replica, int64_t now)
         replica->host.random(replica->host.context, id, sizeof id);
         core_pack(&replica->batch.packer, &identity);
     }
+    if (member.result.size > 0)
+        core_pack(&replica->batch.packer, &member);
     propose(replica, now, true);
 }
 
@@ -220,6 +228,8 @@ static int64_t lead(struct replica *replica, uint32_t clients)
     int64_t now = replica_now(replica);
     int64_t wait;
 
+    if (replica->change.kind == CHANGE_LEADER)
+        return -1; /* what has come is for another to do */
     if (replica->leading == LEAD_BEGINNING) {
         propose_first(replica, now);
         return -1;
@@ -244,6 +254,8 @@ int64_t replica_pump(struct replica *replica, uint32_t clients)
     if (replica->closing)
         return -1;
     replica_observe(replica);
+    if (replica->appends == 0)
+        apply_put_off(replica);
     slicing = !gate_shut(replica) && snapshots_step(replica);
     if (!gate_shut(replica) && replica->leading != LEAD_IDLE && !replica->flight.active)
         wait = lead(replica, clients);
@@ -251,7 +263,7 @@ int64_t replica_pump(struct replica *replica, uint32_t clients)
         replica_stop(replica);
         return -1;
     }
-    return slicing ? 0 : wait;
+    return slicing || replica->put_off.count > 0 ? 0 : wait;
 }
 
 int replica_submit(struct replica *replica, const struct core_command *command, void *request)
@@ -282,19 +294,28 @@ const struct core *replica_table(const struct replica *replica)
     return replica->table;
 }
 
-void replica_status(const struct replica *replica, struct replica_status *ret_status)
+uint64_t replica_leader(const struct replica *replica)
 {
     struct raft *raft = (struct raft *)&replica->raft; /* which only looks, and says no const */
-    const struct snapshots *snapshots = &replica->snapshots;
-    struct replica_status status = replica->status;
     const char *address;
     raft_id leader;
+
+    if (replica->closing)
+        return 0;
+    raft_leader(raft, &leader, &address);
+    return leader;
+}
+
+void replica_status(const struct replica *replica, struct replica_status *ret_status)
+{
+    struct raft *raft = (struct raft *)&replica->raft;
+    const struct snapshots *snapshots = &replica->snapshots;
+    struct replica_status status = replica->status;
 
     status.role = replica->role;
     status.id = replica->id;
     if (!replica->closing) {
-        raft_leader(raft, &leader, &address);
-        status.leader_id = leader;
+        status.leader_id = replica_leader(replica);
         status.term = raft_current_term(raft);
         status.last_index = raft_last_index(raft);
         status.commit_index = raft_commit_index(raft);
@@ -319,6 +340,7 @@ static void finish(struct replica *replica)
     core_packer_free(&replica->batch.packer);
     free(replica->batch.requests);
     free(replica->flight.requests);
+    free(replica->put_off.entries);
     free(replica);
     if (done)
         done(context);
@@ -351,6 +373,7 @@ void replica_stop(struct replica *replica)
     replica->leading = LEAD_IDLE;
     replica->role = REPLICA_STOPPED;
     fail_under_way(replica, REPLICA_UNKNOWN);
+    members_fail(replica, true);
     host->stopped(host->context, replica->trouble.text);
     host->role(host->context, REPLICA_STOPPED);
     close_raft(replica);
@@ -366,6 +389,7 @@ void replica_close(struct replica *replica, void (*done)(void *context), void *c
         replica->leading = LEAD_IDLE;
         replica->role = REPLICA_FOLLOWING;
         fail_under_way(replica, REPLICA_UNKNOWN);
+        members_fail(replica, true);
         close_raft(replica);
     }
 }
@@ -403,6 +427,7 @@ static struct replica *make(const struct replica_options *options, struct raft_i
         options->snapshot_bytes ? options->snapshot_bytes : SNAPSHOT_BYTES_DEFAULT;
     replica->snapshot_trailing = options->snapshot_trailing;
     replica->restored = options->restored;
+    snprintf(replica->about, sizeof replica->about, "%s", options->about ? options->about : "");
     replica->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
     replica->role = REPLICA_FOLLOWING;
     host->random(host->context, seed, sizeof seed);
@@ -426,6 +451,7 @@ static void set_up_raft(struct replica *replica, const struct replica_options *o
                               options->election_ms ? options->election_ms : ELECTION_MS_DEFAULT);
     raft_set_pre_vote(raft, true);
     raft_set_capacity_threshold(raft, 0);
+    members_init(replica);
     snapshots_init(replica);
 }
 

@@ -30,6 +30,7 @@
 #define REPLICA_BATCH_MAX_COUNT 16384u     /* commands in one entry */
 #define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
 #define REPLICA_TICK_MAX_MS 250            /* between two entries while a deadline is open */
+#define REPLICA_MEMBERS_MAX 32u            /* of a cluster */
 #define REPLICA_STALL_MS 5000              /* a disk that takes nothing for so long is told of, */
 #define REPLICA_STALL_MAX_MS 30000         /* and after so long given up */
 
@@ -47,7 +48,13 @@ enum replica_failure {
     REPLICA_UNKNOWN          /* it may or may not have taken effect, now or later */
 };
 
-/* What is handed in. All of `effect`, `failed`, `role`, `stopped` and `note` are called from within
+enum replica_change {                      /* what became of a change of members or of the leader */
+                      REPLICA_CHANGED = 1, /* it is as was asked for */
+                      REPLICA_UNCHANGED,   /* it was not possible, and is as before */
+                      REPLICA_PERHAPS      /* nobody here knows */
+};
+
+/* What is handed in. All of `effect`, `failed`, `changed`, `role`, `stopped` and `note` are called from within
  * replica_pump, replica_close or a callback of raft_io (`note` from replica_open too); they may
  * submit, not pump or close. */
 struct replica_host {
@@ -60,6 +67,8 @@ struct replica_host {
     void (*effect)(void *context, void *request, const struct core_effect *effect);
     /* There will be no effect for this request. */
     void (*failed)(void *context, void *request, enum replica_failure failure);
+    /* What became of replica_add, replica_remove or replica_transfer. */
+    void (*changed)(void *context, void *request, enum replica_change result);
     /* A change of role; it begins with FOLLOWING. What was under way has been failed before. */
     void (*role)(void *context, enum replica_role role);
     /* The node cannot go on (disk full or failing, a damaged log): in words. Everything under way
@@ -81,9 +90,10 @@ struct replica_options {
     /* The data is older than what was acknowledged since: tokens go on far above, the store has a new
      * id. Done once, with the first entry that this node proposes. */
     bool restored;
-    uint32_t election_ms, heartbeat_ms; /* 0: 1000 and 100 */
-    uint64_t snapshot_bytes;            /* of log before a snapshot is taken; 0: a default */
-    uint32_t snapshot_trailing;         /* entries kept behind a snapshot; 0: a default */
+    uint32_t election_ms, heartbeat_ms; /* 0: 500 and 50 */
+    const char *about;          /* where clients find this node; "" or NULL: it does not say */
+    uint64_t snapshot_bytes;    /* of log before a snapshot is taken; 0: a default */
+    uint32_t snapshot_trailing; /* entries kept behind a snapshot; 0: a default */
 };
 
 /* io: borrowed until replica_close's callback, or after a failure until its own close is done. Some
@@ -119,6 +129,31 @@ struct replica_status {
     uint64_t snapshots, snapshot_bytes; /* taken; size of the last */
     bool snapshotting;
 };
+/* Who leads, as far as this node knows; 0: nobody. */
+uint64_t replica_leader(const struct replica *replica);
 void replica_status(const struct replica *replica, struct replica_status *ret_status);
+
+/* ---- members ---------------------------------------------------------------------------------- */
+
+struct replica_seen { /* a member, as this node sees it */
+    uint64_t id;
+    const char *address; /* for its peers; lives until the loop goes on */
+    bool votes;          /* no: it is catching up */
+    uint64_t
+        match_index;   /* so much of the log it has on its disk; known to the leader only, else 0 */
+    int64_t silent_ms; /* since it said something to this node; -1: it never did */
+};
+/* Returns how many there are, at most max. */
+unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen,
+                         unsigned max);
+
+/* The leader's business; one at a time. HF_OK: `changed` will be called, perhaps at once. HF_EUNREACH: this
+ * node does not lead. HF_EBUSY: another change is under way. HF_EINVAL: it cannot be; all in words.
+ * A node that is added gets the log first, and votes when it has caught up: replica_members says when. */
+int replica_add(struct replica *replica, uint64_t id, const char *address, void *request,
+                struct error_text *err);
+int replica_remove(struct replica *replica, uint64_t id, void *request, struct error_text *err);
+/* to: 0 for the one that is nearest. Nothing is proposed until another leads, or it has failed. */
+int replica_transfer(struct replica *replica, uint64_t to, void *request, struct error_text *err);
 
 #endif

@@ -81,6 +81,7 @@ static int begin(struct raft_fsm *fsm, struct raft_buffer *ret_buffers[], unsign
     struct snapshots *snapshots = &replica->snapshots;
 
     INVARIANT(snapshots->state == SNAPSHOT_NONE);
+    apply_put_off(replica);
     raft_set_snapshot_threshold(&replica->raft, THRESHOLD_NEVER);
     raft_set_snapshot_trailing(&replica->raft, trailing(replica));
     snapshots->covered_bytes = snapshots->bytes;

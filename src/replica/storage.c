@@ -103,8 +103,7 @@ static size_t collect(struct storage *storage, size_t *ret_records)
     return appends;
 }
 
-/* libraft may append more from within. */
-static void end_appends(struct storage *storage, size_t count, int status)
+void storage_end_appends(struct storage *storage, size_t count, int status)
 {
     while (count-- > 0) {
         struct raft_io_append *req = storage->appends[0].req;
@@ -154,7 +153,8 @@ bool storage_flush(struct storage *storage)
     storage->spare_needed = false;
     if (result == HF_OK)
         begin_spare(storage);
-    end_appends(storage, appends, result == HF_OK ? 0 : storage_say(storage, RAFT_IOERR, &err));
+    storage_end_appends(storage, appends,
+                        result == HF_OK ? 0 : storage_say(storage, RAFT_IOERR, &err));
     return true;
 }
 
@@ -264,7 +264,7 @@ static void on_close(struct raft_io *io, raft_io_close_cb done)
 
     storage->io_closed = done;
     begin_closing(storage);
-    end_appends(storage, storage->append_count, RAFT_CANCELED);
+    storage_end_appends(storage, storage->append_count, RAFT_CANCELED);
     images_cancel(storage);
 }
 

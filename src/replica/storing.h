@@ -97,6 +97,9 @@ static inline struct storage *storage_of(struct raft_io *io)
 void *storage_grown(void *array, size_t *capacity, size_t count, size_t item);
 /* Leaves the words for libraft's caller, and gives the status. */
 int storage_say(struct storage *storage, int status, const struct error_text *err);
+/* Tells libraft that the first so many have ended. It may append more from within. While a snapshot of the leader is
+ * being stored it takes no notice of them. */
+void storage_end_appends(struct storage *storage, size_t count, int status);
 /* Something has ended: perhaps that was the last thing. */
 void storage_maybe_finish(struct storage *storage);
 
@@ -110,6 +113,12 @@ int loading_on_set_term(struct raft_io *io, raft_term term);
 int loading_on_set_vote(struct raft_io *io, raft_id id);
 int loading_on_bootstrap(struct raft_io *io, const struct raft_configuration *members);
 int loading_on_recover(struct raft_io *io, const struct raft_configuration *members);
+/* The newest configuration in what was loaded; no members: there is nothing. */
+int loading_members(struct storage *storage, struct raft_configuration *ret_members,
+                    struct error_text *err);
+/* Appends a configuration that nobody has agreed to: for a node that has nobody to ask. */
+int loading_replace_members(struct storage *storage, const struct raft_configuration *members,
+                            struct error_text *err);
 
 /* ---- images.c ---- */
 /* The configuration is decoded into the snapshot, the data handed over. */

@@ -143,6 +143,7 @@ static void test_committed_after_it_was_deposed(void **state)
     assert_deposed();
     assert_int_equal(rig.witness.changes, 0);
     memory_io_receive_entry(&rig.memory, 2, led + 1, rig_last(&rig), led, rig_last(&rig), NULL, 0);
+    rig_settle(&rig);
     assert_int_equal(rig.witness.answers, 0);
     assert_int_equal(rig.witness.failures, 2);
     assert_int_equal(rig.witness.changes, 1);
@@ -262,29 +263,29 @@ static void test_only_its_own_entries_are_answered(void **state)
     assert_deposed();
 }
 
-/* While leadership is handed over libraft takes no entries, and still says that it leads. */
-static void test_refused_while_handing_over(void **state)
+/* While leadership is handed over libraft takes no entries, and still says that it leads: what comes waits. */
+static void test_nothing_is_proposed_while_handing_over(void **state)
 {
-    struct raft_transfer transfer = {0};
     struct core_command command = read_now();
+    struct error_text err = {""};
 
     (void)state;
     rig_serve(&rig);
-    rig.memory.peers_answer = false;
-    assert_int_equal(raft_transfer(rig.memory.io.data, &transfer, 2, NULL), 0);
+    rig_pass(&rig, 300 * MS);
+    assert_int_equal(replica_transfer(rig.replica, 0, request(9), &err), HF_OK);
     assert_int_equal(replica_submit(rig.replica, &command, request(1)), HF_OK);
     rig_settle(&rig);
-    assert_int_equal(rig.witness.heard[1].failures, 1);
-    assert_int_equal(rig.witness.heard[1].failure, REPLICA_NOT_LEADING);
-    assert_int_equal(witness_role(&rig.witness), REPLICA_FOLLOWING);
-
-    rig.memory.peers_answer = true; /* but the other does not want to, and after a while: */
-    rig_pass(&rig, 2000 * MS);
+    assert_int_equal(rig.witness.heard[1].failures + rig.witness.heard[1].answers, 0);
+    assert_int_equal(rig.witness.changes_told, 0);
     assert_int_equal(witness_role(&rig.witness), REPLICA_LEADING);
-    assert_true(rig_header(&rig, rig_last(&rig)).new_term);
-    assert_int_equal(replica_submit(rig.replica, &command, request(2)), HF_OK);
-    rig_settle(&rig);
-    assert_int_equal(rig.witness.heard[2].answers, 1);
+    assert_int_equal(replica_transfer(rig.replica, 0, request(8), &err), HF_EBUSY);
+
+    rig_pass(&rig, 2000 * MS); /* but the other does not want to */
+    assert_int_equal(rig.witness.changes_told, 1);
+    assert_ptr_equal(rig.witness.changed, request(9));
+    assert_int_equal(rig.witness.change, REPLICA_UNCHANGED);
+    assert_int_equal(witness_role(&rig.witness), REPLICA_LEADING);
+    assert_int_equal(rig.witness.heard[1].answers, 1);
 }
 
 static void test_closing_as_a_candidate(void **state)
@@ -313,7 +314,7 @@ int main(void)
         TEST(test_leads_again),
         TEST(test_an_old_entry_is_not_the_first),
         TEST(test_only_its_own_entries_are_answered),
-        TEST(test_refused_while_handing_over),
+        TEST(test_nothing_is_proposed_while_handing_over),
         TEST(test_closing_as_a_candidate),
     };
 

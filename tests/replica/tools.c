@@ -56,6 +56,15 @@ static void on_failed(void *context, void *named, enum replica_failure failure)
     witness->failures++;
 }
 
+static void on_changed(void *context, void *about, enum replica_change result)
+{
+    struct witness *witness = context;
+
+    witness->changes_told++;
+    witness->changed = about;
+    witness->change = result;
+}
+
 static void on_role(void *context, enum replica_role role)
 {
     struct witness *witness = context;
@@ -95,6 +104,7 @@ struct replica_host witness_host(struct witness *witness)
                                  .random = on_random,
                                  .effect = on_effect,
                                  .failed = on_failed,
+                                 .changed = on_changed,
                                  .role = on_role,
                                  .stopped = on_stopped,
                                  .note = on_note};

@@ -38,6 +38,9 @@ struct witness {
     enum core_why why;                /* the last of them */
     enum replica_role roles[ROLES_MAX];
     int role_count;
+    int changes_told; /* of members, or of the leader */
+    void *changed;    /* the last one's request */
+    enum replica_change change;
     char stopped[ERROR_TEXT_MAX];
     int stops;
     char noted[ERROR_TEXT_MAX];

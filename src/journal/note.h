@@ -1,0 +1,17 @@
+/* note.h: a short text in the data directory, for people too. It is there whole, or as it was before. */
+#ifndef JOURNAL_NOTE_H
+#define JOURNAL_NOTE_H
+
+#include "base/error.h"
+#include "journal/directory.h"
+
+#define NOTE_MAX 4095 /* bytes */
+
+/* "" if there is none. HF_EIO: it cannot be read, or is too long. */
+int note_read(const struct directory *directory, const char *name, char ret_text[NOTE_MAX + 1],
+              struct error_text *err);
+/* Durable when it returns. */
+int note_write(const struct directory *directory, const char *name, const char *text,
+               struct error_text *err);
+
+#endif

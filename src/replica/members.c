@@ -1,0 +1,307 @@
+/* members.c: who belongs to the cluster, and who leads it.
+ *
+ * A node that is added passes through three states, each a configuration in the log. Whoever leads takes it
+ * to the next one, so that nothing is lost if the leader goes meanwhile:
+ *
+ *     SPARE ──at once──▶ STANDBY: gets the log ──has caught up──▶ VOTER
+ *
+ * libraft can do all that in one step, but gives up when the new node needs longer than it thinks right.
+ *
+ * Its callbacks only come by way of its own libuv backend. So what became of a change is seen by looking at
+ * libraft's state after each event. */
+#include "replica/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CATCH_UP_LAG 64u      /* entries behind: near enough to vote */
+#define CATCH_UP_MS 600000u   /* of one round, before libraft gives up: we do not */
+#define ADDRESS_MAX 271u      /* as in core.h, and as peers can reach */
+#define TRANSFER_TIMEOUTS 4   /* election timeouts until nobody knows any more what became of it */
+#define HEARD_LATELY_BEATS 10 /* who has said something within so many heartbeats is alive */
+
+static const struct raft_configuration *members_of(const struct replica *replica)
+{
+    return &replica->raft.configuration;
+}
+
+static int64_t timeout_us(const struct replica *replica)
+{
+    return (int64_t)replica->raft.election_timeout * 1000;
+}
+
+static const struct raft_server *find(const struct replica *replica, uint64_t id)
+{
+    const struct raft_configuration *members = members_of(replica);
+
+    for (unsigned i = 0; i < members->n; i++)
+        if (members->servers[i].id == id)
+            return &members->servers[i];
+    return NULL;
+}
+
+void members_init(struct replica *replica)
+{
+    raft_set_max_catch_up_round_duration(&replica->raft, CATCH_UP_MS);
+}
+
+/* ---- who is alive ----------------------------------------------------------------------------- */
+
+void members_heard(struct replica *replica, uint64_t id)
+{
+    struct heard *oldest = replica->heard;
+
+    for (struct heard *heard = replica->heard; heard < replica->heard + REPLICA_MEMBERS_MAX;
+         heard++) {
+        if (heard->id == id) {
+            heard->us = replica_now(replica);
+            return;
+        }
+        if (heard->us < oldest->us)
+            oldest = heard;
+    }
+    *oldest = (struct heard){id, replica_now(replica)};
+}
+
+/* Since it last said something; -1: never. */
+static int64_t silent_us(const struct replica *replica, uint64_t id)
+{
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (replica->heard[i].id == id)
+            return replica_now(replica) - replica->heard[i].us;
+    return -1;
+}
+
+static uint64_t match_index(const struct replica *replica, uint64_t id)
+{
+    raft_index index = 0;
+
+    if (replica->raft.state != RAFT_LEADER || raft_match_index(&replica->raft, id, &index) != 0)
+        return 0;
+    return index;
+}
+
+unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen, unsigned max)
+{
+    const struct raft_configuration *members = members_of(replica);
+    unsigned count = 0;
+
+    if (replica->closing)
+        return 0;
+    for (; count < members->n && count < max; count++) {
+        const struct raft_server *server = &members->servers[count];
+        int64_t silent = silent_us(replica, server->id);
+
+        ret_seen[count] = (struct replica_seen){.id = server->id,
+                                                .address = server->address,
+                                                .votes = server->role == RAFT_VOTER,
+                                                .match_index = match_index(replica, server->id),
+                                                .silent_ms = server->id == replica->id ? 0
+                                                             : silent < 0              ? -1
+                                                                          : silent / 1000};
+    }
+    return count;
+}
+
+/* ---- changes ---------------------------------------------------------------------------------- */
+
+/* Also if libraft does not lead any more, and we have not yet seen it. */
+static bool is_changing(struct replica *replica)
+{
+    return raft_state(&replica->raft) != RAFT_LEADER ||
+           replica->raft.configuration_uncommitted_index != 0 ||
+           replica->raft.leader_state.promotee_id != 0 || raft_transferee(&replica->raft) != 0;
+}
+
+static void end_change(struct replica *replica, enum replica_change result)
+{
+    void *request = replica->change.request;
+
+    replica->change.kind = CHANGE_NONE;
+    replica->host.changed(replica->host.context, request, result);
+}
+
+void members_fail(struct replica *replica, bool for_good)
+{
+    if (replica->change.kind == CHANGE_MEMBERS ||
+        (for_good && replica->change.kind == CHANGE_LEADER))
+        end_change(replica, REPLICA_PERHAPS);
+}
+
+/* libraft asks the heir to stand as soon as it acknowledges anything, though it may lack more: then it
+ * refuses, and is not asked again. So libraft hears of it when the heir lacks nothing, and nothing comes after. */
+static void ask_heir(struct replica *replica)
+{
+    struct change *change = &replica->change;
+
+    if (!replica->flight.active &&
+        match_index(replica, change->heir) == raft_last_index(&replica->raft)) {
+        change->asked = true;
+        change->until_us = replica_now(replica) + TRANSFER_TIMEOUTS * timeout_us(replica);
+        if (raft_transfer(&replica->raft, &change->transfer, change->heir, NULL) != 0)
+            end_change(replica, REPLICA_UNCHANGED);
+    } else if (replica_now(replica) >= change->until_us) {
+        end_change(replica, REPLICA_UNCHANGED);
+    }
+}
+
+static void look_at_transfer(struct replica *replica)
+{
+    raft_id leader;
+    const char *address;
+
+    if (raft_state(&replica->raft) == RAFT_LEADER) {
+        if (!replica->change.asked)
+            ask_heir(replica);
+        else if (raft_transferee(&replica->raft) == 0)
+            end_change(replica, REPLICA_UNCHANGED);
+        return;
+    }
+    raft_leader(&replica->raft, &leader, &address);
+    if (leader != 0 && leader != replica->id)
+        end_change(replica, REPLICA_CHANGED);
+    else if (replica_now(replica) >= replica->change.until_us)
+        end_change(replica, REPLICA_PERHAPS);
+}
+
+void members_observe(struct replica *replica)
+{
+    if (replica->change.kind == CHANGE_LEADER)
+        look_at_transfer(replica);
+    else if (replica->change.kind == CHANGE_MEMBERS &&
+             replica->raft.configuration_uncommitted_index == 0)
+        end_change(replica, REPLICA_CHANGED);
+}
+
+/* libraft begins a catch-up of its own if entries are missing; those are few by then. */
+void members_promote(struct replica *replica)
+{
+    const struct raft_configuration *members = members_of(replica);
+
+    if (replica->leading != LEAD_SERVING || is_changing(replica))
+        return;
+    for (unsigned i = 0; i < members->n; i++) {
+        const struct raft_server *server = &members->servers[i];
+        int role = server->role == RAFT_SPARE ? RAFT_STANDBY : RAFT_VOTER;
+
+        if (server->role == RAFT_VOTER ||
+            (server->role == RAFT_STANDBY &&
+             match_index(replica, server->id) + CATCH_UP_LAG < raft_last_index(&replica->raft)))
+            continue;
+        if (role == RAFT_VOTER)
+            replica_note(replica, 3, "node %llu has caught up: it votes from now on",
+                         (unsigned long long)server->id);
+        raft_assign(&replica->raft, &replica->change.members, server->id, role, NULL);
+        return;
+    }
+}
+
+/* ---- what is asked for ------------------------------------------------------------------------ */
+
+static int may_change(struct replica *replica, struct error_text *err)
+{
+    if (replica->role != REPLICA_LEADING || replica->closing)
+        return error_set(err, HF_EUNREACH, "this node does not lead");
+    if (replica->change.kind != CHANGE_NONE || is_changing(replica))
+        return error_set(err, HF_EBUSY,
+                         "another change of the members is under way: ask again when it is over");
+    return HF_OK;
+}
+
+static int begin_change(struct replica *replica, int result, void *request, struct error_text *err)
+{
+    if (result == RAFT_NOTLEADER)
+        return error_set(err, HF_EUNREACH, "this node does not lead");
+    if (result != 0)
+        return error_set(err, HF_EINVAL, "%s", raft_errmsg(&replica->raft));
+    replica->change.kind = CHANGE_MEMBERS;
+    replica->change.request = request;
+    return HF_OK;
+}
+
+int replica_add(struct replica *replica, uint64_t id, const char *address, void *request,
+                struct error_text *err)
+{
+    const struct raft_server *server = replica->closing ? NULL : find(replica, id);
+    int result;
+
+    if (id == 0 || strlen(address) > ADDRESS_MAX)
+        return error_set(err, HF_EINVAL, "there is no such node");
+    result = may_change(replica, err);
+    if (result != HF_OK)
+        return result;
+    if (server && strcmp(server->address, address) != 0)
+        return error_set(err, HF_EINVAL, "node %llu is a member already, at %s: remove it first",
+                         (unsigned long long)id, server->address);
+    if (server) {
+        replica->host.changed(replica->host.context, request, REPLICA_CHANGED);
+        return HF_OK;
+    }
+    if (members_of(replica)->n >= REPLICA_MEMBERS_MAX)
+        return error_set(err, HF_EINVAL, "a cluster has at most %u members", REPLICA_MEMBERS_MAX);
+    result = raft_add(&replica->raft, &replica->change.members, id, address, NULL);
+    return begin_change(replica, result, request, err);
+}
+
+int replica_remove(struct replica *replica, uint64_t id, void *request, struct error_text *err)
+{
+    int result = may_change(replica, err);
+
+    if (result != HF_OK)
+        return result;
+    if (id == replica->id)
+        return error_set(err, HF_EINVAL, "node %llu leads: let another one lead before it goes",
+                         (unsigned long long)id);
+    if (!find(replica, id))
+        return error_set(err, HF_EINVAL, "node %llu is no member", (unsigned long long)id);
+    result = raft_remove(&replica->raft, &replica->change.members, id, NULL);
+    return begin_change(replica, result, request, err);
+}
+
+/* The one that has most of the log, of those that are alive; 0: nobody. */
+static uint64_t choose_heir(struct replica *replica)
+{
+    const struct raft_configuration *members = members_of(replica);
+    int64_t lately_us = (int64_t)replica->heartbeat_ms * 1000 * HEARD_LATELY_BEATS;
+    uint64_t best = 0, most = 0;
+
+    for (unsigned i = 0; i < members->n; i++) {
+        const struct raft_server *server = &members->servers[i];
+        int64_t silent = silent_us(replica, server->id);
+        uint64_t match = match_index(replica, server->id);
+
+        if (server->id == replica->id || server->role != RAFT_VOTER || silent < 0 ||
+            silent > lately_us || match < most)
+            continue;
+        best = server->id;
+        most = match;
+    }
+    return best;
+}
+
+int replica_transfer(struct replica *replica, uint64_t to, void *request, struct error_text *err)
+{
+    const struct raft_server *server;
+    int result = may_change(replica, err);
+
+    if (result != HF_OK)
+        return result;
+    if (to == replica->id) {
+        replica->host.changed(replica->host.context, request, REPLICA_CHANGED);
+        return HF_OK;
+    }
+    if (to == 0)
+        to = choose_heir(replica);
+    if (to == 0)
+        return error_set(err, HF_EINVAL, "there is no other node that could lead");
+    server = find(replica, to);
+    if (!server || server->role != RAFT_VOTER)
+        return error_set(err, HF_EINVAL, "node %llu is not a member that votes",
+                         (unsigned long long)to);
+    replica->change.kind = CHANGE_LEADER;
+    replica->change.request = request;
+    replica->change.heir = to;
+    replica->change.asked = false;
+    replica->change.until_us = replica_now(replica) + timeout_us(replica);
+    return HF_OK;
+}
