@@ -10,7 +10,7 @@
 /* ---- an answer is given ------------------------------------------------------------------------ */
 
 /* The request is over: its answer is in `out`. */
-static void finish(struct request *request)
+void request_finish(struct request *request)
 {
     struct connection *connection = request->connection;
 
@@ -26,13 +26,17 @@ static void finish(struct request *request)
 static void finish_error(struct request *request, const char *text)
 {
     resp_write_error(&request->connection->out, text);
-    finish(request);
+    request_finish(request);
 }
 
 const char *answer_not_leading(struct server *server, char *ret_text, size_t size)
 {
+    char address[CORE_ADDRESS_MAX + 1];
+
     if (server->stopped_why[0])
         snprintf(ret_text, size, "STOPPED %s", server->stopped_why);
+    else if (cluster_leader_address(server, address, sizeof address))
+        snprintf(ret_text, size, "MOVED 0 %s", address);
     else if (server->stopping)
         snprintf(ret_text, size, "TRYAGAIN the server is being stopped");
     else
@@ -136,7 +140,7 @@ static void answer_queued(struct request *request, const struct core_effect *eff
         if (!connection->closed)
             waiter_add(connection, effect->ticket, effect->attachment, NULL);
         resp_write_simple(&connection->out, "QUEUED");
-        finish(request);
+        request_finish(request);
     } else {
         struct waiter *waiter = waiter_add(connection, effect->ticket, effect->attachment, request);
 
@@ -176,7 +180,7 @@ static void answer(struct request *request, const struct core_effect *effect)
         resp_write_error(out, refusal_of(effect, text, sizeof text));
         break;
     }
-    finish(request);
+    request_finish(request);
 }
 
 /* RENEW has an answer for each of its leases. */
@@ -188,7 +192,7 @@ static void answer_part(struct request *request, const struct core_effect *effec
         resp_write_array(out, request->total);
     resp_write_integer(out, span_shown((int64_t)effect->number));
     if (--request->parts == 0)
-        finish(request);
+        request_finish(request);
 }
 
 /* ---- those who wait ------------------------------------------------------------------------------ */
@@ -259,7 +263,7 @@ static void waiter_told(struct server *server, const struct core_effect *effect)
         write_left(connection, request, effect);
     waiter->request = NULL;
     waiter_remove(waiter);
-    finish(request);
+    request_finish(request);
 }
 
 /* ---- those who watch ----------------------------------------------------------------------------- */
@@ -309,7 +313,7 @@ void answer_effect(void *context, void *about, const struct core_effect *effect)
     case EFFECT_READ:
         if (request) {
             read_now(request);
-            finish(request);
+            request_finish(request);
         }
         break;
     case EFFECT_GRANTED:

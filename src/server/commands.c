@@ -35,7 +35,8 @@ const struct command commands[] = {
     {"INFO", -1, command_info, 0, "How the server is", "[section ...]"},
     {"COMMAND", -1, command_command, 0, "Which commands there are",
      "[COUNT | LIST | INFO name ... | DOCS name ...]"},
-    {"CLUSTER", -2, command_cluster, 0, "About the nodes", "STATUS | SLOTS | MYID"},
+    {"CLUSTER", -2, command_cluster, 0, "The nodes, and who leads them",
+     "STATUS | ADD id host:port | REMOVE id | TRANSFER [id] | SLOTS | MYID"},
     {"HELLO", -1, command_hello, COMMAND_OPEN, "Chooses the protocol",
      "[2 | 3] [AUTH user password] [SETNAME name]"},
     {"AUTH", -2, command_auth, COMMAND_OPEN, "Says the password", "[user] password"},
@@ -161,6 +162,25 @@ void request_free(struct server *server, struct request *request)
     }
     list_append(&server->spare, &request->node);
     server->spare_count++;
+}
+
+struct request *request_begin(struct connection *connection)
+{
+    struct request *request = request_new(connection->server);
+
+    request->connection = connection;
+    connection->references++;
+    request->command = connection->command;
+    request->waits = connection->waits = true;
+    connection->under_way++;
+    return request;
+}
+
+void request_forget(struct request *request)
+{
+    request->connection->under_way--;
+    request->connection->waits = false;
+    request_free(request->connection->server, request);
 }
 
 static struct words *copy_words(const struct resp_node *value, uint32_t from, uint32_t count)

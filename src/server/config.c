@@ -2,6 +2,7 @@
  * called and how its value is read is settings.c's business. */
 #include "server/config.h"
 #include "base/suggest.h"
+#include "server/founders.h"
 #include "server/settings.h"
 
 #include <errno.h>
@@ -146,7 +147,9 @@ static int scan_flags(const struct config_sources *sources, struct flags *flags,
         length = equals ? (size_t)(equals - name) : strlen(name);
         row = find_setting(name, length);
         word = find_word(name, length);
-        if (row < setting_count)
+        if (row < setting_count && settings[row].lone && !attached && !flags->values[row])
+            flags->values[row] = "yes";
+        else if (row < setting_count)
             status =
                 take_value(sources, &at, settings[row].name, setting_value_name(&settings[row]),
                            attached, &flags->values[row], err);
@@ -429,7 +432,12 @@ static int find_data(const struct config_sources *sources, struct config *config
 static int check_rules(struct config *config, struct error_text *err)
 {
     if (config->password_file[0] &&
-        secret_read(config->password_file, &config->password, err) != HF_OK)
+        secret_read("password-file", config->password_file, &config->password, err) != HF_OK)
+        return CONFIG_WRONG;
+    if (config->secret_file[0] &&
+        secret_read("secret-file", config->secret_file, &config->cluster_secret, err) != HF_OK)
+        return CONFIG_WRONG;
+    if (founders_check(config, err) != HF_OK)
         return CONFIG_WRONG;
     for (int i = 0; i < config->listen.count && !config->password.set; i++)
         if (!config->listen.at[i].loopback)
@@ -489,6 +497,7 @@ int config_from(int argc, char **argv, struct config *ret_config, struct error_t
 void config_wipe(struct config *config)
 {
     secret_wipe(&config->password);
+    secret_wipe(&config->cluster_secret);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

@@ -23,11 +23,14 @@
 #define CONFIG_FILE "/etc/holdfast/holdfastd.conf" /* read if it is there */
 #define CONFIG_FILE_MAX 65536                      /* bytes */
 #define CONFIG_LISTEN_MAX 16                       /* places to listen at */
+#define CONFIG_MEMBERS_MAX 9                       /* founding members of a cluster */
 #define CONFIG_PATH_MAX 1023
 #define CONFIG_SETTINGS_MAX 32
 
 /* Exit statuses, as in sysexits.h; the unit file knows that they are not worth a restart. */
 enum { CONFIG_DONE = 0, CONFIG_USAGE = 64, CONFIG_WRONG = 78 };
+
+enum config_join { CONFIG_FOUNDS = 1, CONFIG_JOINS };
 
 enum config_ask {
     CONFIG_RUN = 0, /* the server is wanted; anything else is for config_answer */
@@ -41,6 +44,15 @@ struct config_listen {
     struct endpoint at[CONFIG_LISTEN_MAX];
 };
 
+/* The members that a cluster is founded with, in the order of their ids. */
+struct config_cluster {
+    int count;
+    struct config_member {
+        uint64_t id;
+        char address[ENDPOINT_TEXT_MAX]; /* for its peers */
+    } at[CONFIG_MEMBERS_MAX];
+};
+
 struct config {
     enum config_ask ask;
     struct config_listen listen;
@@ -51,6 +63,13 @@ struct config {
     bool restored; /* --restored: this once */
     uint64_t id;
     uint64_t snapshot_bytes;
+    struct config_cluster cluster;       /* count 0: a node alone */
+    char advertise[ENDPOINT_TEXT_MAX];   /* where clients find this node; "": where it listens */
+    char peer_listen[ENDPOINT_TEXT_MAX]; /* "": its address in the cluster */
+    char secret_file[CONFIG_PATH_MAX + 1];
+    struct secret cluster_secret;
+    int join; /* of enum config_join */
+    int64_t election_timeout_ms;
     int log_level;  /* of enum log_level */
     int log_format; /* of enum log_format */
     uint64_t max_clients;

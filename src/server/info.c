@@ -46,7 +46,7 @@ static uint64_t resident_bytes(void)
     return second ? strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-static const char *role_word(const struct server *server)
+const char *role_word(const struct server *server)
 {
     return server->role == REPLICA_LEADING   ? "leader"
            : server->role == REPLICA_STOPPED ? "stopped"
@@ -273,73 +273,6 @@ enum verdict command_command(struct connection *connection, const struct resp_no
             write_lower(&connection->out, commands[i].name);
     } else {
         return refuse(connection, "ERR COMMAND is followed by COUNT, LIST, INFO or DOCS");
-    }
-    return VERDICT_DONE;
-}
-
-/* ---- CLUSTER --------------------------------------------------------------------------------------- */
-
-static void cluster_status(struct connection *connection)
-{
-    struct resp_writer *out = &connection->out;
-    struct replica_status status;
-
-    replica_status(connection->server->replica, &status);
-    resp_write_map(out, 5, connection->resp3);
-    resp_write_text(out, "role");
-    resp_write_text(out, role_word(connection->server));
-    resp_write_text(out, "id");
-    resp_write_integer(out, (int64_t)status.id);
-    resp_write_text(out, "leader");
-    resp_write_integer(out, (int64_t)status.leader_id);
-    resp_write_text(out, "term");
-    resp_write_integer(out, (int64_t)status.term);
-    resp_write_text(out, "commit");
-    resp_write_integer(out, (int64_t)status.commit_index);
-}
-
-/* One range of slots, on the node that leads: what `redis-cli -c` and cluster clients want to know. */
-static void cluster_slots(struct connection *connection)
-{
-    struct resp_writer *out = &connection->out;
-    const struct server *server = connection->server;
-    const struct endpoint *at = NULL;
-    char id[24];
-
-    for (int i = 0; i < server->listener_count && !at; i++)
-        if (!server->listeners[i].endpoint.path[0])
-            at = &server->listeners[i].endpoint;
-    if (!at) {
-        resp_write_array(out, 0);
-        return;
-    }
-    snprintf(id, sizeof id, "%" PRIu64, server->config->id);
-    resp_write_array(out, 1);
-    resp_write_array(out, 3);
-    resp_write_integer(out, 0);
-    resp_write_integer(out, 16383);
-    resp_write_array(out, 3);
-    resp_write_text(out, at->host);
-    resp_write_integer(out, at->port);
-    resp_write_text(out, id);
-}
-
-enum verdict command_cluster(struct connection *connection, const struct resp_node *value)
-{
-    const struct resp_node *what = word_at(value, 1);
-    char id[24];
-
-    if (word_is(what, "STATUS")) {
-        cluster_status(connection);
-    } else if (word_is(what, "SLOTS")) {
-        cluster_slots(connection);
-    } else if (word_is(what, "MYID")) {
-        snprintf(id, sizeof id, "%" PRIu64, connection->server->config->id);
-        resp_write_text(&connection->out, id);
-    } else if (word_is(what, "ADD") || word_is(what, "REMOVE") || word_is(what, "TRANSFER")) {
-        return refuse(connection, "ERR this node is alone: it has no members to manage");
-    } else {
-        return refuse(connection, "ERR CLUSTER is followed by STATUS, SLOTS or MYID");
     }
     return VERDICT_DONE;
 }

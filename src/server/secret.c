@@ -12,31 +12,32 @@
  * root:holdfast 0640 is usual, and systemd's credentials look like that. */
 #define FORBIDDEN_MODE (S_IWGRP | S_IRWXO)
 
-static int check_file(int fd, const char *path, struct error_text *err)
+static int check_file(int fd, const char *what, const char *path, struct error_text *err)
 {
     struct stat st;
 
     if (fstat(fd, &st) < 0)
-        return error_set_errno(err, HF_EREFUSED, errno, "password-file %s", path);
+        return error_set_errno(err, HF_EREFUSED, errno, "%s %s", what, path);
     if (!S_ISREG(st.st_mode))
-        return error_set(err, HF_EREFUSED, "password-file %s is not a regular file", path);
+        return error_set(err, HF_EREFUSED, "%s %s is not a regular file", what, path);
     if (st.st_mode & FORBIDDEN_MODE)
         return error_set(err, HF_EREFUSED,
-                         "password-file %s: others can use it (mode %04o): chmod g-w,o-rwx it, and "
-                         "choose a new password if they may have read it",
-                         path, (unsigned)(st.st_mode & 07777));
+                         "%s %s: others can use it (mode %04o): chmod g-w,o-rwx it, and "
+                         "choose a new one if they may have read it",
+                         what, path, (unsigned)(st.st_mode & 07777));
     return HF_OK;
 }
 
-int secret_read(const char *path, struct secret *ret_secret, struct error_text *err)
+int secret_read(const char *what, const char *path, struct secret *ret_secret,
+                struct error_text *err)
 {
     char password[PASSWORD_MAX + 1] = "";
     /* O_NONBLOCK: a FIFO must be refused, not waited for. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), result;
 
     if (fd < 0)
-        return error_set_errno(err, HF_EREFUSED, errno, "password-file %s", path);
-    result = check_file(fd, path, err);
+        return error_set_errno(err, HF_EREFUSED, errno, "%s %s", what, path);
+    result = check_file(fd, what, path, err);
     if (result == HF_OK)
         result = password_read(fd, path, HF_EREFUSED, password, err);
     if (result == HF_OK) {

@@ -1,5 +1,5 @@
-/* secret.h: the password that clients must know. Only its digest is kept, so that a core dump or a
- * stray read shows no password. */
+/* secret.h: the password that clients must know, or the secret that peers share. Only its digest is kept, so
+ * that a core dump or a stray read shows no password. */
 #ifndef SERVER_SECRET_H
 #define SERVER_SECRET_H
 
@@ -16,8 +16,9 @@ struct secret {
 
 /* The first line of a file, without its end. Refused: a file that others (not: its group) can read
  * or write, or its group can write; one that is not a regular file; an empty or too long line. No
- * message quotes what is in it. */
-int secret_read(const char *path, struct secret *ret_secret, struct error_text *err);
+ * message quotes what is in it. what: the setting that names the file. */
+int secret_read(const char *what, const char *path, struct secret *ret_secret,
+                struct error_text *err);
 
 /* How long it takes depends on `length` alone, neither on how much is right nor on the secret. */
 bool secret_matches(const struct secret *secret, const void *bytes, size_t length);

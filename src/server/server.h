@@ -5,7 +5,9 @@
  *     answers.c      effects of the log → answers and pushes
  *     waiting.c      who waits at which place, who watches which name
  *     reading.c      SHOW, LOCKS, CHECK: what is read in the log's order
- *     info.c         INFO, COMMAND, CLUSTER: what is said without the log
+ *     info.c         INFO, COMMAND: what is said without the log
+ *     cluster.c      CLUSTER: who belongs to it, who leads, and where clients find them
+ *     node.c         the parts under the log: storage, network, replica
  *     listening.c    sockets that clients come to
  *     serving.c      the loop: what happens when
  *
@@ -52,6 +54,7 @@ struct request {
     /* A copy of what is needed later: the name and lease of an ACQUIRE that waits, or the words of
      * something that is read. Freed with the request. */
     struct words *words;
+    uint64_t forgets; /* CLUSTER REMOVE: the node whose address nobody needs any more */
     struct list node; /* in the server's spare ones */
 };
 
@@ -129,6 +132,12 @@ struct connection {
     struct list waiters, observers;
 };
 
+/* What a node has said of itself to this one: where clients find it, and its life (founding.h). */
+struct said {
+    uint64_t id;
+    char about[CORE_ADDRESS_MAX + 1];
+};
+
 struct listener {
     struct server *server;
     struct endpoint endpoint;
@@ -141,6 +150,16 @@ struct server {
     uv_loop_t *loop;
     struct replica *replica;
     struct storage *storage;
+    struct network *network; /* NULL: a node alone */
+    char about[CORE_ADDRESS_MAX + 1];
+    struct said said[REPLICA_MEMBERS_MAX];
+    bool said_new;      /* something that the table may not know */
+    uint64_t leader_id; /* as it was a round ago */
+    bool handed_over;   /* a clean stop has asked another node to lead, and that is over */
+    void (*node_closed)(void *context);
+    void *node_closed_context;
+    int64_t
+        deposed_ms; /* since when those who are blocked wait to hear of the next leader; 0: they do not */
     uint64_t warned_us;       /* of a write to the log that took so long */
     uint64_t trimmed_after;   /* so many snapshots, memory was given back */
     uint64_t commands_before; /* a second ago */
@@ -219,6 +238,9 @@ struct submission {
 };
 enum verdict submit(struct connection *connection, const struct submission *submission);
 void request_free(struct server *server, struct request *request);
+/* One that is not for the log: it is under way until request_finish. Nothing else of its connection begins. */
+struct request *request_begin(struct connection *connection);
+void request_forget(struct request *request); /* it did not begin after all */
 
 /* ---- parsing.c: words of commands. False: refused. ---- */
 struct words_left {
@@ -277,9 +299,27 @@ enum verdict command_quit(struct connection *, const struct resp_node *);
 /* ---- info.c ---- */
 enum verdict command_info(struct connection *, const struct resp_node *);
 enum verdict command_command(struct connection *, const struct resp_node *);
+const char *role_word(const struct server *server);
+/* ---- cluster.c ---- */
 enum verdict command_cluster(struct connection *, const struct resp_node *);
+/* Another node has introduced itself. */
+void cluster_met(struct server *server, uint64_t id, const char *about);
+/* The leader makes known what it has been told. */
+void cluster_publish(struct server *server);
+/* Where clients find this node. False: nobody has said. */
+bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size);
+/* The leader's, if it is another node. */
+bool cluster_leader_address(const struct server *server, char *ret_text, size_t size);
+/* What the replica calls. */
+void cluster_changed(void *context, void *request, enum replica_change result);
+/* ---- node.c ---- */
+int node_open(struct server *server, const struct replica_host *host, struct error_text *err);
+/* After what node_open has opened, all or in part. */
+void node_close(struct server *server, void (*done)(void *context), void *context);
 
 /* ---- answers.c: what the replica calls ---- */
+/* Its answer is in `out`. */
+void request_finish(struct request *request);
 void answer_effect(void *context, void *request, const struct core_effect *effect);
 void answer_failed(void *context, void *request, enum replica_failure failure);
 /* What to say to somebody who asks a node that does not lead. */

@@ -18,6 +18,7 @@
 #define SECOND_MS 1000
 #define SLOW_WRITE_US 500000 /* a write of the log that takes so long is told of */
 #define MMAP_THRESHOLD (256 << 10)
+#define NEXT_LEADER_MS 1000     /* those who are blocked wait so long to hear who leads now */
 #define DESCRIPTORS_BESIDES 256 /* besides those of clients */
 
 struct daemon {
@@ -26,6 +27,7 @@ struct daemon {
     uv_signal_t term, interrupt;
     uv_timer_t second;
     bool ready; /* has been said to the service manager */
+    bool asked_to_stop;
     bool closed;
     int status;
 };
@@ -44,6 +46,15 @@ static void host_random(void *context, void *bytes, size_t size)
     random_fill(bytes, size);
 }
 
+/* To the service manager. A member of a cluster is ready before there is a leader: the others may be started
+ * after it. */
+static void say_ready(struct daemon *daemon)
+{
+    if (!daemon->ready)
+        notify_ready(NULL);
+    daemon->ready = true;
+}
+
 static void host_role(void *context, enum replica_role role)
 {
     struct server *server = context;
@@ -54,12 +65,12 @@ static void host_role(void *context, enum replica_role role)
     if (role == REPLICA_LEADING) {
         log_info("serving", log_text("listen", server->listeners[0].endpoint.shown),
                  log_text("data", server->config->data));
-        if (!daemon->ready)
-            notify_ready(NULL);
-        daemon->ready = true;
+        say_ready(daemon);
+        server->said_new = true;
+        server->deposed_ms = 0;
     } else if (before == REPLICA_LEADING) {
         log_warning("this node leads no more");
-        answer_all_blocked(server);
+        server->deposed_ms = (int64_t)uv_now(server->loop);
     }
 }
 
@@ -78,6 +89,8 @@ static void host_note(void *context, int level, const char *text)
     (void)context;
     log_at((enum log_level)level, text);
 }
+
+static void stop(struct daemon *daemon);
 
 /* ---- rounds ------------------------------------------------------------------------------------ */
 
@@ -121,16 +134,46 @@ static int64_t replicate(struct daemon *daemon)
     return next_us;
 }
 
+/* Those who are blocked at a node that leads no more are sent to the next leader. */
+static void send_on(struct server *server)
+{
+    char address[CORE_ADDRESS_MAX + 1];
+    int64_t waited_ms = (int64_t)uv_now(server->loop) - server->deposed_ms;
+
+    if (!cluster_leader_address(server, address, sizeof address) && waited_ms < NEXT_LEADER_MS)
+        return;
+    server->deposed_ms = 0;
+    answer_all_blocked(server);
+}
+
+static void look_at_cluster(struct server *server)
+{
+    uint64_t leader = replica_leader(server->replica);
+
+    if (leader != server->leader_id && leader != 0 && leader != server->config->id)
+        log_info("following", log_number("leader", (int64_t)leader));
+    server->leader_id = leader;
+    if (server->deposed_ms != 0)
+        send_on(server);
+    if (server->said_new && server->role == REPLICA_LEADING)
+        cluster_publish(server);
+}
+
 /* After the sockets had their say. */
 static void on_round(uv_check_t *check)
 {
     struct server *server = check->data;
     int64_t next_us;
 
+    look_at_cluster(server);
     connections_go_on(server);
     waiters_leave(server);
     next_us = replicate((struct daemon *)(void *)server);
     connection_write_all(server);
+    if (server->handed_over) {
+        stop((struct daemon *)(void *)server);
+        return;
+    }
     if (!list_empty(&server->ready) || !list_empty(&server->leaving))
         next_us = 0;
     sleep_until(server, next_us);
@@ -179,7 +222,7 @@ static void on_second(uv_timer_t *timer)
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-static void on_storage_closed(void *context)
+static void on_node_closed(void *context)
 {
     struct daemon *daemon = context;
 
@@ -187,14 +230,6 @@ static void on_storage_closed(void *context)
     uv_close((uv_handle_t *)&daemon->server.timer, NULL);
     uv_close((uv_handle_t *)&daemon->server.spin, NULL);
     uv_close((uv_handle_t *)&daemon->server.round, NULL);
-}
-
-static void on_replica_closed(void *context)
-{
-    struct daemon *daemon = context;
-
-    daemon->server.replica = NULL;
-    storage_close(daemon->server.storage, on_storage_closed, daemon);
 }
 
 static void close_connections(struct server *server)
@@ -216,8 +251,6 @@ static void stop(struct daemon *daemon)
     if (server->stopping)
         return;
     server->stopping = true;
-    notify_stopping(NULL);
-    log_info("stopping");
     listening_close(server);
     answer_all_blocked(server);
     uv_check_stop(&server->round);
@@ -226,15 +259,27 @@ static void stop(struct daemon *daemon)
     uv_close((uv_handle_t *)&daemon->term, NULL);
     uv_close((uv_handle_t *)&daemon->interrupt, NULL);
     uv_close((uv_handle_t *)&daemon->second, NULL);
-    replica_close(server->replica, on_replica_closed, daemon);
+    node_close(server, on_node_closed, daemon);
     connection_write_all(server);
     close_connections(server);
 }
 
+/* A leader lets another one lead before it goes: its clients are sent there, instead of waiting for an election.
+ * A second signal does not wait. */
 static void on_signal(uv_signal_t *handle, int number)
 {
+    struct daemon *daemon = handle->data;
+    struct server *server = &daemon->server;
+
     (void)number;
-    stop(handle->data);
+    if (!daemon->asked_to_stop) {
+        notify_stopping(NULL);
+        log_info("stopping");
+    }
+    if (daemon->asked_to_stop || server->role != REPLICA_LEADING || !server->network ||
+        replica_transfer(server->replica, 0, NULL, NULL) != HF_OK)
+        stop(daemon);
+    daemon->asked_to_stop = true;
 }
 
 /* ---- the beginning ----------------------------------------------------------------------------- */
@@ -272,31 +317,23 @@ static void init_lists(struct server *server)
     list_init(&server->leaving);
 }
 
-static int open_replica(struct daemon *daemon, struct error_text *err)
+static int open_node(struct daemon *daemon, struct error_text *err)
 {
     struct server *server = &daemon->server;
-    const struct config *config = server->config;
-    struct storage_options files = {.path = config->data};
-    struct replica_member alone = {.id = config->id, .address = ""};
-    struct replica_options options = {.id = config->id,
-                                      .address = "",
-                                      .members = &alone,
-                                      .member_count = 1,
-                                      .restored = config->restored,
-                                      .snapshot_bytes = config->snapshot_bytes};
     struct replica_host host = {.context = server,
                                 .boot_us = host_boot_us,
                                 .random = host_random,
                                 .effect = answer_effect,
                                 .failed = answer_failed,
+                                .changed = cluster_changed,
                                 .role = host_role,
                                 .stopped = host_stopped,
                                 .note = host_note};
-    int result = storage_open(&daemon->loop, &files, &daemon->server.storage, err);
+    int result = node_open(server, &host, err);
 
-    if (result != HF_OK)
-        return result;
-    return replica_open(&options, storage_io(daemon->server.storage), &host, &server->replica, err);
+    if (result == HF_OK && server->network)
+        say_ready(daemon);
+    return result;
 }
 
 static void start_handles(struct daemon *daemon)
@@ -336,11 +373,9 @@ static int give_up(struct daemon *daemon, const struct error_text *err)
 {
     log_error(err->text);
     listening_close(&daemon->server);
-    if (daemon->server.storage) {
-        storage_close(daemon->server.storage, on_storage_closed, daemon);
-        while (!daemon->closed)
-            uv_run(&daemon->loop, UV_RUN_ONCE);
-    }
+    node_close(&daemon->server, on_node_closed, daemon);
+    while (!daemon->closed)
+        uv_run(&daemon->loop, UV_RUN_ONCE);
     uv_walk(&daemon->loop, on_anything_closed, NULL);
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon->loop);
@@ -391,7 +426,7 @@ int serve(struct config *config)
     log_info("starting", log_text("version", HOLDFAST_VERSION), log_text("data", config->data));
     result = listening_open(server, &err);
     if (result == HF_OK)
-        result = open_replica(daemon, &err);
+        result = open_node(daemon, &err);
     if (result != HF_OK) {
         daemon->status = give_up(daemon, &err);
     } else {

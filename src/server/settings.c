@@ -2,18 +2,12 @@
 #include "server/settings.h"
 #include "base/suggest.h"
 #include "base/text.h"
+#include "server/founders.h"
 #include "server/log.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
-
-struct setting_kind {
-    const char *value_name;
-    int (*parse)(const struct setting *setting, const char *text, void *field,
-                 struct error_text *err);
-    void (*show)(const struct setting *setting, const void *field, char *ret_text);
-};
 
 static const struct setting_kind list_kind, path_kind, number_kind, size_kind, duration_kind,
     mode_kind, choice_kind;
@@ -26,8 +20,11 @@ static const struct setting_kind list_kind, path_kind, number_kind, size_kind, d
 #define FIELD(name) offsetof(struct config, name)
 #define CLIENTS "Clients"
 #define NODE "This node"
+#define CLUSTER "Cluster"
 #define LOG "Log"
 #define LIMITS "Limits"
+
+static const char *const yes_or_no[] = {"no", "yes", NULL};
 
 /* clang-format off */
 const struct setting settings[] = {
@@ -36,7 +33,8 @@ const struct setting settings[] = {
     {"unix-socket-mode", &mode_kind, FIELD(unix_socket_mode), "0600", 0600, 0777, .group = CLIENTS,
      .help = "permissions of unix sockets, in octal"},
     {"password-file", &path_kind, FIELD(password_file), "", .group = CLIENTS,
-     .help = "a file whose first line is the password that clients must give"},
+     .help = "a file whose first line is the password that clients must give",
+     .example = "/etc/holdfast/password"},
 
     {"data", &path_kind, FIELD(data), "/var/lib/holdfast/server", .per_user = true, .group = NODE,
      .help = "directory of the log and its snapshots"},
@@ -44,6 +42,22 @@ const struct setting settings[] = {
      .help = "number of this node, different from those of its peers"},
     {"snapshot-bytes", &size_kind, FIELD(snapshot_bytes), "64MiB", 64 * KIB, 64 * GIB, .group = NODE,
      .help = "how much log is written before the next snapshot is taken"},
+
+    {"cluster", &founders_kind, FIELD(cluster), "", .group = CLUSTER,
+     .help = "its members, and where their peers reach them",
+     .example = "1=10.0.0.1:7431,2=10.0.0.2:7431,3=10.0.0.3:7431"},
+    {"advertise", &address_kind, FIELD(advertise), "", .group = CLUSTER,
+     .help = "where clients reach this node, if not where it listens", .example = "10.0.0.1:7420"},
+    {"peer-listen", &address_kind, FIELD(peer_listen), "", .group = CLUSTER,
+     .help = "where to listen for peers, if not at its address in the cluster",
+     .example = "0.0.0.0:7431"},
+    {"secret-file", &path_kind, FIELD(secret_file), "", .group = CLUSTER,
+     .help = "a file whose first line all members share",
+     .example = "/etc/holdfast/secret"},
+    {"join", &choice_kind, FIELD(join), "no", .choices = yes_or_no, .lone = true, .group = CLUSTER,
+     .help = "yes: waits to be added to a cluster, instead of founding one"},
+    {"election-timeout", &duration_kind, FIELD(election_timeout_ms), "500ms", 100, 60 * SECOND_MS,
+     .group = CLUSTER, .help = "a leader that is silent for so long is replaced"},
 
     {"log-level", &choice_kind, FIELD(log_level), "info", .choices = log_level_names, .group = LOG,
      .help = "how much is logged: error, warning, info or debug"},

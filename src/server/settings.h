@@ -11,7 +11,14 @@
 #define SETTING_VARIABLE_MAX 64 /* "HOLDFASTD_MAX_CLIENTS" */
 #define SETTING_PREFIX "HOLDFASTD_"
 
-struct setting_kind;
+struct setting;
+
+struct setting_kind {
+    const char *value_name;
+    int (*parse)(const struct setting *setting, const char *text, void *field,
+                 struct error_text *err);
+    void (*show)(const struct setting *setting, const void *field, char *ret_text);
+};
 
 struct setting {
     const char *name; /* "max-clients": in the file, and as a flag after "--" */
@@ -21,7 +28,9 @@ struct setting {
     uint64_t min, max;    /* of numbers, sizes, durations (ms) and modes */
     const char *const *choices;
     const char *group, *help; /* one line each */
+    const char *example;      /* of what has no default */
     bool per_user;            /* `standard` is root's default, config.c finds that of others */
+    bool lone;                /* as a flag it may stand alone, and means "yes" */
 };
 
 extern const struct setting settings[];

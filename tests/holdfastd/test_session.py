@@ -148,6 +148,10 @@ def test_cluster(server, client):
     assert pairs_of(client.cmd("CLUSTER", "STATUS"))["commit"] > before
     assert client.cmd("CLUSTER", "SLOTS") == [[0, 16383, ["127.0.0.1", server.port, "1"]]]
     assert client.cmd("CLUSTER", "MYID") == "1"
+    assert client.cmd("CLUSTER", "TRANSFER", "1") == "OK"
+    member, = pairs_of(client.cmd("CLUSTER", "STATUS"))["members"]
+    assert pairs_of(member) == {"id": 1, "peer": "", "client": "127.0.0.1:%d" % server.port, "votes": 1, "behind": 0,
+                                "silent": 0}
 
 
 # ---- SUBSCRIBE ---------------------------------------------------------------------------------------------------

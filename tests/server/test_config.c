@@ -127,6 +127,8 @@ static const char *some_value(const struct setting *row)
     static const struct {
         const char *kind, *value;
     } values[] = {{"ADDRESS,...", "[::1]:99"},
+                  {"ID=ADDRESS,...", "1=127.0.0.1:99,2=127.0.0.1:98"},
+                  {"HOST:PORT", "10.1.2.3:99"},
                   {"MODE", "0640"},
                   {"N", "77"},
                   {"SIZE", "2MiB"},
@@ -152,16 +154,17 @@ static void every_setting_comes_from_every_source(void **state)
         struct given given = {.flags = {"--check-config"}};
 
         setting_variable(row, variable);
+        given.environment[0] = row->lone ? "HOLDFASTD_CLUSTER=1=127.0.0.1:99" : "A=b";
         if (strcmp(source, "file") == 0) {
             snprintf(entry, sizeof entry, "%s = %s", row->name, value);
             given.text = entry;
         } else if (strcmp(source, "environment") == 0) {
             snprintf(entry, sizeof entry, "%s=%s", variable, value);
-            given.environment[0] = entry;
+            given.environment[1] = entry;
         } else {
             snprintf(entry, sizeof entry, "--%s", row->name);
             given.flags[1] = entry;
-            given.flags[2] = value;
+            given.flags[2] = row->lone ? NULL : value;
         }
         read_well(&given);
         snprintf(line, sizeof line, "%s = %s  # %s\n", row->name, value, source);

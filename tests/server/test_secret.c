@@ -16,7 +16,8 @@ static struct secret read_well(const void *bytes, size_t size, mode_t mode)
     struct secret secret = {0};
     struct error_text err = {""};
 
-    if (secret_read(write_file("password", bytes, size, mode), &secret, &err) != HF_OK)
+    if (secret_read("password-file", write_file("password", bytes, size, mode), &secret, &err) !=
+        HF_OK)
         fail_msg("%s", err.text);
     assert_true(secret.set);
     return secret;
@@ -104,7 +105,7 @@ static void assert_refused(const char *path, int result, const char *message)
     struct secret secret = {.set = false, .digest = "untouched"}, before = secret;
     struct error_text err = {""};
 
-    assert_int_equal(result, secret_read(path, &secret, &err));
+    assert_int_equal(result, secret_read("password-file", path, &secret, &err));
     assert_contains(err.text, path);
     assert_contains(err.text, message);
     assert_null(strstr(err.text, CANARY));

@@ -28,7 +28,7 @@ static void the_shipped_file_agrees_with_the_table(void **state)
     (void)state;
     for (size_t i = 0; i < setting_count; i++) {
         const struct setting *row = &settings[i];
-        const char *value = row->standard[0] ? row->standard : "/etc/holdfast/password";
+        const char *value = row->standard[0] ? row->standard : row->example;
         char group[128], help[256], line[256], *found;
 
         snprintf(group, sizeof group, "\n## %s\n", row->group);

@@ -1,0 +1,277 @@
+/* cluster.c: who belongs to the cluster, who leads it, and where clients find each of them.
+ *
+ * Peers tell each other where clients find them when they connect. Whoever leads puts that into the log, so that
+ * every node can send a client to the leader. */
+#include "server/founders.h"
+#include "server/log.h"
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- where clients find them ------------------------------------------------------------------- */
+
+/* A node says of itself: address/life. */
+bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size)
+{
+    struct core_text about = core_member(replica_table(server->replica), id);
+    const char *blank = about.size ? memchr(about.bytes, '/', about.size) : NULL;
+    size_t length = blank ? (size_t)(blank - about.bytes) : about.size;
+
+    if (length == 0 || length >= size)
+        return false;
+    memcpy(ret_text, about.bytes, length);
+    ret_text[length] = '\0';
+    return true;
+}
+
+bool cluster_leader_address(const struct server *server, char *ret_text, size_t size)
+{
+    uint64_t leader = server->replica ? replica_leader(server->replica) : 0;
+
+    return leader != 0 && leader != server->config->id &&
+           cluster_client_address(server, leader, ret_text, size);
+}
+
+void cluster_met(struct server *server, uint64_t id, const char *about)
+{
+    struct said *said = server->said;
+
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
+        said = &server->said[i];
+        if (said->id == id || said->id == 0)
+            break;
+    }
+    said->id = id;
+    snprintf(said->about, sizeof said->about, "%s", about);
+    server->said_new = true;
+}
+
+static bool is_member(const struct server *server, uint64_t id)
+{
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+
+    for (unsigned i = 0; i < count; i++)
+        if (seen[i].id == id)
+            return true;
+    return false;
+}
+
+/* "" forgets it. What does not go into the log now is tried again in the next round. */
+static bool make_known(struct server *server, uint64_t id, const char *about)
+{
+    struct core_text known = core_member(replica_table(server->replica), id);
+    struct core_command command = {
+        .op = CORE_MEMBER, .token = id, .result = {about, strlen(about)}};
+
+    if (known.size == command.result.size && memcmp(known.bytes, about, known.size) == 0)
+        return true;
+    return replica_submit(server->replica, &command, NULL) == HF_OK;
+}
+
+void cluster_publish(struct server *server)
+{
+    bool all = true;
+
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
+        const struct said *said = &server->said[i];
+
+        if (said->id != 0 && is_member(server, said->id))
+            all = make_known(server, said->id, said->about) && all;
+    }
+    server->said_new = !all;
+}
+
+/* ---- looking ------------------------------------------------------------------------------------- */
+
+static void write_number(struct resp_writer *out, const char *field, int64_t number)
+{
+    resp_write_text(out, field);
+    resp_write_integer(out, number);
+}
+
+static void write_member(struct connection *connection, const struct replica_seen *seen,
+                         const struct replica_status *status)
+{
+    struct resp_writer *out = &connection->out;
+    char client[CORE_ADDRESS_MAX + 1] = "";
+    bool leads = status->leader_id == status->id && status->id != 0;
+
+    cluster_client_address(connection->server, seen->id, client, sizeof client);
+    resp_write_map(out, 6, connection->resp3);
+    write_number(out, "id", (int64_t)seen->id);
+    resp_write_text(out, "peer");
+    resp_write_text(out, seen->address);
+    resp_write_text(out, "client");
+    resp_write_text(out, client);
+    write_number(out, "votes", seen->votes);
+    write_number(out, "behind", leads ? (int64_t)(status->last_index - seen->match_index) : -1);
+    write_number(out, "silent", seen->silent_ms);
+}
+
+static void cluster_status(struct connection *connection)
+{
+    struct resp_writer *out = &connection->out;
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    struct replica_status status;
+    unsigned count = replica_members(connection->server->replica, seen, REPLICA_MEMBERS_MAX);
+
+    replica_status(connection->server->replica, &status);
+    resp_write_map(out, 7, connection->resp3);
+    resp_write_text(out, "role");
+    resp_write_text(out, role_word(connection->server));
+    write_number(out, "id", (int64_t)status.id);
+    write_number(out, "leader", (int64_t)status.leader_id);
+    write_number(out, "term", (int64_t)status.term);
+    write_number(out, "commit", (int64_t)status.commit_index);
+    write_number(out, "applied", (int64_t)status.applied_index);
+    resp_write_text(out, "members");
+    resp_write_array(out, count);
+    for (unsigned i = 0; i < count; i++)
+        write_member(connection, &seen[i], &status);
+}
+
+/* One range of slots, on the node that leads: what `redis-cli -c` and cluster clients want to know. */
+static void cluster_slots(struct connection *connection)
+{
+    struct resp_writer *out = &connection->out;
+    const struct server *server = connection->server;
+    uint64_t leader = replica_leader(server->replica);
+    char text[CORE_ADDRESS_MAX + 1], id[24];
+    struct endpoint at;
+
+    if (leader == 0 || !cluster_client_address(server, leader, text, sizeof text) ||
+        endpoint_parse(text, &at, NULL) != HF_OK) {
+        resp_write_array(out, 0);
+        return;
+    }
+    snprintf(id, sizeof id, "%" PRIu64, leader);
+    resp_write_array(out, 1);
+    resp_write_array(out, 3);
+    resp_write_integer(out, 0);
+    resp_write_integer(out, 16383);
+    resp_write_array(out, 3);
+    resp_write_text(out, at.host);
+    resp_write_integer(out, at.port);
+    resp_write_text(out, id);
+}
+
+/* ---- changing -------------------------------------------------------------------------------------- */
+
+void cluster_changed(void *context, void *about, enum replica_change result)
+{
+    struct server *server = context;
+    struct request *request = about;
+    struct resp_writer *out;
+
+    if (!request) { /* the hand-over of a clean stop: whatever came of it, we go */
+        server->handed_over = true;
+        return;
+    }
+    out = &request->connection->out;
+    if (result == REPLICA_CHANGED)
+        resp_write_simple(out, "OK");
+    else if (result == REPLICA_UNCHANGED)
+        resp_write_error(out, "TRYAGAIN it did not take over in time, and all is as before");
+    else
+        resp_write_error(out, "UNKNOWN this node leads no more: see CLUSTER STATUS");
+    if (result == REPLICA_CHANGED && request->forgets && server->role == REPLICA_LEADING)
+        make_known(server, request->forgets, "");
+    request_finish(request);
+}
+
+static enum verdict changed(struct request *request, int result, const struct error_text *err)
+{
+    struct connection *connection = request->connection;
+    char text[ERROR_TEXT_MAX];
+
+    if (result == HF_OK)
+        return VERDICT_DONE;
+    request_forget(request);
+    if (result == HF_EUNREACH)
+        return refuse(connection, "%s", answer_not_leading(connection->server, text, sizeof text));
+    return refuse(connection, "%s %s", result == HF_EBUSY ? "TRYAGAIN" : "ERR", err->text);
+}
+
+static enum verdict cluster_add(struct connection *connection, const struct resp_node *value)
+{
+    struct config_cluster one;
+    struct error_text err = {""};
+    struct request *request;
+    char text[ENDPOINT_TEXT_MAX + 24];
+    uint64_t id;
+
+    if (value->count != 4)
+        return refuse(connection, "ERR CLUSTER ADD id host:port");
+    if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
+        return VERDICT_REFUSED;
+    snprintf(text, sizeof text, "%" PRIu64 "=%.*s", id,
+             (int)(word_at(value, 3)->size < sizeof text ? word_at(value, 3)->size : sizeof text),
+             word_at(value, 3)->text);
+    if (founders_kind.parse(NULL, text, &one, &err) != HF_OK || one.count != 1)
+        return refuse(connection, "ERR %s", err.text[0] ? err.text : "one node at a time");
+    if (!connection->server->network)
+        return refuse(connection, "ERR this node is alone: start it with itself as the only member "
+                                  "of its cluster, then add others");
+    request = request_begin(connection);
+    return changed(request,
+                   replica_add(connection->server->replica, id, one.at[0].address, request, &err),
+                   &err);
+}
+
+static enum verdict cluster_remove(struct connection *connection, const struct resp_node *value)
+{
+    struct error_text err = {""};
+    struct request *request;
+    uint64_t id;
+
+    if (value->count != 3)
+        return refuse(connection, "ERR CLUSTER REMOVE id");
+    if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
+        return VERDICT_REFUSED;
+    request = request_begin(connection);
+    request->forgets = id;
+    return changed(request, replica_remove(connection->server->replica, id, request, &err), &err);
+}
+
+static enum verdict cluster_transfer(struct connection *connection, const struct resp_node *value)
+{
+    struct error_text err = {""};
+    struct request *request;
+    uint64_t id = 0;
+
+    if (value->count > 3)
+        return refuse(connection, "ERR CLUSTER TRANSFER [id]");
+    if (value->count == 3 &&
+        !parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
+        return VERDICT_REFUSED;
+    request = request_begin(connection);
+    return changed(request, replica_transfer(connection->server->replica, id, request, &err), &err);
+}
+
+enum verdict command_cluster(struct connection *connection, const struct resp_node *value)
+{
+    const struct resp_node *what = word_at(value, 1);
+    char id[24];
+
+    if (word_is(what, "ADD"))
+        return cluster_add(connection, value);
+    if (word_is(what, "REMOVE"))
+        return cluster_remove(connection, value);
+    if (word_is(what, "TRANSFER"))
+        return cluster_transfer(connection, value);
+    if (word_is(what, "STATUS")) {
+        cluster_status(connection);
+    } else if (word_is(what, "SLOTS")) {
+        cluster_slots(connection);
+    } else if (word_is(what, "MYID")) {
+        snprintf(id, sizeof id, "%" PRIu64, connection->server->config->id);
+        resp_write_text(&connection->out, id);
+    } else {
+        return refuse(connection,
+                      "ERR CLUSTER is followed by STATUS, ADD, REMOVE, TRANSFER, SLOTS or MYID");
+    }
+    return VERDICT_DONE;
+}

@@ -1,0 +1,158 @@
+/* node.c: the parts under the log, in their order:
+ *
+ *     storage ──▶ whose is it? ──▶ network ──▶ replica      and back when it ends */
+#include "base/random.h"
+#include "replica/founding.h"
+#include "replica/network.h"
+#include "replica/storage.h"
+#include "server/founders.h"
+#include "server/log.h"
+#include "server/server.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BEATS_PER_TIMEOUT 10 /* heartbeats that must be lost before a leader is taken for dead */
+
+struct wanted { /* what the configuration asks for */
+    struct replica_member members[CONFIG_MEMBERS_MAX];
+    int count;
+    const struct config_member *own; /* NULL: a node alone */
+};
+
+static struct wanted wanted_by(const struct config *config)
+{
+    struct wanted wanted = {.count = config->cluster.count,
+                            .own = founders_find(&config->cluster, config->id)};
+
+    for (int i = 0; i < wanted.count; i++)
+        wanted.members[i] = (struct replica_member){.id = config->cluster.at[i].id,
+                                                    .address = config->cluster.at[i].address};
+    return wanted;
+}
+
+/* What this node says of itself: where clients find it, and its life. */
+static void introduce(struct server *server, const char *life)
+{
+    const char *address = server->config->advertise;
+
+    for (int i = 0; i < server->listener_count && !address[0]; i++)
+        if (!server->listeners[i].endpoint.path[0])
+            address = server->listeners[i].endpoint.shown;
+    snprintf(server->about, sizeof server->about, "%.*s/%s",
+             (int)(sizeof server->about - FOUNDING_LIFE - 2), address, life);
+}
+
+static int settle(struct server *server, const struct wanted *wanted, struct error_text *err)
+{
+    struct founding founding = {.id = server->config->id,
+                                .members = wanted->members,
+                                .member_count = wanted->count,
+                                .restored = server->config->restored};
+    char life[FOUNDING_LIFE + 1];
+    int result;
+
+    random_fill(&founding.life, sizeof founding.life);
+    result = founding_settle(server->storage, &founding, life, err);
+    if (result == HF_OK)
+        introduce(server, life);
+    return result;
+}
+
+static void on_met(void *context, uint64_t id, const char *about)
+{
+    cluster_met(context, id, about);
+}
+
+static void on_note(void *context, int level, const char *text)
+{
+    (void)context;
+    log_at((enum log_level)level, text);
+}
+
+static int open_network(struct server *server, const struct wanted *wanted, struct error_text *err)
+{
+    const struct config *config = server->config;
+    struct network_options options = {
+        .id = config->id,
+        .address = wanted->own->address,
+        .listen = config->peer_listen[0] ? config->peer_listen : wanted->own->address,
+        .secret = config->cluster_secret.digest,
+        .secret_size = config->cluster_secret.set ? sizeof config->cluster_secret.digest : 0,
+        .about = server->about,
+        .met = on_met,
+        .context = server,
+        .note = on_note};
+
+    return network_open(server->loop, &options, storage_io(server->storage), &server->network, err);
+}
+
+static int open_replica(struct server *server, const struct wanted *wanted,
+                        const struct replica_host *host, struct error_text *err)
+{
+    const struct config *config = server->config;
+    const struct replica_member alone = {.id = config->id, .address = ""};
+    struct replica_options options = {.id = config->id,
+                                      .address = wanted->own ? wanted->own->address : "",
+                                      .members = wanted->own ? wanted->members : &alone,
+                                      .member_count = config->join == CONFIG_JOINS ? 0
+                                                      : wanted->own                ? wanted->count
+                                                                                   : 1,
+                                      .about = server->about,
+                                      .restored = config->restored,
+                                      .election_ms = (uint32_t)config->election_timeout_ms,
+                                      .heartbeat_ms =
+                                          (uint32_t)config->election_timeout_ms / BEATS_PER_TIMEOUT,
+                                      .snapshot_bytes = config->snapshot_bytes};
+
+    return replica_open(&options, storage_io(server->storage), host, &server->replica, err);
+}
+
+int node_open(struct server *server, const struct replica_host *host, struct error_text *err)
+{
+    struct wanted wanted = wanted_by(server->config);
+    struct storage_options files = {.path = server->config->data};
+    int result = storage_open(server->loop, &files, &server->storage, err);
+
+    if (result == HF_OK)
+        result = settle(server, &wanted, err);
+    if (result == HF_OK && wanted.own)
+        result = open_network(server, &wanted, err);
+    if (result == HF_OK)
+        result = open_replica(server, &wanted, host, err);
+    return result;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------ */
+
+static void close_storage(void *context)
+{
+    struct server *server = context;
+
+    server->network = NULL;
+    if (server->storage)
+        storage_close(server->storage, server->node_closed, server->node_closed_context);
+    else
+        server->node_closed(server->node_closed_context);
+}
+
+static void close_network(void *context)
+{
+    struct server *server = context;
+
+    server->replica = NULL;
+    if (server->network)
+        network_close(server->network, close_storage, server);
+    else
+        close_storage(server);
+}
+
+void node_close(struct server *server, void (*done)(void *context), void *context)
+{
+    server->node_closed = done;
+    server->node_closed_context = context;
+    if (server->replica)
+        replica_close(server->replica, close_network, server);
+    else
+        close_network(server);
+}
