@@ -69,6 +69,41 @@ def holdfastd(program, folder, *settings):
                            *settings], port)
 
 
+class Cluster:
+    """Three members on this machine, whose leader is known and knows all of them."""
+
+    def __init__(self, program, folder, *settings, members=3):
+        ids = range(1, members + 1)
+        peers = ",".join("%d=127.0.0.1:%d" % (i, free_port()) for i in ids)
+        self.members = [holdfastd(program, folder, "--id", str(i), "--cluster", peers, *settings) for i in ids]
+        deadline = time.monotonic() + 30
+        while not self.settled():
+            if time.monotonic() > deadline:
+                raise SystemExit("no leader: see %s" % folder)
+            time.sleep(0.01)
+
+    def settled(self):
+        for member in self.members:
+            with Connection(member.port, resp3=True) as c:
+                status = c.call("CLUSTER", "STATUS")
+            if status["role"] == "leader" and all(m["client"] for m in status["members"]):
+                self.leader = member
+                return True
+        return False
+
+    @property
+    def port(self):
+        return self.leader.port
+
+    @property
+    def followers(self):
+        return [m for m in self.members if m is not self.leader]
+
+    def stop(self):
+        for member in self.followers + [self.leader]:
+            member.stop()
+
+
 class Folder:
     """A temporary folder on a disk: fdatasync on a tmpfs costs nothing."""
 
