@@ -138,12 +138,14 @@ static void on_proof(struct incoming *incoming, const unsigned char proof[GREETI
         end(incoming, in_words(result));
         return;
     }
+    if (host->met && !host->met(host->context, incoming->greeting.from, incoming->greeting.about)) {
+        end(incoming, NULL); /* the host knows why */
+        return;
+    }
     incoming->state = OPEN;
     incoming->peers->strangers--;
     uv_timer_stop(&incoming->timer);
     end_earlier(incoming);
-    if (host->met)
-        host->met(host->context, incoming->greeting.from, incoming->greeting.about);
 }
 
 /* False: it needs more bytes, or is at its end. */

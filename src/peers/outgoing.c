@@ -17,6 +17,7 @@
 
 #define AGAIN_MIN_MS 50
 #define AGAIN_MAX_MS 1000
+#define LASTS_MS 1000 /* a connection that is as old as this */
 
 enum state { CLOSED, RESOLVING, CONNECTING, GREETING, OPEN };
 
@@ -32,6 +33,7 @@ struct outgoing {
     unsigned addresses; /* behind its name, when that was last resolved; 1 for a number */
     unsigned turn;      /* whose it is, of those */
     bool noted;         /* that it cannot be reached */
+    int64_t open_ms;    /* since when it can */
     size_t unsent;
 };
 
@@ -159,11 +161,7 @@ static void on_reply(struct connection *connection)
         return;
     }
     outgoing->state = OPEN;
-    outgoing->wait_ms = AGAIN_MIN_MS;
-    if (outgoing->noted)
-        peers_note(outgoing->peers, 3, "node %llu at %s is there again",
-                   (unsigned long long)outgoing->to, outgoing->address);
-    outgoing->noted = false;
+    outgoing->open_ms = clock_boot_ms();
     uv_timer_stop(&connection->timer);
     say(connection, proof, GREETING_PROOF);
 }
@@ -188,8 +186,9 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     if (!outgoing || count == 0)
         return;
     if (count < 0) {
-        drop(outgoing, outgoing->state == OPEN ? "it has closed the connection"
-                                               : "it does not want this node");
+        drop(outgoing, outgoing->state == OPEN
+                           ? "it has closed the connection, and its log may say why"
+                           : "it does not want this node");
         return;
     }
     if (outgoing->state == OPEN) {
@@ -410,6 +409,18 @@ static struct sending *prepare(struct outgoing *outgoing, const struct iovec *pi
     return sending;
 }
 
+/* One that does not want this node closes the connection when it knows who it is: only what lasts is a connection. */
+static void welcome(struct outgoing *outgoing)
+{
+    if (clock_boot_ms() - outgoing->open_ms < LASTS_MS)
+        return;
+    if (outgoing->noted)
+        peers_note(outgoing->peers, 3, "node %llu at %s is there again",
+                   (unsigned long long)outgoing->to, outgoing->address);
+    outgoing->noted = false;
+    outgoing->wait_ms = AGAIN_MIN_MS;
+}
+
 int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,
                unsigned count, peers_sent_fn *done, void *context)
 {
@@ -423,6 +434,8 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
         connect_to(outgoing);
     if (outgoing->state != OPEN)
         return HF_EUNREACH;
+    if (outgoing->noted || outgoing->wait_ms > AGAIN_MIN_MS)
+        welcome(outgoing);
     for (unsigned i = 0; i < count; i++)
         size += pieces[i].iov_len;
     if (size > PEERS_MESSAGE_MAX ||

@@ -37,8 +37,9 @@ struct peers_host {
     /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
     void (*note)(void *context, int level, const char *text);
     /* A node has connected and proved itself: once for each connection, before any message that comes by it.
-     * about: what it says about itself; visible ASCII, perhaps empty. May be NULL. */
-    void (*met)(void *context, uint64_t id, const char *about);
+     * about: what it says about itself; visible ASCII, perhaps empty. False: it is not wanted, and the connection
+     * is closed. May be NULL. */
+    bool (*met)(void *context, uint64_t id, const char *about);
 };
 
 struct peers_options {

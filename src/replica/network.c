@@ -13,7 +13,7 @@ struct network {
     raft_io_recv_cb receive; /* NULL: libraft does not listen (any more) */
     void *context;
     void (*note)(void *context, int level, const char *text);
-    void (*met)(void *context, uint64_t id, const char *about);
+    bool (*met)(void *context, uint64_t id, const char *about);
     void (*done)(void *context);
     void *done_context;
 };
@@ -96,12 +96,11 @@ static void on_note(void *context, int level, const char *text)
     network->note(network->context, level, text);
 }
 
-static void on_met(void *context, uint64_t id, const char *about)
+static bool on_met(void *context, uint64_t id, const char *about)
 {
     struct network *network = context;
 
-    if (network->met)
-        network->met(network->context, id, about);
+    return !network->met || network->met(network->context, id, about);
 }
 
 int network_open(struct uv_loop_s *loop, const struct network_options *options, struct raft_io *io,

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,7 +22,7 @@ struct network_options {
     void *context;
     void (*note)(void *context, int level, const char *text);
     const char *about;                                          /* see peers.h, */
-    void (*met)(void *context, uint64_t id, const char *about); /* and there; may be NULL */
+    bool (*met)(void *context, uint64_t id, const char *about); /* and there; may be NULL */
 };
 
 /* io: borrowed until closed; it sends and receives from now on. */

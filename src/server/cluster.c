@@ -34,10 +34,44 @@ bool cluster_leader_address(const struct server *server, char *ret_text, size_t 
            cluster_client_address(server, leader, ret_text, size);
 }
 
-void cluster_met(struct server *server, uint64_t id, const char *about)
+/* What is behind the address; "" if nothing is. */
+static struct core_text life_of(struct core_text about)
+{
+    const char *slash = about.size ? memchr(about.bytes, '/', about.size) : NULL;
+    size_t before = slash ? (size_t)(slash + 1 - about.bytes) : about.size;
+
+    return (struct core_text){about.bytes + before, about.size - before};
+}
+
+static bool same(struct core_text a, struct core_text b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
+}
+
+/* A member whose directory was lost and made anew has forgotten which entries it acknowledged and whom it
+ * voted for. Counted again, it could help to forget what the cluster has acknowledged. */
+static bool has_lost_its_data(const struct server *server, uint64_t id, struct core_text about)
+{
+    struct core_text known = life_of(core_member(replica_table(server->replica), id));
+
+    return known.size > 0 && !same(known, life_of(about));
+}
+
+bool cluster_met(struct server *server, uint64_t id, const char *about)
 {
     struct said *said = server->said;
 
+    if (!server->replica)
+        return false;
+    if (has_lost_its_data(server, id, (struct core_text){about, strlen(about)})) {
+        if (server->refused_id != id)
+            log_error(
+                "a node has come back without its data, and is not let in: remove it, and add "
+                "it under another id",
+                log_number("node", (int64_t)id));
+        server->refused_id = id;
+        return false;
+    }
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
         said = &server->said[i];
         if (said->id == id || said->id == 0)
@@ -46,6 +80,9 @@ void cluster_met(struct server *server, uint64_t id, const char *about)
     said->id = id;
     snprintf(said->about, sizeof said->about, "%s", about);
     server->said_new = true;
+    if (server->refused_id == id)
+        server->refused_id = 0;
+    return true;
 }
 
 static bool is_member(const struct server *server, uint64_t id)
@@ -59,6 +96,16 @@ static bool is_member(const struct server *server, uint64_t id)
     return false;
 }
 
+void cluster_tidy(struct server *server)
+{
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
+        struct said *said = &server->said[i];
+
+        if (said->id != 0 && !is_member(server, said->id))
+            *said = (struct said){0};
+    }
+}
+
 /* "" forgets it. What does not go into the log now is tried again in the next round. */
 static bool make_known(struct server *server, uint64_t id, const char *about)
 {
@@ -66,7 +113,8 @@ static bool make_known(struct server *server, uint64_t id, const char *about)
     struct core_command command = {
         .op = CORE_MEMBER, .token = id, .result = {about, strlen(about)}};
 
-    if (known.size == command.result.size && memcmp(known.bytes, about, known.size) == 0)
+    if (same(known, command.result) ||
+        (command.result.size > 0 && has_lost_its_data(server, id, command.result)))
         return true;
     return replica_submit(server->replica, &command, NULL) == HF_OK;
 }

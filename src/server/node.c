@@ -59,9 +59,9 @@ static int settle(struct server *server, const struct wanted *wanted, struct err
     return result;
 }
 
-static void on_met(void *context, uint64_t id, const char *about)
+static bool on_met(void *context, uint64_t id, const char *about)
 {
-    cluster_met(context, id, about);
+    return cluster_met(context, id, about);
 }
 
 static void on_note(void *context, int level, const char *text)

@@ -153,9 +153,10 @@ struct server {
     struct network *network; /* NULL: a node alone */
     char about[CORE_ADDRESS_MAX + 1];
     struct said said[REPLICA_MEMBERS_MAX];
-    bool said_new;      /* something that the table may not know */
-    uint64_t leader_id; /* as it was a round ago */
-    bool handed_over;   /* a clean stop has asked another node to lead, and that is over */
+    uint64_t refused_id; /* the node that was last not let in; 0: none */
+    bool said_new;       /* something that the table may not know */
+    uint64_t leader_id;  /* as it was a round ago */
+    bool handed_over;    /* a clean stop has asked another node to lead, and that is over */
     void (*node_closed)(void *context);
     void *node_closed_context;
     int64_t
@@ -302,10 +303,12 @@ enum verdict command_command(struct connection *, const struct resp_node *);
 const char *role_word(const struct server *server);
 /* ---- cluster.c ---- */
 enum verdict command_cluster(struct connection *, const struct resp_node *);
-/* Another node has introduced itself. */
-void cluster_met(struct server *server, uint64_t id, const char *about);
+/* Another node has introduced itself. False: it is not wanted. */
+bool cluster_met(struct server *server, uint64_t id, const char *about);
 /* The leader makes known what it has been told. */
 void cluster_publish(struct server *server);
+/* Forgets what those have said who are no members any more: once in a second. */
+void cluster_tidy(struct server *server);
 /* Where clients find this node. False: nobody has said. */
 bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size);
 /* The leader's, if it is another node. */

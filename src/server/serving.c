@@ -213,6 +213,7 @@ static void on_second(uv_timer_t *timer)
     struct daemon *daemon = timer->data;
 
     connections_close_idle(&daemon->server);
+    cluster_tidy(&daemon->server);
     warn_of_slow_disk(&daemon->server);
     give_back_memory(&daemon->server);
     log_tick();

@@ -36,13 +36,14 @@ static void on_note(void *context, int level, const char *text)
     snprintf(side->noted, sizeof side->noted, "%s", text);
 }
 
-static void on_met(void *context, uint64_t id, const char *about)
+static bool on_met(void *context, uint64_t id, const char *about)
 {
     struct side *side = context;
 
     side->met++;
     side->met_id = id;
     snprintf(side->about, sizeof side->about, "%s", about);
+    return !side->refuses;
 }
 
 void on_sent(void *context, int result)

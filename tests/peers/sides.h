@@ -30,6 +30,7 @@ struct side {
     uint64_t met_id; /* who was met last, */
     char about[PEERS_ABOUT_MAX + 1];
     bool closed;
+    bool refuses; /* whomever it meets */
 };
 
 extern uv_loop_t loop;

@@ -195,7 +195,7 @@ static void test_a_resolver_that_hangs_is_told(void **state)
     UNTIL(send_to("slow.test", 2) == HF_OK);
     UNTIL(b.received == 1);
     assert_int_equal(asked, 1);
-    assert_non_null(strstr(a.noted, "is there again"));
+    UNTIL(send_to("slow.test", 2) == HF_OK && strstr(a.noted, "is there again")); /* it lasts */
 }
 
 static void test_the_next_address_of_a_name(void **state)
