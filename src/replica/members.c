@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define CATCH_UP_LAG 64u      /* entries behind: near enough to vote */
-#define CATCH_UP_MS 600000u   /* of one round, before libraft gives up: we do not */
+#define CATCH_UP_MS 10000u    /* of one round of libraft's own, for the last of it */
 #define ADDRESS_MAX 271u      /* as in core.h, and as peers can reach */
 #define TRANSFER_TIMEOUTS 4   /* election timeouts until nobody knows any more what became of it */
 #define HEARD_LATELY_BEATS 10 /* who has said something within so many heartbeats is alive */
@@ -70,6 +70,11 @@ static int64_t silent_us(const struct replica *replica, uint64_t id)
         if (replica->heard[i].id == id)
             return replica_now(replica) - replica->heard[i].us;
     return -1;
+}
+
+static int64_t lately_us(const struct replica *replica)
+{
+    return (int64_t)replica->heartbeat_ms * 1000 * HEARD_LATELY_BEATS;
 }
 
 static uint64_t match_index(const struct replica *replica, uint64_t id)
@@ -173,7 +178,17 @@ void members_observe(struct replica *replica)
         end_change(replica, REPLICA_CHANGED);
 }
 
-/* libraft begins a catch-up of its own if entries are missing; those are few by then. */
+/* It answers, and is near enough. libraft begins a catch-up of its own then, for what may still be missing, and allows no
+ * other change meanwhile. */
+static bool has_caught_up(const struct replica *replica, const struct raft_server *server)
+{
+    uint64_t match = match_index(replica, server->id);
+    int64_t silent = silent_us(replica, server->id);
+
+    return match > 0 && match + CATCH_UP_LAG >= raft_last_index((struct raft *)&replica->raft) &&
+           silent >= 0 && silent <= lately_us(replica);
+}
+
 void members_promote(struct replica *replica)
 {
     const struct raft_configuration *members = members_of(replica);
@@ -185,8 +200,7 @@ void members_promote(struct replica *replica)
         int role = server->role == RAFT_SPARE ? RAFT_STANDBY : RAFT_VOTER;
 
         if (server->role == RAFT_VOTER ||
-            (server->role == RAFT_STANDBY &&
-             match_index(replica, server->id) + CATCH_UP_LAG < raft_last_index(&replica->raft)))
+            (server->role == RAFT_STANDBY && !has_caught_up(replica, server)))
             continue;
         if (role == RAFT_VOTER)
             replica_note(replica, 3, "node %llu has caught up: it votes from now on",
@@ -262,7 +276,6 @@ int replica_remove(struct replica *replica, uint64_t id, void *request, struct e
 static uint64_t choose_heir(struct replica *replica)
 {
     const struct raft_configuration *members = members_of(replica);
-    int64_t lately_us = (int64_t)replica->heartbeat_ms * 1000 * HEARD_LATELY_BEATS;
     uint64_t best = 0, most = 0;
 
     for (unsigned i = 0; i < members->n; i++) {
@@ -271,7 +284,7 @@ static uint64_t choose_heir(struct replica *replica)
         uint64_t match = match_index(replica, server->id);
 
         if (server->id == replica->id || server->role != RAFT_VOTER || silent < 0 ||
-            silent > lately_us || match < most)
+            silent > lately_us(replica) || match < most)
             continue;
         best = server->id;
         most = match;

@@ -80,6 +80,7 @@ static struct raft_configuration members_on_disk(void)
     io = storage_io(storage);
     assert_int_equal(io->load(io, &term, &vote, &snapshot, &start, &entries, &count), 0);
     assert_true(count > 0 && entries[count - 1].type == RAFT_CHANGE);
+    assert_true(term > 0 && entries[count - 1].term == term);
     assert_int_equal(raft_configuration_decode(&entries[count - 1].buf, &configuration), 0);
     for (size_t i = 0; i < count; i++)
         raft_free(entries[i].batch);

@@ -69,6 +69,23 @@ static void test_a_new_node_may_come_later(void **state)
     UNTIL(all_alike());
 }
 
+/* Somebody mistook its address, say. */
+static void test_a_new_node_that_never_comes_can_be_removed(void **state)
+{
+    struct error_text err = {""};
+    int lead;
+
+    (void)state;
+    UNTIL(leader() >= 0);
+    lead = leader();
+    add_fourth(99);
+    answer_some(1, 200); /* by then it would be asked to catch up */
+    members[lead].witness.changes_told = 0;
+    UNTIL(replica_remove(members[lead].replica, 4, request(7), &err) == HF_OK);
+    UNTIL(members[lead].witness.changes_told == 1);
+    assert_int_equal(seen_by(lead, 4).id, 0);
+}
+
 static void test_a_member_that_is_removed_is_not_counted(void **state)
 {
     struct error_text err = {""};
@@ -194,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_new_node_gets_everything_and_votes),
         TEST(test_a_new_node_may_come_later),
+        TEST(test_a_new_node_that_never_comes_can_be_removed),
         TEST(test_a_member_that_is_removed_is_not_counted),
         TEST(test_what_cannot_be_is_refused),
         TEST(test_leadership_is_handed_over),
