@@ -1,6 +1,7 @@
 # Holdfast. Meson and Ninja do the work, in build*/; this file only knows what people want of them.
 #
 #     make try      a first minute with it, from nothing
+#     make cluster  three servers to play with
 #     make check    all tests, from nothing
 #     make help     the rest
 
@@ -14,7 +15,9 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try check install lint bench asan tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz clean help
+.PHONY: all try cluster check install lint bench asan tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
+	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
+	soak-cluster-conformance clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -25,6 +28,12 @@ try:
 	@$(SETUP) build
 	@$(MAKE) --no-print-directory all
 	@tools/try.sh build
+
+# CLUSTER_PORT=N: at the ports from N on.
+cluster:
+	@$(SETUP) build
+	@$(MAKE) --no-print-directory all
+	@CLUSTER_PORT='$(CLUSTER_PORT)' tools/cluster build
 
 check:
 	@$(SETUP) check
@@ -92,6 +101,20 @@ soak-race soak-kill soak-redis soak-server:
 	@$(ninja) build-check
 	@HF_SOAK=1 tools/check --pytest '$(cases)' build-check
 
+soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --verbose --timeout-multiplier 10 $(@:soak-%=%)
+
+# Faults come at random: three times is more than one.
+soak-cluster-conformance:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --repeat 3 --print-errorlogs \
+		conformance-holdfast-cluster-killed conformance-holdfast-cluster-paused
+
 # Needs clang and its libFuzzer (Debian: clang, libclang-rt-14-dev).
 soak-fuzz:
 	@tools/fuzz --seconds 600
@@ -102,6 +125,7 @@ clean:
 help:
 	@echo 'make             builds into build/'
 	@echo 'make try         installs what building needs, builds, shows a first minute'
+	@echo 'make cluster     builds, and starts three servers to play with; CLUSTER_PORT='
 	@echo 'make check       installs what the tests need, builds, runs all tests'
 	@echo 'make install     PREFIX=$(PREFIX), DESTDIR='
 	@echo 'make lint        formatting, clang-tidy, cppcheck, man pages, scripts, rooms'
@@ -113,6 +137,10 @@ help:
 	@echo 'make soak-kill   holders are killed over and over, in full'
 	@echo 'make soak-redis  a Redis killed and restarted under load, and a race on Redlock, in full'
 	@echo 'make soak-server holdfastd killed under load, in full'
+	@echo 'make soak-cluster-kills, -pauses, -partitions, -leases, -newcomer'
+	@echo '                 leaders killed, stopped, cut off, changed all the time; a node that joins a million locks'
+	@echo 'make soak-cluster-conformance'
+	@echo '                 the conformance suite while the leaders of clusters are killed and paused, in full'
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

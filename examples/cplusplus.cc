@@ -1,4 +1,5 @@
-// The header is clean C++, and its types fit a guard object of a dozen lines.
+// The headers are clean C++, and their types fit a guard object of a dozen lines.
+#include <holdfast/cluster.h>
 #include <holdfast/holdfast.h>
 
 #include <cstdio>

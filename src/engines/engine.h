@@ -28,11 +28,12 @@
 #include "base/error.h"
 #include "base/url.h"
 
+#include <holdfast/cluster.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 1
+#define ENGINE_ABI 2
 
 struct engine_store; /* each engine's own */
 
@@ -79,6 +80,16 @@ struct engine_sink {
     /* Returns HF_OK, or an error that ends the listing and becomes its answer. */
     int (*add)(void *context, const hf_entry *entry);
 };
+
+/* Where cluster_look puts what it finds; likewise. */
+struct engine_cluster_sink {
+    void *context;
+    /* First, and again if the answer was lost and comes anew: what came before counts no more. */
+    void (*begin)(void *context, const hf_cluster_info *about);
+    int (*add)(void *context, const hf_member *member);
+};
+
+enum engine_change { ENGINE_ADD = 1, ENGINE_REMOVE, ENGINE_TRANSFER };
 
 struct engine {
     uint32_t abi; /* ENGINE_ABI; first, so that any two versions can compare it */
@@ -159,6 +170,16 @@ struct engine {
     /* NULL without HF_HAS_FLOOR. */
     int (*floor)(struct engine_store *store, uint64_t token, int64_t deadline_ms,
                  struct error_text *err);
+
+    /* Both NULL where no cluster of ours is behind the store. The members, as whichever node
+     * answers sees them; of_leader: only one that has just proved that it leads may answer. */
+    int (*cluster_look)(struct engine_store *store, bool of_leader,
+                        const struct engine_cluster_sink *sink, int64_t deadline_ms,
+                        struct error_text *err);
+    /* address: with ENGINE_ADD. id 0: with ENGINE_TRANSFER, any other node. Never asked twice by
+     * itself: an answer that was lost is HF_EUNKNOWN. */
+    int (*cluster_change)(struct engine_store *store, enum engine_change change, uint64_t id,
+                          const char *address, int64_t deadline_ms, struct error_text *err);
 };
 
 /* The one symbol of a module: const struct engine *holdfast_engine(void). */

@@ -146,6 +146,7 @@ static void on_proof(struct incoming *incoming, const unsigned char proof[GREETI
     incoming->peers->strangers--;
     uv_timer_stop(&incoming->timer);
     end_earlier(incoming);
+    outgoing_is_there(incoming->peers, incoming->greeting.from);
 }
 
 /* False: it needs more bytes, or is at its end. */

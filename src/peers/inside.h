@@ -56,6 +56,8 @@ bool address_parse(const char *text, struct address *ret_address);
 bool address_is_loopback(const struct address *address);
 
 void outgoing_close_all(struct peers *peers);
+/* It has come to us: no need to wait before it is tried again. */
+void outgoing_is_there(struct peers *peers, uint64_t id);
 void incoming_accept(struct peers *peers);
 void incoming_close_all(struct peers *peers);
 

@@ -1,6 +1,6 @@
 /* outgoing.c: the connection to a node.
  *
- *     CLOSED ──something to send──▶ RESOLVING ──▶ CONNECTING ──▶ GREETING ──proved──▶ OPEN
+ *     CLOSED ──dialled, or something to send──▶ RESOLVING ──▶ CONNECTING ──▶ GREETING ──proved──▶ OPEN
  *        ▲                              │              │             │                 │
  *        └──────── any failure: not again for a while ─┴─────────────┴─────────────────┘
  *
@@ -419,6 +419,22 @@ static void welcome(struct outgoing *outgoing)
                    (unsigned long long)outgoing->to, outgoing->address);
     outgoing->noted = false;
     outgoing->wait_ms = AGAIN_MIN_MS;
+}
+
+void peers_dial(struct peers *peers, uint64_t to, const char *address)
+{
+    struct outgoing *outgoing = peers->closing ? NULL : make(peers, to, address);
+
+    if (outgoing && !outgoing->connection)
+        connect_to(outgoing);
+}
+
+void outgoing_is_there(struct peers *peers, uint64_t id)
+{
+    struct outgoing *outgoing = find(peers, id);
+
+    if (outgoing)
+        outgoing->again_ms = 0;
 }
 
 int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,

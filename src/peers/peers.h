@@ -74,6 +74,9 @@ void peers_close(struct peers *peers, void (*done)(void *context), void *context
 typedef void peers_sent_fn(void *context, int result);
 int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,
                unsigned count, peers_sent_fn *done, void *context);
+/* Makes a connection, if there is none, before there is something to send: votes must not wait for one. To be
+ * called now and then. */
+void peers_dial(struct peers *peers, uint64_t to, const char *address);
 /* Forgets a node that is no member any more. */
 void peers_forget(struct peers *peers, uint64_t id);
 

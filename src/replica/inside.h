@@ -110,7 +110,8 @@ struct change { /* that somebody has asked for and not yet heard of */
     void *request;
     int64_t until_us; /* of the leader: given up then */
     uint64_t heir;
-    bool asked; /* it was told to stand */
+    bool particular; /* it is this one or none */
+    bool asked;      /* it was told to stand */
     struct raft_change members;
     struct raft_transfer transfer;
 };

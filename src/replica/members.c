@@ -164,7 +164,9 @@ static void look_at_transfer(struct replica *replica)
     }
     raft_leader(&replica->raft, &leader, &address);
     if (leader != 0 && leader != replica->id)
-        end_change(replica, REPLICA_CHANGED);
+        end_change(replica, !replica->change.particular || leader == replica->change.heir
+                                ? REPLICA_CHANGED
+                                : REPLICA_UNCHANGED);
     else if (replica_now(replica) >= replica->change.until_us)
         end_change(replica, REPLICA_PERHAPS);
 }
@@ -303,6 +305,7 @@ int replica_transfer(struct replica *replica, uint64_t to, void *request, struct
         replica->host.changed(replica->host.context, request, REPLICA_CHANGED);
         return HF_OK;
     }
+    replica->change.particular = to != 0;
     if (to == 0)
         to = choose_heir(replica);
     if (to == 0)

@@ -11,6 +11,7 @@ struct network {
     struct raft_io saved; /* its functions without us */
     struct peers *peers;
     raft_io_recv_cb receive; /* NULL: libraft does not listen (any more) */
+    raft_io_tick_cb tick;
     void *context;
     void (*note)(void *context, int level, const char *text);
     bool (*met)(void *context, uint64_t id, const char *about);
@@ -72,13 +73,28 @@ static void on_received(void *context, uint64_t from, const char *address, void 
     network->receive(network->io, &message);
 }
 
+/* All members have connections to all others, or try to. libraft only says whom it has something to say to, and
+ * what it says first, to be elected, would be lost. */
+static void on_tick(struct raft_io *io)
+{
+    struct network *network = io->impl;
+    const struct raft *raft = io->data;
+    const struct raft_configuration *members = &raft->configuration;
+
+    for (unsigned i = 0; i < members->n; i++)
+        if (members->servers[i].id != raft->id)
+            peers_dial(network->peers, members->servers[i].id, members->servers[i].address);
+    network->tick(io);
+}
+
 static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
                     raft_io_recv_cb receive)
 {
     struct network *network = io->impl;
 
     network->receive = receive;
-    return network->saved.start(io, msecs, tick, receive);
+    network->tick = tick;
+    return network->saved.start(io, msecs, on_tick, receive);
 }
 
 static void on_close(struct raft_io *io, raft_io_close_cb done)

@@ -50,7 +50,7 @@ enum replica_failure {
 
 enum replica_change {                      /* what became of a change of members or of the leader */
                       REPLICA_CHANGED = 1, /* it is as was asked for */
-                      REPLICA_UNCHANGED,   /* it was not possible, and is as before */
+                      REPLICA_UNCHANGED,   /* it was not possible */
                       REPLICA_PERHAPS      /* nobody here knows */
 };
 

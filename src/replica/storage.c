@@ -1,10 +1,13 @@
 #include "base/clock.h"
 #include "base/random.h"
+#include "journal/note.h"
 #include "replica/storing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert(STORAGE_NOTE_MAX == NOTE_MAX, "one limit");
 
 void *storage_grown(void *array, size_t *capacity, size_t count, size_t item)
 {
@@ -133,6 +136,18 @@ static int write_records(struct storage *storage, size_t count, struct error_tex
 void storage_status(const struct storage *storage, struct storage_status *ret_status)
 {
     *ret_status = storage->status;
+}
+
+int storage_read_note(const struct storage *storage, const char *name,
+                      char ret_text[STORAGE_NOTE_MAX + 1], struct error_text *err)
+{
+    return note_read(&storage->directory, name, ret_text, err);
+}
+
+int storage_write_note(const struct storage *storage, const char *name, const char *text,
+                       struct error_text *err)
+{
+    return note_write(&storage->directory, name, text, err);
 }
 
 bool storage_flush(struct storage *storage)

@@ -4,6 +4,8 @@
  *
  * Files in the directory (src/journal says what is in them):
  *
+ *     node          whose directory it is: see founding.h
+ *     lives         what other nodes are called that were met: see src/server/lives.h
  *     lock          locked by the process that uses the directory; its number inside
  *     term          term and vote
  *     log-N         segments of the log; the last one may be a spare
@@ -22,6 +24,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define STORAGE_NOTE_MAX 4095 /* bytes */
 
 struct raft_io;
 struct storage;
@@ -42,6 +46,12 @@ struct raft_io *storage_io(struct storage *storage);
  * after replica_pump (by then libraft has sent it to the others, too: they write at the same time). False:
  * there was nothing to write, or no room for it yet. */
 bool storage_flush(struct storage *storage);
+
+/* A short text of the caller's in the directory, durable when it is written; "": there is none. See note.h. */
+int storage_read_note(const struct storage *storage, const char *name,
+                      char ret_text[STORAGE_NOTE_MAX + 1], struct error_text *err);
+int storage_write_note(const struct storage *storage, const char *name, const char *text,
+                       struct error_text *err);
 
 struct storage_status { /* of writing to the log, since it was opened */
     uint64_t writes, bytes;

@@ -48,30 +48,44 @@ static bool same(struct core_text a, struct core_text b)
     return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
 }
 
-/* A member whose directory was lost and made anew has forgotten which entries it acknowledged and whom it
- * voted for. Counted again, it could help to forget what the cluster has acknowledged. */
-static bool has_lost_its_data(const struct server *server, uint64_t id, struct core_text about)
+static struct core_text life_known(const struct server *server, uint64_t id)
 {
     struct core_text known = life_of(core_member(replica_table(server->replica), id));
+
+    return known.size > 0 ? known : lives_find(&server->lives, id);
+}
+
+/* See lives.h. */
+static bool has_lost_its_data(const struct server *server, uint64_t id, struct core_text about)
+{
+    struct core_text known = life_known(server, id);
 
     return known.size > 0 && !same(known, life_of(about));
 }
 
+static bool refuse_node(struct server *server, uint64_t id, const char *why)
+{
+    if (server->refused_id != id)
+        log_error(why, log_number("node", (int64_t)id));
+    server->refused_id = id;
+    return false;
+}
+
 bool cluster_met(struct server *server, uint64_t id, const char *about)
 {
+    struct core_text text = {about, strlen(about)};
     struct said *said = server->said;
+    struct error_text err;
 
     if (!server->replica)
         return false;
-    if (has_lost_its_data(server, id, (struct core_text){about, strlen(about)})) {
-        if (server->refused_id != id)
-            log_error(
-                "a node has come back without its data, and is not let in: remove it, and add "
-                "it under another id",
-                log_number("node", (int64_t)id));
-        server->refused_id = id;
-        return false;
-    }
+    if (has_lost_its_data(server, id, text))
+        return refuse_node(server, id,
+                           "a node has come back without its data, and is not let in: remove it, "
+                           "and add it under another id");
+    if (life_of(text).size == 0 ||
+        lives_set(&server->lives, server->storage, id, life_of(text), &err) != HF_OK)
+        return refuse_node(server, id, "a node is not let in: which life it has cannot be stored");
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
         said = &server->said[i];
         if (said->id == id || said->id == 0)
@@ -96,8 +110,21 @@ static bool is_member(const struct server *server, uint64_t id)
     return false;
 }
 
+static bool is_member_of(void *context, uint64_t id)
+{
+    return is_member(context, id);
+}
+
+/* A node that waits to be added knows of no members yet, and of those whom it met. */
 void cluster_tidy(struct server *server)
 {
+    struct replica_seen any;
+    struct error_text err;
+
+    if (replica_members(server->replica, &any, 1) == 0)
+        return;
+    if (lives_tidy(&server->lives, server->storage, is_member_of, server, &err) != HF_OK)
+        log_warning(err.text);
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
         struct said *said = &server->said[i];
 
@@ -222,7 +249,7 @@ void cluster_changed(void *context, void *about, enum replica_change result)
     if (result == REPLICA_CHANGED)
         resp_write_simple(out, "OK");
     else if (result == REPLICA_UNCHANGED)
-        resp_write_error(out, "TRYAGAIN it did not take over in time, and all is as before");
+        resp_write_error(out, "TRYAGAIN it did not take over in time");
     else
         resp_write_error(out, "UNKNOWN this node leads no more: see CLUSTER STATUS");
     if (result == REPLICA_CHANGED && request->forgets && server->role == REPLICA_LEADING)

@@ -55,6 +55,8 @@ static int settle(struct server *server, const struct wanted *wanted, struct err
     random_fill(&founding.life, sizeof founding.life);
     result = founding_settle(server->storage, &founding, life, err);
     if (result == HF_OK)
+        result = lives_load(&server->lives, server->storage, err);
+    if (result == HF_OK)
         introduce(server, life);
     return result;
 }

@@ -7,6 +7,7 @@
  *     reading.c      SHOW, LOCKS, CHECK: what is read in the log's order
  *     info.c         INFO, COMMAND: what is said without the log
  *     cluster.c      CLUSTER: who belongs to it, who leads, and where clients find them
+ *     lives.c        who came back without its data
  *     node.c         the parts under the log: storage, network, replica
  *     listening.c    sockets that clients come to
  *     serving.c      the loop: what happens when
@@ -25,6 +26,7 @@
 #include "replica/replica.h"
 #include "resp/resp.h"
 #include "server/config.h"
+#include "server/lives.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -153,6 +155,7 @@ struct server {
     struct network *network; /* NULL: a node alone */
     char about[CORE_ADDRESS_MAX + 1];
     struct said said[REPLICA_MEMBERS_MAX];
+    struct lives lives;
     uint64_t refused_id; /* the node that was last not let in; 0: none */
     bool said_new;       /* something that the table may not know */
     uint64_t leader_id;  /* as it was a round ago */

@@ -259,6 +259,8 @@ static void stop(struct daemon *daemon)
     uv_timer_stop(&server->timer);
     uv_close((uv_handle_t *)&daemon->term, NULL);
     uv_close((uv_handle_t *)&daemon->interrupt, NULL);
+    signal(SIGTERM, SIG_IGN); /* libuv has given them back, and what is left takes a moment */
+    signal(SIGINT, SIG_IGN);
     uv_close((uv_handle_t *)&daemon->second, NULL);
     node_close(server, on_node_closed, daemon);
     connection_write_all(server);

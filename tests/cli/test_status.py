@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from conftest import BIN, FAULTS, Cli
 
-COMMANDS = "run lock renew unlock elect leader check ls show watch break floor stores".split()
+COMMANDS = "run lock renew unlock elect leader check ls show watch break floor stores cluster".split()
 
 
 def test_child_status_is_ours(cli):
@@ -149,6 +149,26 @@ def test_need_strict_on_a_strict_store(cli):
     ["floor", "0"],
     ["floor", "9007199254740991"],
     ["stores", "x"],
+    ["cluster"],
+    ["cluster", "stats"],
+    ["cluster", "status", "1"],
+    ["cluster", "status", "--no-wait"],
+    ["cluster", "status", "--wait", "0"],
+    ["cluster", "status"],  # on a store without a cluster
+    ["cluster", "add", "4"],
+    ["cluster", "add", "4", "nowhere"],
+    ["cluster", "add", "4", "host:1,host:2"],
+    ["cluster", "add", "0", "host:1"],
+    ["cluster", "add", "x", "host:1"],
+    ["cluster", "add", "4294967297", "host:1"],
+    ["cluster", "add", "4", "host:1", "more"],
+    ["cluster", "add", "4", "host:1"],
+    ["cluster", "remove"],
+    ["cluster", "remove", "-1"],
+    ["cluster", "remove", "1", "2"],
+    ["cluster", "remove", "1"],
+    ["cluster", "transfer", "1", "2"],
+    ["cluster", "transfer"],
     ["--on", "nonsense:", "ls"],
     ["--on", "no scheme", "ls"],
     ["--on", "file:/x?no-such-option=1", "ls"],
@@ -169,6 +189,7 @@ def test_usage(cli, args):
     (["run", "--tll", "5s", "x", "true"], "'--ttl'"),
     (["run", "--nowait", "x", "true"], "'--no-wait'"),
     (["ls", "--jsn"], "'--json'"),
+    (["cluster", "stauts"], "'status'"),
 ])
 def test_did_you_mean(cli, args, meant):
     done = cli(*args)

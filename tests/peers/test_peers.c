@@ -113,6 +113,38 @@ static void test_too_much_is_not_added(void **state)
     free(bytes);
 }
 
+static void test_a_connection_before_there_is_need_of_one(void **state)
+{
+    static unsigned number = 3;
+
+    (void)state;
+    peers_dial(a.peers, 2, b.address);
+    UNTIL(b.met == 1);
+    peers_dial(a.peers, 2, b.address);
+    assert_int_equal(send_number(&a, b.address, 2, &number), HF_OK); /* the first one goes */
+    UNTIL(b.received == 1);
+    assert_int_equal(b.met, 1);
+}
+
+/* Who has been away for long is not tried often; but when it comes to us, it is there. */
+static void test_one_that_comes_to_us_is_tried_at_once(void **state)
+{
+    char address[32];
+
+    (void)state;
+    snprintf(address, sizeof address, "%s", b.address);
+    close_side(&b);
+    for (int64_t end_ms = clock_boot_ms() + 1200; clock_boot_ms() < end_ms;) {
+        peers_dial(a.peers, 2, address); /* until it waits for a second between two tries */
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    open_side(&b, 2, "secret", address, NULL);
+    peers_dial(b.peers, 1, a.address);
+    UNTIL(a.met == 1);
+    peers_dial(a.peers, 2, address); /* just once */
+    UNTIL(b.met == 1);
+}
+
 static void test_one_that_comes_back_is_found_again(void **state)
 {
     static unsigned number = 3;
@@ -479,6 +511,8 @@ int main(void)
         TEST(test_who_does_not_want_to_be_told),
         TEST(test_large_ones_in_pieces),
         TEST(test_too_much_is_not_added),
+        TEST(test_a_connection_before_there_is_need_of_one),
+        TEST(test_one_that_comes_to_us_is_tried_at_once),
         TEST(test_one_that_comes_back_is_found_again),
         TEST(test_another_secret),
         TEST(test_another_node_than_wanted),

@@ -14,7 +14,7 @@ _holdfast_names()
 _holdfast()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local commands="run lock renew unlock elect leader check ls show watch break floor stores help"
+    local commands="run lock renew unlock elect leader check ls show watch break floor stores cluster help"
     local command= name_at=0 i options
     COMPREPLY=()
 
@@ -73,6 +73,7 @@ _holdfast()
     ls) options="--all --json" ;;
     break) options="--now --grace --json" ;;
     check | show | watch | floor | stores) options="--json" ;;
+    cluster) options="--wait --no-wait --json" ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$cur")); return ;;
     *) return ;;
     esac
@@ -80,6 +81,8 @@ _holdfast()
         COMPREPLY=($(compgen -W "$options --on --help" -- "$cur"))
     elif [[ $command == run || $command == elect ]] && [[ $name_at -gt 0 ]]; then
         COMPREPLY=($(compgen -c -f -- "$cur"))
+    elif [[ $command == cluster ]]; then
+        [[ $name_at -eq 0 ]] && COMPREPLY=($(compgen -W "status add remove transfer" -- "$cur"))
     elif [[ $command != floor && $command != stores && $name_at -eq 0 ]]; then
         COMPREPLY=($(compgen -W "$(_holdfast_names)" -- "$cur"))
     fi

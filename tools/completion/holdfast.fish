@@ -1,6 +1,6 @@
 # fish completion for holdfast
 
-set -l commands run lock renew unlock elect leader check ls show watch break floor stores help
+set -l commands run lock renew unlock elect leader check ls show watch break floor stores cluster help
 
 function __holdfast_names
     timeout 1 holdfast ls --all 2>/dev/null | awk 'NR > 1 && $1 !~ /\\\\x/ { print $1 }' | sort -u
@@ -25,6 +25,7 @@ complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -a watch -d 
 complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -a break -d 'End all holds of a name'
 complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -a floor -d 'Make later tokens greater'
 complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -a stores -d 'List stores and what they promise'
+complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -a cluster -d 'Show and change the nodes of a cluster'
 complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -a help -d 'Help on a command'
 
 complete -c holdfast -n "__fish_seen_subcommand_from run elect lock renew unlock leader check show watch break" -a '(__holdfast_names)'
@@ -52,5 +53,8 @@ complete -c holdfast -n "__fish_seen_subcommand_from run" -l hold-at-least -x -d
 complete -c holdfast -n "__fish_seen_subcommand_from renew unlock" -l lease -x -d 'The lease'
 complete -c holdfast -n "__fish_seen_subcommand_from renew unlock" -l token -x -d 'The token'
 complete -c holdfast -n "__fish_seen_subcommand_from leader" -s f -l follow -d 'Go on'
+complete -c holdfast -n "__fish_seen_subcommand_from cluster" -a 'status add remove transfer'
+complete -c holdfast -n "__fish_seen_subcommand_from cluster" -s w -l wait -x -d 'Wait at most so long'
+complete -c holdfast -n "__fish_seen_subcommand_from cluster" -s n -l no-wait -d 'Do not wait until it votes'
 complete -c holdfast -n "__fish_seen_subcommand_from ls" -s a -l all -d 'Also names that nobody holds'
 complete -c holdfast -n "__fish_seen_subcommand_from break" -l now -d 'Do not wait'

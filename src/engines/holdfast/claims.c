@@ -93,22 +93,31 @@ static void read_acquire(void *context, int index, const struct resp_node *value
     }
 }
 
+/* Asked again when an answer is lost, with the lease that finds what it has. But "no" to the second
+ * question does not settle the first, which may still arrive: then it is the client who has to settle
+ * it. */
 static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, int64_t deadline_ms,
                        struct error_text *err)
 {
     struct holdfast_claim *own = acquiring->claim->private;
-    struct call call = {
-        .replies = 1, .context = acquiring, .on_reply = read_acquire, .shown = &own->call};
+    struct call call = {.replies = 1,
+                        .repeatable = true,
+                        .context = acquiring,
+                        .on_reply = read_acquire,
+                        .shown = &own->call};
     struct resp_writer writer = {0};
     int result;
 
     write_acquire(store, acquiring->claim, &writer);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
-    if (result != HF_OK)
-        return result;
-    if (acquiring->outcome == HF_EINTERNAL)
-        return error_set(err, HF_EINTERNAL, "an answer to ACQUIRE that cannot be");
-    return acquiring->outcome;
+    if (result == HF_OK && acquiring->outcome == HF_EINTERNAL)
+        result = error_set(err, HF_EINTERNAL, "an answer to ACQUIRE that cannot be");
+    else if (result == HF_OK)
+        result = acquiring->outcome;
+    own->unsure = own->unsure || call.lost || result == HF_EUNKNOWN;
+    if (call.lost && result != ENGINE_HELD && result != ENGINE_QUEUED && result != HF_EUNKNOWN)
+        return error_set(err, HF_EUNKNOWN, "the answer was lost, and asked again it was no");
+    return result;
 }
 
 int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
@@ -127,8 +136,6 @@ int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int
     if (claim->will_wait) /* before it asks: the push may come right behind the answer */
         waiting_add(store, &own->waiting);
     result = ask_acquire(store, &acquiring, deadline_ms, err);
-    if (result == HF_EUNKNOWN)
-        own->unsure = true;
     if (result == ENGINE_QUEUED || result == HF_EUNKNOWN || result == HF_EUNREACH)
         atomic_store(&own->waiting.idle, true);
     else

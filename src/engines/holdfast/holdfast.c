@@ -40,4 +40,6 @@ const struct engine holdfast_engine = {
     .check = holdfast_check,
     .break_name = holdfast_break,
     .floor = holdfast_floor,
+    .cluster_look = holdfast_cluster_look,
+    .cluster_change = holdfast_cluster_change,
 };

@@ -147,20 +147,21 @@ static void say_where(const struct engine_store *store, char *ret_where)
 
 /* ---- the greeting ---------------------------------------------------------------------------- */
 
+/* A server that does not say which role it has is taken at its word when it is asked something. */
 static int on_greeting(void *context, int index, const struct resp_node *reply,
                        struct error_text *err)
 {
-    struct engine_store *store = context;
-    const struct resp_node *server = map_value(reply, "server");
+    struct scout *scout = context;
+    const struct resp_node *server = map_value(reply, "server"), *role = map_value(reply, "role");
 
     (void)index;
     if (reply->type == RESP_ERROR)
-        return refusal_of(store->at, reply, err);
+        return refusal_of(&scout->at, reply, err);
+    scout->leads = !role || resp_is(role, "master");
     if (resp_is(server, "holdfast"))
         return HF_OK;
     return error_set(err, HF_EREFUSED, "%s is not a holdfastd: it calls itself '%.*s'",
-                     store->at->shown,
-                     server && server->size < NOT_OURS_MAX ? (int)server->size : 0,
+                     scout->at.shown, server && server->size < NOT_OURS_MAX ? (int)server->size : 0,
                      server && server->text ? server->text : "");
 }
 
@@ -180,11 +181,17 @@ static void write_hello(struct engine_store *store)
     }
     resp_write_text(hello, "SETNAME");
     resp_write_text(hello, "holdfast");
-    store->greeting = (struct link_greeting){.replies = 1,
+}
+
+void holdfast_greet(struct scout *scout)
+{
+    const struct resp_writer *hello = &scout->store->hello;
+
+    scout->greeting = (struct link_greeting){.replies = 1,
                                              .bytes = hello->bytes,
                                              .size = hello->size,
                                              .on_reply = on_greeting,
-                                             .context = store};
+                                             .context = scout};
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -223,6 +230,7 @@ int holdfast_open(struct url *url, const struct engine_host *host, struct engine
     }
     pthread_mutex_init(&store->mutex, NULL);
     list_init(&store->unsent);
+    list_init(&store->scouts);
     waiting_init(store);
     say_where(store, ret_where);
     *ret_store = store;
@@ -236,7 +244,8 @@ void holdfast_close(struct engine_store *store)
     if (!store->forked) {
         keeper_stop(store);
         wire_linger(store);
-        link_close(atomic_load(&store->link));
+        scouts_call_back(store);
+        scout_free(store->found);
         pendings_free(&store->pending);
         pthread_mutex_destroy(&store->mutex);
     }

@@ -22,16 +22,16 @@ const struct resp_node *map_value(const struct resp_node *map, const char *key)
     return NULL;
 }
 
-static int64_t number_of(const struct resp_node *map, const char *key, int64_t otherwise)
+int64_t map_number(const struct resp_node *map, const char *key, int64_t otherwise)
 {
     int64_t number;
 
     return resp_to_int64(map_value(map, key), &number) ? number : otherwise;
 }
 
-/* Cut if it is too long, and at a NUL, which no text of ours has. */
-static void copy_text(const struct resp_node *from, char *ret_text, size_t size)
+void map_text(const struct resp_node *map, const char *key, char *ret_text, size_t size)
 {
+    const struct resp_node *from = map_value(map, key);
     size_t length = from && from->text ? from->size : 0;
 
     if (length >= size)
@@ -61,18 +61,18 @@ static int add_claim(const struct resp_node *claim, const char *name, uint32_t p
     char owner[HF_OWNER_MAX + 1], lease[DIGEST_MAX + 1];
     int mode = mode_of(claim);
 
-    copy_text(map_value(claim, "owner"), owner, sizeof owner);
-    copy_text(map_value(claim, "lease"), lease, sizeof lease);
+    map_text(claim, "owner", owner, sizeof owner);
+    map_text(claim, "lease", lease, sizeof lease);
     return sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
                                                 .kind = kind,
                                                 .mode = mode,
                                                 .permits = mode == HF_PERMIT ? permits : 0,
                                                 .name = name,
-                                                .token = (uint64_t)number_of(claim, "token", 0),
+                                                .token = (uint64_t)map_number(claim, "token", 0),
                                                 .owner = owner,
                                                 .lease = lease,
-                                                .age_ms = number_of(claim, "age_ms", -1),
-                                                .left_ms = number_of(claim, "left_ms", -1)});
+                                                .age_ms = map_number(claim, "age_ms", -1),
+                                                .left_ms = map_number(claim, "left_ms", -1)});
 }
 
 /* What is withheld is held by nobody. *ret_count grows by those who were added. */
@@ -96,7 +96,7 @@ int rows_add(const struct engine_store *store, const struct resp_node *lock,
              const struct engine_sink *sink)
 {
     const struct resp_node *full = map_value(lock, "name");
-    uint32_t permits = (uint32_t)number_of(lock, "permits", 0);
+    uint32_t permits = (uint32_t)map_number(lock, "permits", 0);
     char name[HF_NAME_MAX + 1];
     int held = 0, waits = 0, result;
 
@@ -112,7 +112,7 @@ int rows_add(const struct engine_store *store, const struct resp_node *lock,
     if (result == HF_OK)
         result = add_claims(map_value(lock, "waiters"), "waits", name, permits, HF_ENTRY_WAITER,
                             sink, &waits);
-    if (result == HF_OK && held == 0 && number_of(lock, "holds", 0) > 0)
+    if (result == HF_OK && held == 0 && map_number(lock, "holds", 0) > 0)
         result = sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
                                                       .kind = HF_ENTRY_FREE,
                                                       .name = name,
@@ -131,7 +131,7 @@ void rows_each_holder(const struct resp_node *lock, void (*fn)(void *context, ui
     claim = holders ? holders + 1 : NULL;
     for (uint32_t i = 0; holders && i < holders->count; i++) {
         if (has_state(claim, "holds"))
-            fn(context, (uint64_t)number_of(claim, "token", 0));
+            fn(context, (uint64_t)map_number(claim, "token", 0));
         claim += claim->span;
     }
 }

@@ -2,11 +2,13 @@
  *
  *     open.c      from a URL to servers, and what is said to each of them first
  *     wire.c      the one connection of a handle: questions out, answers in, in their order
- *     keeper.c    the thread behind it: makes the connection, and listens while nobody asks
+ *     keeper.c    the thread behind it: has the connection made, and listens while nobody asks
+ *     scouts.c    finding the server that leads
  *     waiting.c   who waits for a push, and who observes
  *     claims.c    taking, keeping and giving up
  *     queries.c   asking about locks, and the operator's ways out
  *     rows.c      what SHOW and LOCKS answer
+ *     cluster.c   asking about the servers themselves, and changing who they are
  *     refusals.c  what errors mean
  *
  * All of them share one mutex, the store's. It is held while bytes are sent, answers are looked at
@@ -44,6 +46,8 @@ struct call {
     /* Asked again, on the next connection, if an answer is lost: whoever sets this has made sure
      * that asking twice does no harm. */
     bool repeatable;
+    bool anyone; /* may be asked of a server that does not lead */
+    bool slow;   /* that it takes its time gives no reason to doubt the server */
     void *context;
     /* Each answer that is not an error, from 0 on, on any thread, with the mutex held; after a
      * repetition from 0 on again. The value lives during the call. */
@@ -58,6 +62,7 @@ struct call {
     int64_t since_ms; /* since when it is to be sent */
     int answered;
     bool elsewhere; /* this server could not serve it, and has done nothing */
+    bool lost;      /* an answer to it, so that what is asked now may be done already */
     int refused;    /* what the first error means, or HF_OK */
     int result;
     struct error_text err;
@@ -89,6 +94,26 @@ struct waiting {
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
+enum scout_state {
+    SCOUT_CALLS, /* connects and greets */
+    SCOUT_ASKS,  /* its server does not lead, and was asked who does */
+    SCOUT_RESTS, /* until it asks again */
+    SCOUT_BACK   /* without a connection, for good */
+};
+
+/* A connection that is tried, and where to; scouts.c tells how. */
+struct scout {
+    struct list node;
+    struct engine_store *store;
+    struct address at;
+    struct link_greeting greeting;
+    struct link *link; /* NULL when it is back */
+    enum scout_state state;
+    bool leads;
+    int64_t since_ms;    /* since when an answer is due */
+    struct address told; /* where its server sends us; shown[0] == 0: nowhere */
+};
+
 struct engine_store {
     /* Constant. */
     const struct engine_host *host;
@@ -99,7 +124,6 @@ struct engine_store {
     int server_count;
     int64_t timeout_ms; /* how long a server may be silent when it should say something */
     struct resp_writer hello;
-    struct link_greeting greeting;
     bool forked;
 
     pthread_mutex_t mutex; /* of all below */
@@ -107,11 +131,14 @@ struct engine_store {
     /* The connection. Whoever reads has `reading` to himself, and only he may close the link; the
      * others say that it is `doomed`, and poke him. */
     struct link *_Atomic link;
+    struct scout *found;      /* what the link was before */
     const struct address *at; /* of the link */
+    bool has_others;          /* there is another server to ask */
     bool reading;
     bool doomed;
     struct error_text doom;
     bool leaving; /* the server serves no more: closed when what it owes is answered */
+    bool doubt;   /* the server owes an answer for so long that the others are asked who leads */
     int poke_fd;
     int64_t heard_ms;
     struct pendings pending;
@@ -121,14 +148,19 @@ struct engine_store {
     bool keeper_runs, stop;
     pthread_t keeper;
     _Atomic uint32_t keeper_bell;
-    int next_server;
-    struct address moved;  /* where a server sent us, to be tried first; shown[0] == 0: nowhere */
-    struct address aside;  /* the same, while it is in use */
-    int64_t down_since_ms; /* since when nobody has served us; 0: somebody does */
-    int64_t dial_ms;       /* not before this */
-    int tried;             /* servers, since then */
-    int turns;             /* how often all were there, and could not serve */
-    int moves;             /* how often we were sent on */
+
+    /* scouts.c */
+    struct list scouts;
+    int next_server;      /* of the URL */
+    int to_try;           /* of them, in this round */
+    int64_t next_ms;      /* when the next is tried */
+    int64_t round_ms;     /* when the next round begins; CLOCK_NEVER: one is under way */
+    int64_t seeking_ms;   /* since when we look for who leads, and nobody has served us; 0: not */
+    int losses;           /* connections lost since somebody served us */
+    struct address moved; /* where the last one sent us; shown[0] == 0: nowhere */
+    int refusal;          /* by a server, in this round, or HF_OK */
+    struct error_text refusal_why;
+    bool said; /* why_down is the word of a server */
     struct error_text why_down;
 
     /* waiting.c */
@@ -139,6 +171,8 @@ struct engine_store {
 
 /* ---- open.c ---------------------------------------------------------------------------------- */
 
+/* What a scout says first, and makes of the answer. */
+void holdfast_greet(struct scout *scout);
 int holdfast_open(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
                   char *ret_where, struct error_text *err);
 void holdfast_close(struct engine_store *store);
@@ -178,8 +212,10 @@ void wire_poll(struct engine_store *store, int64_t until_ms);
 void wire_drop(struct engine_store *store, const struct error_text *why);
 /* What was not sent will not be. */
 void wire_refuse_all(struct engine_store *store, int result, const struct error_text *why);
-/* Until when the server has to say something; CLOCK_NEVER if nothing is due. */
+/* Until when the server has to say something, or is left; CLOCK_NEVER if nothing is due. */
 int64_t wire_silent_until(const struct engine_store *store);
+/* Until when whoever reads may sleep: as above, or until there is reason to doubt. */
+int64_t wire_look_until(const struct engine_store *store);
 /* Somebody else may have to read now. */
 void wire_hand_on(struct engine_store *store);
 void wire_linger(struct engine_store *store);
@@ -190,13 +226,23 @@ void pendings_free(struct pendings *pending);
 /* With the mutex held: starts it if need be, and makes it look around. */
 int keeper_call(struct engine_store *store, struct error_text *err);
 void keeper_ring(struct engine_store *store);
-/* With the mutex held: the connection is gone or was not made; says when and where to try next.
- * elsewhere: the server was there, but does not serve. */
-void keeper_plan(struct engine_store *store, bool elsewhere);
-/* Somebody has served us. */
-void keeper_served(struct engine_store *store);
 /* Without. */
 void keeper_stop(struct engine_store *store);
+
+/* ---- scouts.c -------------------------------------------------------------------------------- */
+
+/* With the mutex held; all but lost and served by the keeper. */
+
+/* Is there somebody to be found? */
+bool scouts_wanted(const struct engine_store *store);
+/* Takes the search a step further, and sleeps until the next one is due. Reads meanwhile. */
+void scouts_go_on(struct engine_store *store);
+/* The search is over. */
+void scouts_call_back(struct engine_store *store);
+/* The connection is gone. said: because its server said that it does not serve. */
+void scouts_lost(struct engine_store *store, const struct error_text *why, bool said);
+void scouts_served(struct engine_store *store);
+void scout_free(struct scout *scout); /* NULL is fine */
 
 /* ---- waiting.c ------------------------------------------------------------------------------- */
 
@@ -250,11 +296,23 @@ int holdfast_floor(struct engine_store *store, uint64_t token, int64_t deadline_
 
 /* The value behind a key of a map. */
 const struct resp_node *map_value(const struct resp_node *map, const char *key);
+/* It as a number; `otherwise` if it is none. */
+int64_t map_number(const struct resp_node *map, const char *key, int64_t otherwise);
+/* It as a text: cut if it is too long, and at a NUL, which no text of ours has. */
+void map_text(const struct resp_node *map, const char *key, char *ret_text, size_t size);
 /* A name with its holders and waiters, as SHOW and LOCKS give it. HF_EINTERNAL: it is not that. */
 int rows_add(const struct engine_store *store, const struct resp_node *lock,
              const struct engine_sink *sink);
 /* Calls fn for the token of each who holds, at most the hundred that the server shows. */
 void rows_each_holder(const struct resp_node *lock, void (*fn)(void *context, uint64_t token),
                       void *context);
+
+/* ---- cluster.c ------------------------------------------------------------------------------- */
+
+int holdfast_cluster_look(struct engine_store *store, bool of_leader,
+                          const struct engine_cluster_sink *sink, int64_t deadline_ms,
+                          struct error_text *err);
+int holdfast_cluster_change(struct engine_store *store, enum engine_change change, uint64_t id,
+                            const char *address, int64_t deadline_ms, struct error_text *err);
 
 #endif

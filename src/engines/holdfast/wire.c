@@ -10,7 +10,7 @@
  *        ▲                       │
  *        │ "not here" (MOVED, TRYAGAIN, STOPPED): nothing was done
  *        └──────────────┬────────┤
- *             repeatable└────────┴──(connection lost)──▶ HF_EUNKNOWN
+ *             repeatable└────────┴──(UNKNOWN, connection lost)──▶ HF_EUNKNOWN
  *
  * A question that its asker has given up stays pending: its answers still have to be counted. */
 #include "base/clock.h"
@@ -23,6 +23,7 @@
 
 #define PENDING_MIN 16u /* a power of two, as are all capacities of the ring */
 #define LINGER_MS 50    /* the longest that closing waits for answers */
+#define DOUBT_MS 100    /* an answer that is due for so long makes us ask the other servers */
 
 /* ---- what is owed ---------------------------------------------------------------------------- */
 
@@ -62,14 +63,36 @@ void pendings_free(struct pendings *pending)
     *pending = (struct pendings){0};
 }
 
+/* Since when the server owes us something; there is something pending. */
+static int64_t owes_since_ms(const struct engine_store *store)
+{
+    int64_t sent_ms = pending_at(&store->pending, 0)->sent_ms;
+
+    return sent_ms > store->heard_ms ? sent_ms : store->heard_ms;
+}
+
 int64_t wire_silent_until(const struct engine_store *store)
 {
-    int64_t since_ms;
-
     if (!store->link || store->pending.count == 0)
         return CLOCK_NEVER;
-    since_ms = pending_at(&store->pending, 0)->sent_ms;
-    return clock_after(since_ms > store->heard_ms ? since_ms : store->heard_ms, store->timeout_ms);
+    return clock_after(owes_since_ms(store), store->timeout_ms);
+}
+
+static int64_t doubt_from_ms(const struct engine_store *store)
+{
+    const struct call *first;
+
+    if (!store->link || store->pending.count == 0 || !store->has_others || store->doubt)
+        return CLOCK_NEVER;
+    first = pending_at(&store->pending, 0)->call;
+    return first && first->slow ? CLOCK_NEVER : clock_after(owes_since_ms(store), DOUBT_MS);
+}
+
+int64_t wire_look_until(const struct engine_store *store)
+{
+    int64_t silent_ms = wire_silent_until(store), doubt_ms = doubt_from_ms(store);
+
+    return doubt_ms < silent_ms ? doubt_ms : silent_ms;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -102,23 +125,26 @@ static void put_back(struct engine_store *store, struct call *call)
 
 void wire_drop(struct engine_store *store, const struct error_text *why)
 {
-    struct link *link = store->link;
-    bool elsewhere = store->leaving;
+    bool said = store->leaving;
 
     atomic_store(&store->link, NULL); /* before it is closed: see after_fork */
-    link_close(link);
-    store->doomed = store->leaving = false;
-    store->why_down = *why;
+    scout_free(store->found);
+    store->found = NULL;
+    store->at = NULL;
+    store->doomed = store->leaving = store->doubt = false;
     for (size_t i = store->pending.count; i > 0; i--) { /* the last first, to keep their order */
         struct call *call = pending_at(&store->pending, i - 1)->call;
 
-        if (call && call->repeatable)
+        if (!call)
+            continue;
+        call->lost = true;
+        if (call->repeatable)
             put_back(store, call);
-        else if (call)
+        else
             finish(call, error_set(&call->err, HF_EUNKNOWN, "the answer was lost: %s", why->text));
     }
     store->pending.count = 0;
-    keeper_plan(store, elsewhere);
+    scouts_lost(store, why, said);
     keeper_ring(store);
 }
 
@@ -175,9 +201,10 @@ static void send_bytes(struct engine_store *store, struct call *call, const char
         poke(store); /* whoever polls does not know that there is something to write */
 }
 
+/* A server that is in doubt is asked nothing more: another one may lead by now. */
 void wire_send_all(struct engine_store *store)
 {
-    while (wire_ready(store) && !list_empty(&store->unsent)) {
+    while (wire_ready(store) && !store->doubt && !list_empty(&store->unsent)) {
         struct call *call = LIST_ENTRY(store->unsent.next, struct call, node);
 
         if (!pending_room(&store->pending)) {
@@ -198,26 +225,31 @@ void wire_tell(struct engine_store *store, const struct resp_writer *writer, int
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* True: the server has served us, if only by a refusal. */
+/* True: the server has served us, if only by a refusal. Nothing was done where it says that it does
+ * not serve (`elsewhere`); where it says UNKNOWN, whoever leads next will know. */
 static bool take_error(struct engine_store *store, struct call *call, const struct resp_node *value)
 {
     struct error_text words;
     bool elsewhere = refusal_is_elsewhere(value, &store->moved);
     int code = refusal_of(store->at, value, &words);
+    bool leaves = elsewhere || code == HF_EUNKNOWN;
 
-    if (elsewhere) {
+    if (leaves) {
         store->leaving = true;
         store->doom = words;
     }
-    if (call && elsewhere && call->answered == 0) {
+    if (call && leaves && (call->repeatable || (elsewhere && call->answered == 0))) {
         call->elsewhere = true;
-        call->err = words;
+        call->lost = call->lost || !elsewhere || call->answered > 0;
+        /* Why the leader does not serve says more than that somebody else leads. */
+        if (!store->moved.shown[0] || !call->err.text[0])
+            call->err = words;
     } else if (call && !call->elsewhere && call->refused == HF_OK) {
         /* What came before it was done, and this was not. */
         call->refused = elsewhere ? HF_EUNKNOWN : code;
         call->err = words;
     }
-    return !elsewhere;
+    return !leaves;
 }
 
 static void take_answer(struct engine_store *store, struct call *call,
@@ -227,7 +259,8 @@ static void take_answer(struct engine_store *store, struct call *call,
 
     if (value->type == RESP_ERROR && !take_error(store, call, value))
         return;
-    keeper_served(store);
+    if (!store->leaving) /* what it still answers does not mean that it serves */
+        scouts_served(store);
     if (was_elsewhere && !call->repeatable) { /* half of it was done */
         call->elsewhere = false;
         call->refused = HF_EUNKNOWN;
@@ -252,7 +285,9 @@ static bool on_value(void *context, const struct resp_node *value)
     struct call *call;
 
     store->heard_ms = clock_boot_ms();
+    store->doubt = false;
     if (value->type == RESP_PUSH) {
+        scouts_served(store);
         waiting_push(store, value);
         return true;
     }
@@ -289,8 +324,16 @@ void wire_pump(struct engine_store *store)
         result = error_set(&err, HF_EUNREACH, "%s: it does not answer", store->at->shown);
     else if (result == HF_OK && (store->doomed || (store->leaving && store->pending.count == 0)))
         result = error_set(&err, HF_EUNREACH, "%s", store->doom.text);
-    if (result != HF_OK)
+    if (result != HF_OK) {
         wire_drop(store, &err);
+        return;
+    }
+    if (clock_boot_ms() >= doubt_from_ms(store)) {
+        store->doubt = true;
+        store->round_ms = clock_boot_ms(); /* scouts go out at once */
+        keeper_ring(store);
+    }
+    wire_send_all(store); /* what was held back while it was in doubt */
 }
 
 void wire_poll(struct engine_store *store, int64_t until_ms)
@@ -316,7 +359,7 @@ void wire_hand_on(struct engine_store *store)
 {
     if (store->reading)
         return;
-    if (store->link && store->attentive == 0)
+    if (store->link && store->attentive == 0 && !store->doubt)
         for (size_t i = 0; i < store->pending.count; i++) {
             struct call *call = pending_at(&store->pending, i)->call;
 
@@ -325,7 +368,7 @@ void wire_hand_on(struct engine_store *store)
                 return;
             }
         }
-    if (store->attentive > 0 || !list_empty(&store->unsent))
+    if (store->attentive > 0 || store->doubt || !list_empty(&store->unsent))
         keeper_ring(store);
 }
 
@@ -345,10 +388,9 @@ static void give_up(struct engine_store *store, struct call *call)
     struct error_text why;
 
     if (!call->sent) {
-        finish(call,
-               error_set(&call->err, HF_EUNREACH, "%s",
-                         store->why_down.text[0] ? store->why_down.text
-                                                 : "the server could not be reached in time"));
+        why = call->err.text[0] ? call->err : store->why_down;
+        finish(call, error_set(&call->err, call->lost ? HF_EUNKNOWN : HF_EUNREACH, "%s",
+                               why.text[0] ? why.text : "the server could not be reached in time"));
         return;
     }
     for (size_t i = 0; i < store->pending.count; i++)
@@ -364,16 +406,16 @@ static void give_up(struct engine_store *store, struct call *call)
 static void wait_some(struct engine_store *store, struct call *call, int64_t deadline_ms)
 {
     int64_t until_ms = deadline_ms, most_ms = clock_after(call->since_ms, store->timeout_ms);
-    int64_t silent_ms;
+    int64_t look_ms;
 
     if (!call->sent && most_ms < until_ms)
         until_ms = most_ms;
     if (clock_boot_ms() >= until_ms) {
         give_up(store, call);
-    } else if (call->sent && !store->reading) {
+    } else if (call->sent && !store->reading && !store->doubt) {
         store->reading = true;
-        silent_ms = wire_silent_until(store);
-        wire_poll(store, silent_ms < until_ms ? silent_ms : until_ms);
+        look_ms = wire_look_until(store);
+        wire_poll(store, look_ms < until_ms ? look_ms : until_ms);
         wire_pump(store);
         store->reading = false;
     } else {
@@ -395,7 +437,7 @@ int wire_ask(struct engine_store *store, struct call *call, int64_t deadline_ms,
     call->result = CALL_OPEN;
     call->refused = HF_OK;
     call->answered = 0;
-    call->sent = call->sleeps = call->elsewhere = false;
+    call->sent = call->sleeps = call->elsewhere = call->lost = false;
     call->since_ms = clock_boot_ms();
     call->err.text[0] = '\0';
     pthread_mutex_lock(&store->mutex);
@@ -406,6 +448,8 @@ int wire_ask(struct engine_store *store, struct call *call, int64_t deadline_ms,
     wire_send_all(store);
     if (call->result == CALL_OPEN && !call->sent && keeper_call(store, &call->err) != HF_OK)
         finish(call, HF_ENOMEM);
+    if (!call->sent && call->anyone)
+        poke(store); /* whoever looks for the leader may have found somebody else already */
     while (call->result == CALL_OPEN)
         wait_some(store, call, deadline_ms);
     if (call->shown)
@@ -421,7 +465,8 @@ void wire_interrupt(struct engine_store *store, struct call *const *shown)
 {
     pthread_mutex_lock(&store->mutex);
     if (*shown && (*shown)->result == CALL_OPEN && !(*shown)->sent)
-        finish(*shown, error_set(&(*shown)->err, HF_EUNREACH, "interrupted before it was sent"));
+        finish(*shown, error_set(&(*shown)->err, (*shown)->lost ? HF_EUNKNOWN : HF_EUNREACH,
+                                 "interrupted before it was sent"));
     pthread_mutex_unlock(&store->mutex);
 }
 

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cluster.h: the nodes behind a holdfast:// store, for operators and their programs. Whoever only
+ * wants locks needs holdfast.h alone. Results, threads and fork are as it says there.
+ *
+ *     hf_cluster *cluster;
+ *     if (hf_cluster_status(store, 5000, &cluster) != HF_OK) die(hf_error());
+ *     printf("node %llu leads\n", (unsigned long long)hf_cluster_about(cluster)->leader);
+ *     hf_cluster_free(cluster);
+ *
+ * Any other store answers HF_ENOTSUP.
+ *
+ * A change is made by the node that leads, which is found from any node of the URL. HF_EUNREACH:
+ * nothing was changed; nobody led within wait_ms, or another change was under way. HF_EUNKNOWN: it
+ * may or may not have happened, and hf_cluster_status shows what is. HF_EREFUSED: it cannot be.
+ */
+#ifndef HOLDFAST_CLUSTER_H
+#define HOLDFAST_CLUSTER_H
+
+#include <holdfast/holdfast.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HF_NODE_MAX (UINT64_C(1) << 32) /* the greatest id of a node, from 1 */
+#define HF_MEMBERS_MAX 32               /* of a cluster */
+#define HF_ADDRESS_MAX 271              /* bytes of a node's address */
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+typedef struct hf_cluster hf_cluster; /* an answer of hf_cluster_status */
+
+typedef struct hf_cluster_info {
+    size_t size;
+    uint64_t id;         /* of the node that answered */
+    uint64_t leader;     /* the node that leads, as far as that one knows; 0: none */
+    uint64_t term;       /* grows with every election */
+    size_t member_count; /* 0: this node waits to be added to a cluster */
+    const char *why;     /* why no leader answered, in words; NULL: the leader did */
+} hf_cluster_info;
+
+typedef struct hf_member {
+    size_t size;
+    uint64_t id;
+    const char *peer;   /* where other nodes reach it; "" for a node alone */
+    const char *client; /* where clients reach it; "" when that is not known yet */
+    int votes;          /* 0: it was added, and is catching up */
+    int64_t behind;     /* entries of the log that it lacks; -1: not known, only the leader knows */
+    int64_t silent_ms;  /* since it said something to the node that answered; -1: never */
+} hf_member;
+
+/* Who belongs to the cluster, as the node that leads it sees it. If none can be found within
+ * wait_ms, as another node sees it: about->why then says so. HF_EUNREACH: no node answers. */
+HF_API int hf_cluster_status(hf_store *store, int64_t wait_ms, hf_cluster **ret_cluster);
+/* These live as long as the answer. NULL past the end. */
+HF_API const hf_cluster_info *hf_cluster_about(const hf_cluster *cluster);
+HF_API const hf_member *hf_cluster_member(const hf_cluster *cluster, size_t index);
+HF_API void hf_cluster_free(hf_cluster *cluster); /* NULL is fine */
+
+/* ---- changing -------------------------------------------------------------------------------- */
+
+/* Adds a node, whose peers reach it at `address` ("host:port"). HF_OK: it is a member, and votes as
+ * soon as it has caught up, which hf_cluster_status shows. That may take long, and goes on without
+ * us. HF_OK too if it was a member at that address before. */
+HF_API int hf_cluster_add(hf_store *store, uint64_t id, const char *address, int64_t wait_ms);
+/* Removes a node. HF_EREFUSED if it leads: hf_cluster_transfer first. */
+HF_API int hf_cluster_remove(hf_store *store, uint64_t id, int64_t wait_ms);
+/* Lets another node lead: this one, or with 0 the one that is nearest to it. HF_OK if it does
+ * already. */
+HF_API int hf_cluster_transfer(hf_store *store, uint64_t id, int64_t wait_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,184 @@
+/* cluster.c: the nodes behind a store, for operators. An engine asks once; here it is asked again
+ * while nothing was done, as long as the caller wants to wait. */
+#include "base/clock.h"
+#include "client/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Until no node answers: longer than an engine sticks to one that is silent. */
+#define ANYBODY_MS 4000
+#define LEADER_MIN_MS 500 /* for finding the leader, even if finding anybody took all the time */
+#define UNKNOWN_TRIES 3   /* a look whose answer is lost again and again */
+
+struct seen {
+    hf_member member; /* its texts are those below */
+    char peer[HF_ADDRESS_MAX + 1], client[HF_ADDRESS_MAX + 1];
+};
+
+struct hf_cluster {
+    hf_cluster_info info;
+    struct error_text why;
+    struct seen seen[HF_MEMBERS_MAX];
+};
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static void begin(void *context, const hf_cluster_info *about)
+{
+    hf_cluster *cluster = context;
+
+    cluster->info = *about;
+    cluster->info.member_count = 0;
+    cluster->info.why = NULL;
+}
+
+static int add(void *context, const hf_member *member)
+{
+    hf_cluster *cluster = context;
+    struct seen *seen = &cluster->seen[cluster->info.member_count];
+
+    if (cluster->info.member_count == HF_MEMBERS_MAX)
+        return HF_EINTERNAL; /* no server has so many */
+    snprintf(seen->peer, sizeof seen->peer, "%s", member->peer);
+    snprintf(seen->client, sizeof seen->client, "%s", member->client);
+    seen->member = *member;
+    seen->member.peer = seen->peer;
+    seen->member.client = seen->client;
+    cluster->info.member_count++;
+    return HF_OK;
+}
+
+/* *ret_cluster is the answer on success only; else what is in there may be anything. */
+static int look(hf_store *store, bool of_leader, int64_t deadline_ms, hf_cluster *ret_cluster,
+                struct error_text *err)
+{
+    struct engine_cluster_sink sink = {ret_cluster, begin, add};
+    int unknown = 0, result;
+
+    do {
+        result =
+            store->engine->cluster_look(store->engine_store, of_leader, &sink, deadline_ms, err);
+    } while ((result == HF_EUNREACH || (result == HF_EUNKNOWN && ++unknown < UNKNOWN_TRIES)) &&
+             clock_boot_ms() < deadline_ms);
+    return result;
+}
+
+/* Anybody first: where no node is there at all, it is said soon, however long the caller would wait
+ * for an election. pair: room for two. *ret_which of them has the answer. */
+static int look_twice(hf_store *store, int64_t wait_ms, hf_cluster *pair[2], int *ret_which,
+                      struct error_text *err)
+{
+    int64_t began_ms = clock_boot_ms(), until_ms, soonest_ms;
+    struct error_text why;
+    int result = look(store, false, clock_after(began_ms, ANYBODY_MS), pair[0], err);
+
+    if (result != HF_OK)
+        return result;
+    until_ms = clock_after(began_ms, wait_ms);
+    soonest_ms = clock_after(clock_boot_ms(), LEADER_MIN_MS);
+    *ret_which = 1;
+    result = look(store, true, until_ms > soonest_ms ? until_ms : soonest_ms, pair[1], err);
+    if (!is_transient(result))
+        return result;
+    why = *err;
+    /* What was seen at first is old by now. */
+    result = look(store, false, clock_after(clock_boot_ms(), ANYBODY_MS), pair[1], err);
+    *ret_which = result == HF_OK ? 1 : 0;
+    pair[*ret_which]->why = why;
+    pair[*ret_which]->info.why = pair[*ret_which]->why.text;
+    return HF_OK;
+}
+
+static int check_cluster(const hf_store *store, int64_t wait_ms, struct error_text *err)
+{
+    int result = store_check(store, err);
+
+    if (result != HF_OK)
+        return result;
+    if (wait_ms < 0 || wait_ms > HF_DURATION_MAX_MS)
+        return error_set(err, HF_EINVAL, "a wait of %lld ms: must be from 0 to a year",
+                         (long long)wait_ms);
+    if (!store->engine->cluster_look || !store->engine->cluster_change)
+        return error_set(err, HF_ENOTSUP,
+                         "a %s store has no cluster to look after: that is for holdfast:// stores",
+                         store->info.scheme);
+    return HF_OK;
+}
+
+int hf_cluster_status(hf_store *store, int64_t wait_ms, hf_cluster **ret_cluster)
+{
+    struct error_text err = {""};
+    hf_cluster *pair[2] = {NULL, NULL};
+    int which = 0, result = check_cluster(store, wait_ms, &err);
+
+    if (result == HF_OK && !ret_cluster)
+        result = error_set(&err, HF_EINVAL, "nowhere to put the answer");
+    if (result == HF_OK) {
+        pair[0] = calloc(1, sizeof *pair[0]);
+        pair[1] = calloc(1, sizeof *pair[1]);
+        result = pair[0] && pair[1] ? look_twice(store, wait_ms, pair, &which, &err)
+                                    : error_set(&err, HF_ENOMEM, "out of memory");
+    }
+    if (result == HF_OK) {
+        *ret_cluster = pair[which];
+        pair[which] = NULL;
+    }
+    free(pair[0]);
+    free(pair[1]);
+    return failure_keep(result, &err);
+}
+
+const hf_cluster_info *hf_cluster_about(const hf_cluster *cluster)
+{
+    return cluster ? &cluster->info : NULL;
+}
+
+const hf_member *hf_cluster_member(const hf_cluster *cluster, size_t index)
+{
+    return cluster && index < cluster->info.member_count ? &cluster->seen[index].member : NULL;
+}
+
+void hf_cluster_free(hf_cluster *cluster)
+{
+    free(cluster);
+}
+
+/* ---- changing -------------------------------------------------------------------------------- */
+
+static int change(hf_store *store, enum engine_change what, uint64_t id, const char *address,
+                  int64_t wait_ms)
+{
+    int64_t deadline_ms = clock_after(clock_boot_ms(), wait_ms);
+    struct error_text err = {""};
+    int result = check_cluster(store, wait_ms, &err);
+
+    if (result == HF_OK && (id > HF_NODE_MAX || (id == 0 && what != ENGINE_TRANSFER)))
+        result = error_set(&err, HF_EINVAL, "the id of a node is a number from 1 to 2^32");
+    if (result == HF_OK && what == ENGINE_ADD &&
+        (!address || !*address || strlen(address) > HF_ADDRESS_MAX))
+        result =
+            error_set(&err, HF_EINVAL, "the address of a node has 1 to %d bytes", HF_ADDRESS_MAX);
+    if (result == HF_OK)
+        do
+            result = store->engine->cluster_change(store->engine_store, what, id, address,
+                                                   deadline_ms, &err);
+        while (result == HF_EUNREACH && clock_boot_ms() < deadline_ms);
+    return failure_keep(result, &err);
+}
+
+int hf_cluster_add(hf_store *store, uint64_t id, const char *address, int64_t wait_ms)
+{
+    return change(store, ENGINE_ADD, id, address, wait_ms);
+}
+
+int hf_cluster_remove(hf_store *store, uint64_t id, int64_t wait_ms)
+{
+    return change(store, ENGINE_REMOVE, id, NULL, wait_ms);
+}
+
+int hf_cluster_transfer(hf_store *store, uint64_t id, int64_t wait_ms)
+{
+    return change(store, ENGINE_TRANSFER, id, NULL, wait_ms);
+}

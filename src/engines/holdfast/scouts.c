@@ -1,0 +1,370 @@
+/* scouts.c: finding the server that leads.
+ *
+ * A scout is a connection that is tried. The first one that finds itself at the leader becomes the
+ * connection of the handle, and the others are called back.
+ *
+ *     CALLS ──(greeted, and it leads)──▶ found
+ *       │ └───(it does not lead)──▶ ASKS who does ──▶ RESTS until the next round, and asks again
+ *       │                             └─(MOVED)──▶ the next scout goes there
+ *       └─────(refused, gone, silent for too long)──▶ BACK until the next round
+ *
+ * In a round one goes to where we were sent, if we were, and one to each server of the URL, in turn:
+ * the next as soon as the one before has come to nothing, and at the latest after STAGGER_MS, so that a
+ * server that is away, or takes connections and says nothing, costs no more than that. Then comes a
+ * pause of up to an eighth of the time that the search has lasted, at random: those who lost the same
+ * server do not come to the next one all at once.
+ *
+ * Doubt. A server that owes an answer for some time may be stopped, or cut off from the others, or only
+ * slow. Its connection is not given up for that: the others are asked. When one of them leads by now, it
+ * is left; while they say that it leads, or that nobody does, it is waited for. */
+#include "base/clock.h"
+#include "base/random.h"
+#include "engines/holdfast/store.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#define STAGGER_MS 50
+#define PAUSE_PART 8 /* of the time that the search has lasted */
+#define PAUSE_MS_MIN 10
+#define PAUSE_MS_MAX 1000
+#define SCOUTS_MAX (2 * HOLDFAST_SERVERS_MAX)
+
+/* A question that only the leader answers. What it checks does not matter. */
+static const char who_leads[] = "*3\r\n$5\r\nCHECK\r\n$2\r\nid\r\n$1\r\n1\r\n";
+
+static struct scout *scout_of(struct list *node)
+{
+    return LIST_ENTRY(node, struct scout, node);
+}
+
+static bool is_same(const struct address *a, const struct address *b)
+{
+    return strcmp(a->host, b->host) == 0 && strcmp(a->port, b->port) == 0 &&
+           strcmp(a->path, b->path) == 0;
+}
+
+void scout_free(struct scout *scout)
+{
+    if (!scout)
+        return;
+    list_remove(&scout->node);
+    link_close(scout->link);
+    free(scout);
+}
+
+/* What a server said is kept, and not overwritten by "connection refused" from another one. */
+static void note_why(struct engine_store *store, const struct error_text *why, bool said)
+{
+    if (said || !store->said)
+        store->why_down = *why;
+    store->said = store->said || said;
+}
+
+/* ---- one scout ------------------------------------------------------------------------------- */
+
+static void come_back(struct engine_store *store, struct scout *scout, int result,
+                      const struct error_text *why)
+{
+    link_close(scout->link);
+    scout->link = NULL;
+    scout->state = SCOUT_BACK;
+    store->next_ms = clock_boot_ms();
+    if (result == HF_EUNREACH) {
+        note_why(store, why, false);
+    } else {
+        store->refusal = result;
+        store->refusal_why = *why;
+    }
+}
+
+static bool is_known(struct engine_store *store, const struct address *to)
+{
+    int count = 0;
+
+    if (store->link && is_same(to, store->at))
+        return true;
+    LIST_EACH(node, &store->scouts)
+    {
+        if (is_same(to, &scout_of(node)->at) || ++count == SCOUTS_MAX)
+            return true;
+    }
+    return false;
+}
+
+/* Unless there is one already, or was in this round. */
+static void send_out(struct engine_store *store, const struct address *to)
+{
+    struct error_text err;
+    struct scout *scout;
+    int result;
+
+    if (is_known(store, to))
+        return;
+    scout = calloc(1, sizeof *scout);
+    if (!scout)
+        return; /* the next round may have more memory */
+    scout->store = store;
+    scout->at = *to;
+    scout->state = SCOUT_CALLS;
+    holdfast_greet(scout);
+    list_append(&store->scouts, &scout->node);
+    pthread_mutex_unlock(&store->mutex); /* a name may have to be looked up */
+    result = link_open(&scout->at, &store->access, &scout->greeting, &scout->link, &err);
+    pthread_mutex_lock(&store->mutex);
+    scout->since_ms = clock_boot_ms();
+    store->next_ms = clock_after(scout->since_ms, STAGGER_MS);
+    if (result != HF_OK)
+        come_back(store, scout, result, &err);
+}
+
+static int ask(struct scout *scout, struct error_text *err)
+{
+    scout->state = SCOUT_ASKS;
+    scout->since_ms = clock_boot_ms();
+    return link_send(scout->link, who_leads, sizeof who_leads - 1, err);
+}
+
+static bool on_answer(void *context, const struct resp_node *value)
+{
+    struct scout *scout = context;
+    struct error_text words;
+
+    if (value->type == RESP_PUSH)
+        return true;
+    scout->state = SCOUT_RESTS;
+    scout->leads = value->type != RESP_ERROR;
+    scout->store->next_ms = clock_boot_ms();
+    if (!scout->leads) {
+        refusal_of(&scout->at, value, &words);
+        note_why(scout->store, &words, true);
+        refusal_is_elsewhere(value, &scout->told);
+    }
+    return !scout->leads; /* what comes behind it is for whoever has the connection then */
+}
+
+static int64_t due_ms(const struct scout *scout)
+{
+    bool due = scout->state == SCOUT_CALLS || scout->state == SCOUT_ASKS;
+
+    return due ? clock_after(scout->since_ms, scout->store->timeout_ms) : CLOCK_NEVER;
+}
+
+static int hear(struct scout *scout, struct error_text *err)
+{
+    int result = link_pump(scout->link, on_answer, scout, err);
+
+    if (result == HF_OK && scout->state == SCOUT_CALLS && scout->link->state == LINK_READY &&
+        !scout->leads)
+        result = ask(scout, err);
+    if (result == HF_OK && !scout->leads && clock_boot_ms() >= due_ms(scout))
+        result = error_set(err, HF_EUNREACH, "%s: it does not answer", scout->at.shown);
+    return result;
+}
+
+/* ---- found ----------------------------------------------------------------------------------- */
+
+/* Is the next question one that any server answers? */
+static bool anyone_will_do(const struct engine_store *store)
+{
+    return !store->link && !list_empty(&store->unsent) &&
+           LIST_ENTRY(store->unsent.next, struct call, node)->anyone;
+}
+
+static void found(struct engine_store *store, struct scout *scout)
+{
+    struct error_text why;
+
+    if (store->link) {
+        error_write(&why, "%s did not answer, and %s leads now", store->at->shown, scout->at.shown);
+        wire_drop(store, &why);
+    }
+    list_remove(&scout->node);
+    store->found = scout;
+    store->at = &scout->at;
+    store->has_others = store->server_count > 1 || !is_same(store->at, &store->servers[0]);
+    store->heard_ms = clock_boot_ms();
+    atomic_store(&store->link, scout->link);
+    waiting_begin_again(store);
+    wire_send_all(store);
+}
+
+/* Until one is at the leader. */
+static void hear_all(struct engine_store *store)
+{
+    LIST_EACH_SAFE(node, &store->scouts)
+    {
+        struct scout *scout = scout_of(node);
+        struct error_text err;
+        struct address told;
+        int result;
+
+        if (scout->state == SCOUT_BACK)
+            continue;
+        result = hear(scout, &err);
+        if (result != HF_OK) {
+            come_back(store, scout, result, &err);
+        } else if (scout->leads || (scout->state == SCOUT_RESTS && anyone_will_do(store))) {
+            found(store, scout);
+            return;
+        } else if (scout->told.shown[0]) {
+            told = scout->told;
+            scout->told.shown[0] = '\0';
+            send_out(store, &told);
+        }
+    }
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+static int64_t after_a_pause(const struct engine_store *store, int64_t now_ms)
+{
+    int64_t span_ms = store->seeking_ms ? (now_ms - store->seeking_ms) / PAUSE_PART : 0;
+
+    if (span_ms < PAUSE_MS_MIN)
+        span_ms = PAUSE_MS_MIN;
+    if (span_ms > PAUSE_MS_MAX)
+        span_ms = PAUSE_MS_MAX;
+    return now_ms + 1 + (int64_t)random_below((uint64_t)span_ms);
+}
+
+static void begin_round(struct engine_store *store)
+{
+    struct address moved = store->moved;
+    struct error_text err;
+
+    LIST_EACH_SAFE(node, &store->scouts)
+    {
+        struct scout *scout = scout_of(node);
+
+        if (scout->state == SCOUT_BACK)
+            scout_free(scout);
+        else if (scout->state == SCOUT_RESTS && ask(scout, &err) != HF_OK)
+            come_back(store, scout, HF_EUNREACH, &err);
+    }
+    store->to_try = store->server_count;
+    store->next_ms = clock_boot_ms();
+    store->round_ms = CLOCK_NEVER;
+    store->refusal = HF_OK;
+    store->moved.shown[0] = '\0';
+    if (moved.shown[0])
+        send_out(store, &moved);
+}
+
+static void end_round(struct engine_store *store)
+{
+    store->round_ms = after_a_pause(store, clock_boot_ms());
+    if (store->refusal != HF_OK && !store->link) /* who asks again has it tried again */
+        wire_refuse_all(store, store->refusal, &store->refusal_why);
+}
+
+/* All that is to be done now. */
+static void do_round(struct engine_store *store)
+{
+    if (clock_boot_ms() >= store->round_ms)
+        begin_round(store);
+    while (store->to_try > 0 && clock_boot_ms() >= store->next_ms && !store->stop) {
+        const struct address *next = &store->servers[store->next_server];
+
+        store->next_server = (store->next_server + 1) % store->server_count;
+        store->to_try--;
+        send_out(store, next);
+    }
+    if (store->round_ms == CLOCK_NEVER && store->to_try == 0 && clock_boot_ms() >= store->next_ms)
+        end_round(store);
+}
+
+static int64_t next_look_ms(const struct engine_store *store)
+{
+    int64_t next_ms = store->round_ms == CLOCK_NEVER ? store->next_ms : store->round_ms;
+    int64_t silent_ms = wire_silent_until(store);
+
+    if (silent_ms < next_ms)
+        next_ms = silent_ms;
+    LIST_EACH(node, &store->scouts)
+    {
+        if (due_ms(scout_of(node)) < next_ms)
+            next_ms = due_ms(scout_of(node));
+    }
+    return next_ms;
+}
+
+static void poll_all(struct engine_store *store)
+{
+    struct pollfd fds[2 + SCOUTS_MAX] = {{.fd = store->poke_fd, .events = POLLIN}};
+    const struct link *link = store->link;
+    int64_t left_ms = next_look_ms(store) - clock_boot_ms();
+    eventfd_t ignored;
+    nfds_t count = 1;
+
+    if (link)
+        fds[count++] = (struct pollfd){.fd = stream_fd(link->stream), .events = link_events(link)};
+    LIST_EACH(node, &store->scouts)
+    {
+        link = scout_of(node)->link;
+        if (link)
+            fds[count++] =
+                (struct pollfd){.fd = stream_fd(link->stream), .events = link_events(link)};
+    }
+    pthread_mutex_unlock(&store->mutex);
+    poll(fds, count, left_ms > 0 ? (int)left_ms : 0); /* all of these times are within seconds */
+    if (fds[0].revents)
+        eventfd_read(store->poke_fd, &ignored);
+    pthread_mutex_lock(&store->mutex);
+}
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+bool scouts_wanted(const struct engine_store *store)
+{
+    if (store->link)
+        return store->doubt;
+    return store->attentive > 0 || !list_empty(&store->unsent);
+}
+
+void scouts_go_on(struct engine_store *store)
+{
+    store->reading = true;
+    if (store->seeking_ms == 0)
+        store->seeking_ms = clock_boot_ms();
+    do_round(store);
+    if (scouts_wanted(store) && !store->stop) {
+        poll_all(store);
+        wire_pump(store);
+        if (scouts_wanted(store))
+            hear_all(store);
+    }
+    store->reading = false;
+    wire_hand_on(store);
+}
+
+void scouts_call_back(struct engine_store *store)
+{
+    LIST_EACH_SAFE(node, &store->scouts)
+    {
+        scout_free(scout_of(node));
+    }
+    if (store->link)
+        return;
+    store->seeking_ms = store->round_ms =
+        0; /* nobody wants anything: the next one begins at once */
+    store->losses = 0;
+}
+
+void scouts_lost(struct engine_store *store, const struct error_text *why, bool said)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    note_why(store, why, said);
+    store->to_try = 0;
+    store->round_ms = store->losses++ == 0 ? now_ms : after_a_pause(store, now_ms);
+}
+
+void scouts_served(struct engine_store *store)
+{
+    store->seeking_ms = 0;
+    store->losses = 0;
+    store->said = false;
+}

@@ -1,0 +1,42 @@
+"""What tests of clusters do again and again: locks that stay, and whether they are still there."""
+from nodes import TTL_MAX, fresh, until
+
+
+def content(directory):
+    """All but the file that says whose process it is."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+
+
+def unchanged(directory, before):
+    """Opening a log gives back the room that it has not used, whatever comes then."""
+    after = content(directory)
+    return all(before.get(name, b"") == data or (name.startswith("log-") and before.get(name, b"").startswith(data))
+               for name, data in after.items()) and \
+        all(name in after or name.startswith("log-") for name in before) and "log-1" in after
+
+
+def held(cluster, count=20):
+    """(name, token) of locks that stay."""
+    with cluster.session() as session:
+        names = [fresh("held") for _ in range(count)]
+        return [(name, session.ask("ACQUIRE", name, f"lease-of-{name}", "TTL", TTL_MAX)) for name in names]
+
+
+def all_there(session, holds):
+    return [session.ask("CHECK", name, token) for name, token in holds] == [1] * len(holds)
+
+
+def has_all(cluster, node, holds):
+    """This node, by itself, has them: it is made to lead."""
+    cluster.lead_by(node)
+    with node.connect() as client:
+        assert client.pipeline(*[["CHECK", name, token] for name, token in holds]) == [1] * len(holds)
+
+
+def add(cluster, number, *args, **kwargs):
+    """A new node, added, which votes when this returns."""
+    node = cluster.node(number, "--join", *args, **kwargs)
+    assert node.launch()
+    assert cluster.ask("CLUSTER", "ADD", number, node.peer) == "OK"
+    until(lambda: cluster.leader().members().get(number, {}).get("votes"), f"{node} votes")
+    return node

@@ -1,0 +1,265 @@
+"""Who belongs to a cluster: what a directory is started with, nodes that come and go, nodes that lost their data."""
+import shutil
+import time
+
+import pytest
+from helpers import add, all_there, content, has_all, held, unchanged
+from nodes import TTL_MAX, Refused, free_port, fresh, run_refused, until
+
+
+# ---- what a directory is started with ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["other members", "fewer members", "another address", "another id", "no cluster",
+                                  "alone", "to be added elsewhere"])
+def test_a_directory_belongs_to_its_cluster(cluster, what):
+    """One clear line, and nothing has changed."""
+    holds = held(cluster, 3)
+    node = cluster.followers()[0]
+    assert node.stop() == 0
+    number, line, more = node.number, node.line, []
+    if what == "other members":
+        line += f",9=127.0.0.1:{free_port()}"
+    elif what == "fewer members":
+        line = ",".join(part for part in line.split(",") if not part.startswith(f"{number % 3 + 1}="))
+    elif what == "another address":
+        line = line.replace(f"{number}={node.peer}", f"{number}=127.0.0.1:{free_port()}")
+    elif what == "another id":
+        number = number % 3 + 1
+    elif what == "alone":
+        line = f"{number}={node.peer}"
+    elif what == "to be added elsewhere":
+        line, more = f"{number}=127.0.0.1:{free_port()}", ["--join"]
+    before = content(node.data)
+    words = ["--id", number, "--listen", node.address, "--data", node.data, *more]
+    status, said = run_refused(*words, *([] if what == "no cluster" else ["--cluster", line]))
+    assert status == 69 and " error " in said and str(node.data) in said
+    assert (f"belongs to node {node.number}" if what == "another id" else node.line) in said, "it says whose it is"
+    assert unchanged(node.data, before)
+    assert node.launch(), "with the same line it starts"
+    assert cluster.settled()
+    has_all(cluster, node, holds)
+
+
+def test_a_directory_of_a_node_alone_is_not_founded_again(start):
+    """With several members at once it would be a cluster of which one has data and the others have none."""
+    cluster = start(1, founded=False)
+    node = cluster[1]
+    node.line = None
+    assert node.launch()
+    token = until(lambda: node.leads() and node.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX), "it serves")
+    assert node.stop() == 0
+    before = content(node.data)
+    status, said = run_refused("--id", 1, "--cluster", f"1={node.peer},2=127.0.0.1:{free_port()}", "--listen", node.address,
+                               "--data", node.data)
+    assert status == 69 and "belongs to a node alone" in said and unchanged(node.data, before)
+    assert node.launch()
+    until(node.leads, "it serves")
+    assert node.cmd("CHECK", "x", token) == 1
+
+
+# ---- nodes that come and go --------------------------------------------------------------------------------------
+
+
+def test_a_node_waits_to_be_added(start):
+    cluster = start()
+    node = cluster.node(4, "--join")
+    assert node.launch()
+    assert node.status()["leader"] == 0 and node.members() == {}
+    with node.connect() as client:
+        assert client.error("ACQUIRE", "x", "l").startswith("TRYAGAIN ")
+        assert client.error("CLUSTER", "ADD", 4, node.peer).startswith("TRYAGAIN ")
+    holds = held(cluster)
+    assert cluster.ask("CLUSTER", "ADD", 4, node.peer) == "OK"
+    until(lambda: cluster.leader().members()[4]["votes"], "it votes")
+    assert cluster.ask("CLUSTER", "ADD", 4, node.peer) == "OK", "again changes nothing"
+    with pytest.raises(Refused, match="^ERR node 4 is a member already, at "):
+        cluster.ask("CLUSTER", "ADD", 4, "127.0.0.1:9")
+    cluster.settled()
+    for other in cluster.followers():
+        with other.connect() as client:
+            assert client.error("SHOW", "x") == f"MOVED 0 {cluster.leader().address}"
+    has_all(cluster, node, holds)
+    # Four, of which one is dead, have a majority.
+    cluster[1].kill9()
+    assert cluster.ask("ACQUIRE", "after", "l") > max(token for _, token in holds)
+
+
+def test_both_lines_are_accepted_after_a_change(start):
+    """The one of before, and the one that is true now; no other."""
+    cluster = start()
+    holds = held(cluster)
+    node = add(cluster, 4)
+    new = f"{cluster.line},4={node.peer}"
+    for number, line in [(1, cluster.line), (1, new), (2, new), (4, f"4={node.peer}"), (4, new)]:
+        node = cluster[number]
+        assert node.stop() == 0
+        before = content(node.data)
+        status, said = run_refused("--id", number, "--cluster", f"{new},5=127.0.0.1:{free_port()}", "--listen", node.address,
+                                   "--data", node.data)
+        assert status == 69 and unchanged(node.data, before), said
+        node.line = line
+        node.args = [] if line == new else node.args
+        assert node.launch(), f"{line} was refused: {node.logged()[-1]}"
+        cluster.settled()
+    has_all(cluster, cluster[1], holds)
+    has_all(cluster, cluster[4], holds)
+
+
+def test_a_node_alone_is_grown(start):
+    cluster = start(1, founded=False)
+    first = cluster[1]
+    first.line = None
+    assert first.launch()
+    until(first.leads, "it serves")
+    token = first.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    store = first.info("Locks")["store_id"]
+    with first.connect() as client:
+        assert client.error("CLUSTER", "ADD", 2, "127.0.0.1:9").startswith("ERR this node is alone: ")
+    assert first.stop() == 0
+    first.line = f"1={first.peer}"
+    assert first.launch()
+    until(first.leads, "it serves as a cluster of one")
+    assert first.cmd("CHECK", "x", token) == 1
+    for number in (2, 3):
+        add(cluster, number)
+    cluster.settled()
+    assert cluster.ask("ACQUIRE", "y", "l") == token + 1
+    first.kill9()
+    with cluster.session() as session:
+        assert session.ask("CHECK", "x", token) == 1 and session.ask("ACQUIRE", "z", "l") == token + 2
+    assert cluster.leader().info("Locks")["store_id"] == store
+    assert first.launch()
+    cluster.settled()
+
+
+@pytest.mark.parametrize("how", ["running", "dead"])
+def test_a_removed_node(start, how):
+    """The rest goes on, it does not disturb them, whether or not it has heard of it, and its number can be given to
+    another."""
+    cluster = start()
+    holds = held(cluster)
+    leader, gone = cluster.leader(), cluster.followers()[0]
+    if how == "dead":
+        gone.kill9()
+    with leader.connect() as client:
+        assert client.error("CLUSTER", "REMOVE", leader.number).startswith("ERR ")
+        assert client.cmd("CLUSTER", "REMOVE", gone.number) == "OK"
+        assert client.error("CLUSTER", "REMOVE", gone.number) == f"ERR node {gone.number} is no member"
+    until(lambda: gone.number not in leader.members(), "it is gone")
+    term = leader.status()["term"]
+    with cluster.session() as session:
+        assert all_there(session, holds)
+        # It wakes up without a leader, and would like to be one.
+        assert how == "dead" or gone.stop() == 0
+        assert gone.launch()
+        for _ in range(4):  # more than one of its election timeouts
+            with gone.connect() as client:
+                assert client.error("ACQUIRE", "x", fresh()).split()[0] in ("TRYAGAIN", "MOVED")
+            deadline = time.monotonic() + 0.5
+            while time.monotonic() < deadline:
+                mine = fresh()
+                assert session.ask("ACQUIRE", mine, mine) > 0
+    assert (leader.status()["role"], leader.status()["term"]) == ("leader", term), "nobody was disturbed"
+    assert gone.stop() == 0
+    del cluster.nodes[gone.number]
+    shutil.rmtree(gone.data)
+    node = add(cluster, gone.number)
+    assert node.peer != gone.peer
+    cluster.settled()
+    has_all(cluster, node, holds)
+
+
+def test_a_new_node_takes_over_when_it_is_asked_to(start):
+    """At the first try, although it has never talked to the other followers: they vote for it, and nobody else leads
+    meanwhile."""
+    cluster = start()
+    node = add(cluster, 4)
+    leader = cluster.settled()
+    term = leader.status()["term"]
+    with leader.connect() as client:
+        assert client.cmd("CLUSTER", "TRANSFER", 4) == "OK"
+    assert cluster.leader(other_than=leader) is node, "another one than was asked for"
+    assert node.status()["term"] == term + 1, "it needed another try"
+
+
+def test_changes_survive_the_leader(start):
+    """A node is added while the leader dies: it is a member afterwards, or it can be added again."""
+    cluster = start()
+    holds = held(cluster)
+    node = cluster.node(4, "--join")
+    assert node.launch()
+    leader = cluster.leader()
+    with leader.connect() as client:
+        client.send("CLUSTER", "ADD", 4, node.peer)
+        leader.kill9()
+    assert cluster.ask("CLUSTER", "ADD", 4, node.peer) == "OK"
+    until(lambda: cluster.leader().members()[4]["votes"], "it votes")
+    assert leader.launch()
+    cluster.settled()
+    has_all(cluster, node, holds)
+
+
+# ---- a node without its data -------------------------------------------------------------------------------------
+
+
+def lose_data(node):
+    node.kill9()
+    shutil.rmtree(node.data)
+
+
+def test_a_node_that_lost_its_data_is_not_let_in(start):
+    """It has forgotten what it acknowledged: it counts for nothing until it is removed and added anew."""
+    cluster = start()
+    holds = held(cluster)
+    leader = cluster.settled()
+    lost, other = cluster.followers()
+    lose_data(lost)
+    assert lost.launch()
+    leader.await_line("has come back without its data, and is not let in")
+    assert cluster.ask("ACQUIRE", "x", "l") > 0
+    other.kill9()
+    until(lambda: not leader.leads(), "the leader notices that it is alone")
+    with leader.connect() as client:
+        assert client.error("ACQUIRE", "y", "l").startswith("TRYAGAIN ")
+    assert other.launch()
+    cluster.leader()
+    assert cluster.ask("CLUSTER", "REMOVE", lost.number) == "OK"
+    lose_data(lost)
+    del cluster.nodes[lost.number]
+    node = add(cluster, 4)
+    cluster.settled()
+    has_all(cluster, node, holds)
+
+
+@pytest.mark.parametrize("how", ["stopped", "paused"])
+def test_what_a_lost_directory_must_not_forget(start, how):
+    """One was away when the others acknowledged; of those, one is down and one has lost its data. Together the two that run
+    would be a majority that knows nothing of it."""
+    cluster = start()
+    leader = cluster.settled()
+    lost, away = cluster.followers()
+    if how == "stopped":
+        assert away.stop() == 0
+    else:
+        away.pause()
+    holds = held(cluster)
+    leader.kill9()
+    lose_data(lost)
+    assert lost.launch()
+    if how == "stopped":
+        assert away.launch()
+    else:
+        away.resume()
+    deadline = time.monotonic() + 4  # some election timeouts
+    while time.monotonic() < deadline:
+        for node in (lost, away):
+            with node.connect() as client:
+                answer = client.error("ACQUIRE", fresh(), fresh())
+                assert answer.startswith(("TRYAGAIN ", "MOVED ")), answer
+        assert not cluster.look(), "they have elected one who knows nothing of what was acknowledged"
+        time.sleep(0.02)
+    assert leader.launch()
+    with cluster.session() as session:
+        assert all_there(session, holds)
+        assert session.ask("ACQUIRE", "x", "l") > max(token for _, token in holds)

@@ -1,0 +1,232 @@
+"""What an operator does, and what can happen to them: secrets, backups, full disks, restarts one after the other."""
+import os
+import shutil
+import subprocess
+import threading
+
+import pytest
+from helpers import add, all_there, content, has_all, held, unchanged
+from nodes import PATIENCE, TTL_MAX, Node, fresh, run_refused, until
+
+
+# ---- the secret --------------------------------------------------------------------------------------------------
+
+
+def secret_file(cluster, number, text):
+    path = cluster.directory / f"secret-{number}"
+    path.touch(0o600)
+    path.write_text(text + "\n")
+    return path
+
+
+def test_a_node_with_another_secret_is_not_let_in(start):
+    cluster = start(founded=False)
+    for node in cluster:
+        node.args += ["--secret-file", secret_file(cluster, node.number, "same" if node.number < 3 else "other")]
+        node.begin()
+    leader = cluster.leader()
+    assert leader is not cluster[3]
+    assert "does not know the cluster's secret" in cluster[3].await_line("cannot be reached")
+    assert "node 3 " in (line := leader.await_line("cannot be reached")) and "does not know the cluster's secret" in line
+    token = leader.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    status = cluster[3].status()
+    assert status["role"] == "follower" and status["leader"] == 0
+    assert status["commit"] <= 1, "not more than it was founded with"
+    assert leader.members()[3]["silent"] == -1 and leader.members()[3]["client"] == ""
+    # It counts for nothing: without the other one there is no majority.
+    other = cluster[3 - leader.number]
+    other.kill9()
+    until(lambda: not leader.leads(), "it notices that it is alone")
+    with leader.connect() as client:
+        assert client.error("ACQUIRE", "y", "l").startswith("TRYAGAIN ")
+    secret_file(cluster, 3, "same")
+    assert cluster[3].stop() == 0
+    assert cluster[3].launch()
+    cluster.leader()
+    has_all(cluster, cluster[3], [("x", token)])
+
+
+def test_a_node_with_a_secret_and_one_without(start):
+    cluster = start(founded=False)
+    cluster[1].args += ["--secret-file", secret_file(cluster, 1, "one")]
+    for node in cluster:
+        node.begin()
+    assert cluster.leader() is not cluster[1]
+    assert cluster.leader().cmd("ACQUIRE", "x", "l") > 0
+    assert cluster[1].status()["leader"] == 0
+
+
+# ---- backups -----------------------------------------------------------------------------------------------------
+
+
+def test_backup_and_restore(start, tmp_path):
+    """A copy of one node's directory, started elsewhere by itself: what was held is held, tokens are far above, and
+    sequencers of before are refused."""
+    cluster = start()
+    holds = held(cluster)
+    store = cluster.leader().info("Locks")["store_id"]
+    source = cluster.followers()[0]
+    assert source.stop() == 0
+    shutil.copytree(source.data, tmp_path / "copy")
+    later = held(cluster, 5)
+    highest = max(token for _, token in later)
+    elsewhere = start(1, founded=False)
+    node = Node(source.number, elsewhere.directory, data=tmp_path / "copy")
+    elsewhere.nodes = {source.number: node}
+    before = content(node.data)
+    status, said = run_refused("--id", node.number, "--cluster", node.line, "--listen", node.address, "--data", node.data)
+    assert status == 69 and unchanged(node.data, before), "not by mistake"
+    status, said = run_refused("--id", node.number, "--cluster", cluster.line, "--listen", node.address, "--data", node.data,
+                               "--restored")
+    assert status == 69 and "alone" in said and unchanged(node.data, before), "not beside the others"
+    node.args = ["--restored"]
+    assert node.launch()
+    until(node.leads, "it serves")
+    assert [member["peer"] for member in node.members().values()] == [node.peer]
+    token = node.cmd("ACQUIRE", "x", "l")
+    assert highest + 2**39 < token < 2**41
+    with node.connect() as client:
+        assert client.pipeline(*[["CHECK", *hold] for hold in holds]) == [1] * len(holds)
+        assert client.pipeline(*[["CHECK", *hold] for hold in later]) == [0] * len(later)
+        assert client.info("Locks")["store_id"] != store
+        assert client.error("CHECK", f"hf1.{store}.x.{holds[0][1]}.{holds[0][0]}").startswith("STORE ")
+    assert node.stop() == 0
+    node.args = []
+    assert node.launch()
+    until(node.leads, "it serves")
+    assert token < node.cmd("ACQUIRE", "y", "l") < 2**41, "once"
+    for number in (8, 9):
+        add(elsewhere, number)
+    elsewhere.settled()
+    node.kill9()
+    assert elsewhere.ask("CHECK", "x", token) == 1
+    # The old cluster knows nothing of all that.
+    assert source.launch()
+    cluster.settled()
+    assert cluster.ask("ACQUIRE", "x", "l") == highest + 1
+
+
+# ---- disks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A tmpfs that can be made larger."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=20m", "holdfast-test", str(place)], capture_output=True).returncode == 0
+    if not mounted:
+        pytest.skip("only root can mount a small disk")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(cluster, full):
+    """Once-records until that node is full. Those that were acknowledged; what was unknown is asked again."""
+    done = {}
+    with cluster.session() as session:
+        for index in range(600):
+            key, lease, result = fresh("key"), fresh(), "r" * 60000
+            _, token = session.ask("ONCE", "CLAIM", key, lease, "TTL", TTL_MAX)
+            session.ask("ONCE", "FINISH", key, lease, "TOKEN", token, "KEEP", TTL_MAX, result)
+            done[key] = token
+            if full():
+                return done
+    raise AssertionError("the disk is not full")
+
+
+@pytest.mark.parametrize("who", ["the leader", "a follower"])
+def test_a_full_disk_of(start, small_disk, who):
+    """It steps aside, the others go on; with more room it is a member again."""
+    cluster = start(founded=False)
+    node = cluster[1]
+    node.data = small_disk / "data"
+    cluster.begin()
+    cluster.settled()
+    if who == "the leader":
+        cluster.lead_by(node)
+    if who == "a follower" and node.leads():
+        cluster.transfer()
+    term = cluster.settled().status()["term"]
+    holds = held(cluster)
+    done = fill(cluster, lambda: node.status()["role"] == "stopped")
+    assert len(done) > 20
+    assert "No space left on device" in node.await_line("cannot go on")
+    with node.connect() as client:
+        text = client.error("ACQUIRE", "x", "l")
+        assert text.startswith("STOPPED ") and "No space left on device" in text
+    leader = cluster.leader()
+    assert leader is not node
+    if who == "a follower":
+        assert leader.status()["term"] == term, "the leader did not have to go"
+    with cluster.session() as session:
+        assert all_there(session, holds)
+        assert session.ask("ACQUIRE", "after", "l") > max(token for _, token in holds)
+    assert node.stop() == 0
+    subprocess.run(["mount", "-o", "remount,size=128m", str(small_disk)], check=True)
+    assert node.launch()
+    cluster.settled()
+    has_all(cluster, node, holds)
+    with node.connect() as client:
+        for key, token in done.items():
+            assert client.cmd("ONCE", "READ", key)[:2] == ["DONE", token]
+
+
+# ---- one after the other -----------------------------------------------------------------------------------------
+
+
+class Holder(threading.Thread):
+    """Renews a lock that it keeps, and takes and gives back others, until it is told to end."""
+
+    def __init__(self, cluster):
+        super().__init__()
+        self.session, self.over = cluster.session(), threading.Event()
+        self.name, self.lease, self.tokens, self.failure = fresh("kept"), fresh(), [], None
+
+    def run(self):
+        try:
+            with self.session:
+                token = self.session.ask("ACQUIRE", self.name, self.lease, "TTL", 10000)
+                while not self.over.is_set():
+                    mine = fresh()
+                    got = self.session.ask("ACQUIRE", "common-" + mine, mine, "TTL", 10000)
+                    assert not self.tokens or got > self.tokens[-1], "a token went back"
+                    self.tokens.append(got)
+                    assert self.session.ask("CHECK", "common-" + mine, got) == 1
+                    assert self.session.ask("RELEASE", "common-" + mine, mine, "TOKEN", got) in (0, 1)
+                    assert self.session.ask("CHECK", "common-" + mine, got) == 0
+                    assert self.session.ask("RENEW", self.lease)[0] > 0, "a lease is lost"
+                    assert self.session.ask("CHECK", self.name, token) == 1
+        except BaseException as failure:  # in a thread: the test has to hear of it
+            self.failure = failure
+
+
+def test_all_nodes_restarted_one_after_the_other(start):
+    cluster = start()
+    holds = held(cluster, 50)
+    holders = [Holder(cluster) for _ in range(4)]
+    for holder in holders:
+        holder.start()
+    try:
+        for turn in range(2):
+            for node in cluster:
+                so_far = [len(holder.tokens) for holder in holders]
+                node.terminate()
+                assert node.ended() == 0
+                assert node.launch()
+                cluster.settled()
+                until(lambda: all(holder.failure or len(holder.tokens) > before
+                                  for holder, before in zip(holders, so_far)), "all of them go on")
+    finally:
+        for holder in holders:
+            holder.over.set()
+        for holder in holders:
+            holder.join(PATIENCE)
+    for holder in holders:
+        if holder.failure:
+            raise holder.failure
+    tokens = [token for holder in holders for token in holder.tokens]
+    assert len(tokens) == len(set(tokens)), "a token was given twice"
+    for node in cluster:
+        has_all(cluster, node, holds)

@@ -1,0 +1,789 @@
+"""`holdfast cluster` against real nodes: three that a test starts, and more that join. What no real node does on demand
+(an answer that is lost, a leader that has no time, a node that is slow to catch up) is said by a server made for it."""
+import collections
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import socketserver
+import tempfile
+import threading
+import time
+
+import pytest
+from conftest import (BIN, PORT_TRIES, ROOT, Holdfastd, Process, argv_of, die_with_parent, environment, eventually,
+                      free_port, pairs_of)
+from holdfast_cli import Cli, await_gone
+
+SOON = 8  # seconds within which it is found out that nobody is there
+ELECTION = "1s"  # longer than a machine with other things to do makes a leader wait
+TITLES = ["ID", "ROLE", "CLIENTS", "PEERS", "BEHIND", "HEARD"]
+names = (f"lock-{number}" for number in itertools.count(1))
+
+
+def objects(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def only_line(text):
+    lines = text.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("holdfast: "), text
+    return lines[0]
+
+
+# ---- nodes -------------------------------------------------------------------------------------------------------
+
+
+class Node(Holdfastd):
+    """One of several: it does not serve as soon as it is started. `peers`: as after --cluster."""
+
+    def __init__(self, number, peers, port, *args):
+        base = os.environ.get("HF_TEST_TMP") or "/tmp"
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cluster-", dir=base))
+        self.data, self.port, self.number, self.password = self.directory / "data", port, number, None
+        self.args = ["--id", number, "--cluster", peers, "--election-timeout", ELECTION, *args]
+        self.process, self.log = None, []
+
+    def launch(self):
+        argv = argv_of("--data", self.data, "--listen", self.client, *self.args)
+        self.process = Process(argv, environment(), preexec_fn=die_with_parent)
+        return True
+
+    @property
+    def client(self):
+        return f"127.0.0.1:{self.port}"
+
+    def says(self):
+        """CLUSTER STATUS of this very node, or None while it does not answer."""
+        try:
+            status = pairs_of(self.cmd("CLUSTER", "STATUS"))
+        except OSError:
+            return None
+        status["members"] = [pairs_of(member) for member in status["members"]]
+        return status
+
+
+class Cluster:
+    """Three nodes and a command that knows them all."""
+
+    def __init__(self, *args):
+        self.args, self.nodes, self.peers = args, {}, {}
+        self.stack = contextlib.ExitStack()
+        for left in reversed(range(PORT_TRIES)):
+            self.peers = {number: f"127.0.0.1:{free_port()}" for number in (1, 2, 3)}
+            for number in self.peers:
+                self.start(number, ",".join(f"{n}={peer}" for n, peer in self.peers.items()), *args)
+            if self.await_leader():
+                break
+            assert left, "they do not start: " + str([node.logged() for node in self.nodes.values()])
+            self.clean()
+        self.url = self.url_of(*self.nodes)
+        self.cli = self.cli_of(*self.nodes)
+
+    def start(self, number, peers, *args):
+        node = self.nodes[number] = Node(number, peers, free_port(), *args)
+        self.stack.callback(node.clean)
+        node.launch()
+        return node
+
+    def join(self, number, run=True):
+        """A node that waits to be added; or that could be started, by .launch()."""
+        self.peers[number] = f"127.0.0.1:{free_port()}"
+        node = Node(number, f"{number}={self.peers[number]}", free_port(), "--join", *self.args)
+        self.stack.callback(node.clean)
+        self.nodes[number] = node
+        if run:
+            node.launch()
+        return node
+
+    def await_leader(self):
+        """True: somebody leads. False: one has ended, because somebody else took its port."""
+        return eventually(lambda: not all(n.running() for n in self.nodes.values()) and "ended" or self.find_leader(),
+                          "a leader") != "ended"
+
+    def find_leader(self):
+        for node in self.nodes.values():
+            status = node.running() and node.says()
+            if status and status["role"] == "leader":
+                return node
+        return None
+
+    def leader(self):
+        return eventually(self.find_leader, "a leader")
+
+    def followers(self):
+        leader = self.leader()
+        return [node for node in self.nodes.values() if node is not leader]
+
+    def url_of(self, *numbers):
+        return "holdfast://" + ",".join(self.nodes[number].client for number in numbers)
+
+    def cli_of(self, *numbers):
+        cli = Cli(self.url_of(*numbers))
+        self.stack.callback(cli.clean)
+        return cli
+
+    def status(self):
+        done = self.cli("cluster", "status", "--json")
+        assert done.status == 0, done.stderr
+        return {member["id"]: member for member in objects(done)}
+
+    def hand_over_to(self, number):
+        """One that was just added may have to be asked twice: it does not know the others yet."""
+        eventually(lambda: self.cli("cluster", "transfer", str(number)).status == 0, f"node {number} leads")
+
+    def clean(self):
+        """The hard way: asked to end, each would try to let another lead."""
+        for node in self.nodes.values():
+            node.kill9()
+        self.stack.close()
+        self.nodes = {}
+
+
+@pytest.fixture(scope="module")
+def three():
+    """For tests that leave three nodes behind, whoever leads."""
+    cluster = Cluster()
+    yield cluster
+    cluster.clean()
+
+
+@pytest.fixture
+def cluster():
+    """For tests that do not."""
+    made = Cluster()
+    yield made
+    made.clean()
+
+
+# ---- status ------------------------------------------------------------------------------------------------------
+
+
+def test_status_is_a_table(three):
+    leader = three.leader()
+    done = three.cli("cluster", "status")
+    assert (done.status, done.stderr) == (0, "")
+    titles, *rows, blank, last = done.stdout.splitlines()
+    assert titles.split() == TITLES
+    assert [row.split()[0] for row in rows] == ["1", "2", "3"]
+    for row in rows:
+        number, role, client, peer, behind, heard = row.split(maxsplit=5)
+        assert client == three.nodes[int(number)].client and peer == three.peers[int(number)]
+        assert int(behind) >= 0
+        if int(number) == leader.number:
+            assert (role, behind, heard) == ("leader", "0", "-")
+        else:
+            assert role == "follower" and re.fullmatch(r"\d+ ms ago|\d\.\d s ago", heard)
+    assert blank == ""
+    assert last == f"Term {leader.says()['term']}, as node {leader.number} sees it, which leads."
+
+
+def test_status_as_json(three):
+    leader = three.leader()
+    members = objects(three.cli("--json", "cluster", "status"))
+    assert [member["id"] for member in members] == [1, 2, 3]
+    for member in members:
+        assert {"id", "role", "client", "peer", "votes", "behind", "silent_ms", "term"} <= set(member)
+        assert member["role"] == ("leader" if member["id"] == leader.number else "follower")
+        assert member["client"] == three.nodes[member["id"]].client and member["peer"] == three.peers[member["id"]]
+        assert member["votes"] is True and member["behind"] >= 0 and member["silent_ms"] >= 0
+        assert member["term"] == leader.says()["term"]
+        assert member["leader"] == member["answered_by"] == leader.number
+
+
+def test_status_through_a_follower_is_the_leaders(three):
+    for follower in three.followers():
+        (own,) = [m for m in follower.says()["members"] if m["id"] == three.leader().number]
+        assert own["behind"] == -1, "it does not know"
+        members = objects(three.cli_of(follower.number)("cluster", "status", "--json"))
+        assert {member["answered_by"] for member in members} == {three.leader().number}
+        assert all(member["behind"] >= 0 for member in members)
+
+
+def test_status_as_a_follower_sees_it_where_the_leader_cannot_be_reached():
+    """All say that clients find them where nobody is."""
+    cluster = Cluster("--advertise", f"127.0.0.1:{free_port()}")
+    try:
+        leader, (follower, other) = cluster.leader(), cluster.followers()
+        eventually(lambda: follower.says()["members"][leader.number - 1]["client"], "the leader's address is known")
+        cli = cluster.cli_of(follower.number)
+        done = cli("cluster", "status", "--json", "--wait", "1s")
+        assert done.status == 69
+        line = only_line(done.stderr)
+        assert f"what node {follower.number} sees" in line and f"node {leader.number} leads" in line
+        members = {member["id"]: member for member in objects(done)}
+        assert {number: members[number]["role"] for number in members} == {
+            leader.number: "leader", follower.number: "follower", other.number: "unknown"}
+        assert all(m["behind"] is None and m["answered_by"] == follower.number for m in members.values())
+        done = cli("cluster", "status", "--wait", "1s")
+        assert done.status == 69 and f"which follows node {leader.number}." in done.stdout
+        assert all(row.split()[4] == "?" for row in done.stdout.splitlines()[1:4])
+    finally:
+        cluster.clean()
+
+
+def test_status_of_a_node_alone(start):
+    server = start()
+    done = Cli(f"holdfast://127.0.0.1:{server.port}")("cluster", "status", "--json")
+    (member,) = objects(done)
+    assert done.status == 0 and member["role"] == "leader" and member["peer"] is None
+
+
+def test_status_of_a_node_that_waits_to_be_added(three):
+    node = three.join(9)
+    eventually(node.says, "it answers")
+    done = three.cli_of(9)("cluster", "status", "--wait", "200ms")
+    assert done.status == 69 and "node 9 belongs to no cluster yet" in only_line(done.stderr)
+    assert node.stop() == 0
+    del three.nodes[9]
+
+
+def test_a_silent_node_is_shown_as_such_and_keeps_nobody_from_seeing_it(three):
+    """It is the first that is asked: it takes the connection, and says nothing."""
+    leader, (paused, other) = three.leader(), three.followers()
+    cli = three.cli_of(paused.number, other.number)
+    paused.pause()
+    try:
+        def is_seen():
+            members = {member["id"]: member for member in objects(cli("cluster", "status", "--json"))}
+            return members[paused.number]["role"] == "silent" and members
+        members = eventually(is_seen, "it is silent")
+        assert members[paused.number]["silent_ms"] > 2000 and members[leader.number]["role"] == "leader"
+        (row,) = [row for row in cli("cluster", "status").stdout.splitlines() if row.startswith(f"{paused.number} ")]
+        assert row.split()[1] == "silent" and row.endswith(" s ago")
+    finally:
+        paused.resume()
+    eventually(lambda: three.status()[paused.number]["role"] == "follower", "it is there again")
+
+
+# ---- nobody there, nobody leads ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["status"], ["add", "4", "127.0.0.1:1"], ["transfer", "--wait", "1h"]], ids=" ".join)
+def test_dead_servers(words):
+    cli = Cli("holdfast://" + ",".join(f"127.0.0.1:{free_port()}" for _ in range(3)))
+    began = time.monotonic()
+    done = cli("cluster", *words)
+    assert (done.status, done.stdout) == (69, "")
+    assert "refused" in only_line(done.stderr)
+    assert time.monotonic() - began < SOON
+
+
+def test_two_of_three_down(cluster):
+    leader, (follower, last) = cluster.leader(), cluster.followers()
+    for node in (leader, follower):
+        node.kill9()
+    eventually(lambda: last.says()["leader"] == 0, "it knows that nobody leads")
+    silent = lambda: sum(not 0 <= m["silent"] <= 2000 for m in last.says()["members"])  # noqa: E731
+    eventually(lambda: silent() == 2, "it has not heard of the others for long")
+    nobody = ("nobody leads: 2 of the 3 nodes that vote must be there, "
+              f"and node {last.number} hears of 1, itself included")
+    done = cluster.cli("cluster", "status", "--wait", "1s")
+    assert done.status == 69 and only_line(done.stderr) == "holdfast: " + nobody
+    roles = {int(row.split()[0]): row.split()[1] for row in done.stdout.splitlines()[1:4]}
+    assert roles == {leader.number: "silent", follower.number: "silent", last.number: "follower"}
+    assert f"as node {last.number} sees it, which knows of no leader." in done.stdout
+    for words in (["add", "4", "127.0.0.1:1"], ["remove", str(leader.number)], ["transfer"]):
+        began = time.monotonic()
+        done = cluster.cli("cluster", *words, "--wait", "1s")
+        assert (done.status, done.stdout) == (69, "")
+        assert done.stderr.splitlines() == ["holdfast: " + nobody, "holdfast: nothing was changed"]
+        assert time.monotonic() - began < SOON
+    follower.launch()
+    assert cluster.cli("cluster", "status").status == 0, "as soon as there are two"
+
+
+# ---- add ---------------------------------------------------------------------------------------------------------
+
+
+def test_add(cluster):
+    holder = cluster.cli.hold(name := next(names))
+    node = cluster.join(4)
+    done = cluster.cli("cluster", "add", "4", cluster.peers[4])
+    assert (done.status, done.stdout) == (0, "node 4 is a member, and votes\n"), done.stderr
+    assert {m["id"]: m["votes"] for m in node.says()["members"]} == {1: 1, 2: 1, 3: 1, 4: 1}
+    assert cluster.status()[4]["peer"] == cluster.peers[4]
+    eventually(lambda: cluster.status()[4]["client"] == node.client, "clients learn where it is")
+    # It has all that was there before, because it can lead with it.
+    cluster.hand_over_to(4)
+    (held,) = cluster.cli_of(4).show(name)["holders"]
+    assert held["token"] == holder.token
+    assert holder.end() == 0
+
+
+def test_add_again_is_fine(three):
+    """At the same address: nothing is to be done. At another: it says what to do first."""
+    number = three.followers()[0].number
+    done = three.cli("cluster", "add", str(number), three.peers[number], "--json")
+    assert done.status == 0
+    assert objects(done) == [{"id": number, "peer": three.peers[number], "member": True, "votes": True}]
+    done = three.cli("cluster", "add", str(number), "127.0.0.1:1")
+    assert done.status == 77 and "remove it first" in only_line(done.stderr)
+    assert three.status()[number]["peer"] == three.peers[number]
+
+
+def test_add_waits_for_a_node_that_does_not_run_yet(cluster):
+    node = cluster.join(4, run=False)
+    adding = cluster.cli.start("cluster", "add", "4", cluster.peers[4])
+    line = adding.line("err")
+    assert "nothing is heard of it" in line and cluster.peers[4] in line
+    assert cluster.status()[4]["votes"] is False and cluster.status()[4]["role"] == "silent"
+    node.launch()
+    assert adding.wait() == 0
+    assert adding.rest() == ["node 4 is a member, and votes"]
+    assert cluster.status()[4]["votes"] is True
+
+
+def test_add_without_waiting(cluster):
+    cluster.join(4, run=False)
+    done = cluster.cli("cluster", "add", "--no-wait", "4", cluster.peers[4])
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout == "node 4 is a member, and votes as soon as it has caught up\n"
+    assert cluster.status()[4]["votes"] is False
+    done = cluster.cli("cluster", "remove", "4", "--json")
+    assert objects(done) == [{"id": 4, "member": False}], done.stderr
+    assert 4 not in cluster.status()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_the_change_going_on(cluster, number):
+    node = cluster.join(4, run=False)
+    adding = cluster.cli.start("cluster", "add", "4", cluster.peers[4])
+    adding.line("err")
+    adding.kill(number)
+    assert adding.wait() == 128 + number
+    (line,) = adding.rest("err")
+    assert "node 4 goes on catching up" in line and "holdfast cluster remove 4" in line
+    node.launch()
+    eventually(lambda: cluster.status()[4]["votes"], "it votes without us")
+
+
+# ---- remove ------------------------------------------------------------------------------------------------------
+
+
+def test_remove_a_follower(cluster):
+    holder = cluster.cli.hold(name := next(names))
+    leader, (follower, _) = cluster.leader(), cluster.followers()
+    done = cluster.cli("cluster", "remove", str(follower.number))
+    assert (done.status, done.stderr) == (0, "")
+    first, then = done.stdout.splitlines()[:2]
+    assert first == f"node {follower.number} is no member any more"
+    assert then.startswith("Stop its process, and do not start it again")
+    assert set(cluster.status()) == {1, 2, 3} - {follower.number}
+    assert cluster.leader() is leader, "and nobody had to go for it"
+    assert cluster.cli.show(name)["holders"][0]["token"] == holder.token
+    assert holder.end() == 0
+
+
+def test_remove_the_leader(cluster):
+    holder = cluster.cli.hold(name := next(names))
+    leader = cluster.leader()
+    done = cluster.cli("cluster", "remove", str(leader.number))
+    assert done.status == 0, done.stderr
+    assert f"node {leader.number} led, and has let another node lead" in only_line(done.stderr)
+    members = cluster.status()
+    assert set(members) == {1, 2, 3} - {leader.number}
+    assert sorted(member["role"] for member in members.values()) == ["follower", "leader"]
+    assert cluster.cli.show(name)["holders"][0]["token"] == holder.token
+    assert holder.end() == 0
+
+
+def test_a_removed_node_comes_back_as_the_message_says(cluster):
+    number = cluster.followers()[0].number
+    assert cluster.cli("cluster", "remove", str(number)).status == 0
+    node = cluster.nodes[number]
+    assert node.stop() == 0
+    shutil.rmtree(node.data)
+    peers = f"{number}={cluster.peers[number]}"
+    node.args = ["--id", number, "--cluster", peers, "--join", "--election-timeout", ELECTION]
+    node.launch()
+    done = cluster.cli("cluster", "add", str(number), cluster.peers[number])
+    assert done.status == 0, done.stderr
+    assert all(member["votes"] for member in cluster.status().values())
+    cluster.hand_over_to(number)  # it is as good as any other
+
+
+def test_the_last_node_cannot_be_removed(start):
+    server = start()
+    done = Cli(f"holdfast://127.0.0.1:{server.port}")("cluster", "remove", "1")
+    assert (done.status, done.stdout) == (77, "") and "no other node that could lead" in only_line(done.stderr)
+
+
+# ---- transfer ----------------------------------------------------------------------------------------------------
+
+
+def test_transfer(three):
+    for follower in three.followers():
+        done = three.cli("cluster", "transfer", str(follower.number))
+        assert (done.status, done.stdout) == (0, f"node {follower.number} leads\n"), done.stderr
+        assert three.leader() is follower
+        done = three.cli("cluster", "transfer", str(follower.number), "--json")
+        assert objects(done) == [{"leader": follower.number, "term": follower.says()["term"]}], "it does already"
+
+
+def test_transfer_to_whoever_is_nearest(three):
+    before = three.leader()
+    done = three.cli_of(three.followers()[0].number)("cluster", "transfer")
+    assert done.status == 0 and three.leader() is not before
+    assert done.stdout == f"node {three.leader().number} leads\n"
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words, why", [
+    (["remove", "8"], "node 8 is no member"),
+    (["transfer", "8"], "node 8 is not a member that votes"),
+    (["add", "8", "127.0.0.1:port"], "'port' is not a port"),
+], ids=lambda value: value if isinstance(value, str) else " ".join(value))
+def test_refused(three, words, why):
+    before = three.status()
+    done = three.cli("cluster", *words)
+    assert (done.status, done.stdout) == (77, "") and why in only_line(done.stderr)
+    assert set(three.status()) == set(before)
+
+
+def test_wrong_words(three):
+    """Found before anybody is asked."""
+    for words in (["add", "4"], ["add", "4", "nowhere"], ["remove", "0"], ["transfer", "x"], ["go"],
+                  ["remove", "-n", "2"]):
+        done = three.cli("cluster", *words)
+        assert (done.status, done.stdout) == (64, ""), words
+        assert only_line(done.stderr).startswith("holdfast: cluster: "), words
+    assert set(three.status()) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("words", [["status"], ["add", "4", "127.0.0.1:1"], ["remove", "1"], ["transfer"]],
+                         ids=" ".join)
+def test_another_store(words):
+    base = os.environ.get("HF_TEST_TMP") or "/tmp"
+    with tempfile.TemporaryDirectory(dir=base) as directory:
+        done = Cli(f"file:{directory}/locks?allow=tmpfs")("cluster", *words)
+    assert (done.status, done.stdout) == (64, "")
+    assert "a file store has no cluster" in only_line(done.stderr) and "holdfast://" in done.stderr
+
+
+def test_password(start):
+    server = start(password="open sesame")
+    url = f"holdfast://127.0.0.1:{server.port}"
+    for cli, env in ((Cli(url), {}), (Cli(url), {"HOLDFAST_PASSWORD": "guessed"})):
+        done = cli("cluster", "status", env=env)
+        assert (done.status, done.stdout) == (77, "") and "password" in only_line(done.stderr)
+        assert "guessed" not in done.stderr
+    assert Cli(url)("cluster", "status", env={"HOLDFAST_PASSWORD": "open sesame"}).status == 0
+    assert Cli(f"{url}?password-file={server.directory}/password")("cluster", "status").status == 0
+
+
+# ---- what a real node says too seldom ----------------------------------------------------------------------------
+
+
+def blob(text):
+    return b"$%d\r\n%s\r\n" % (len(text), text.encode())
+
+
+def pack(value):
+    """RESP3 of a Python value."""
+    if isinstance(value, dict):
+        return b"%%%d\r\n" % len(value) + b"".join(blob(key) + pack(item) for key, item in value.items())
+    if isinstance(value, list):
+        return b"*%d\r\n" % len(value) + b"".join(map(pack, value))
+    return b":%d\r\n" % value if isinstance(value, int) else blob(value)
+
+
+def member(number, **fields):
+    return {"id": number, "peer": f"10.0.0.{number}:7431", "client": f"10.0.0.{number}:7420", "votes": 1, "behind": 0,
+            "silent": 5, **fields}
+
+
+class Fake(socketserver.ThreadingTCPServer):
+    """A node that leads, node 1 of a cluster, and says what the test wants. `says`: by the second word of a CLUSTER
+    command, what is answered: bytes, a function of the words, or None: it hangs up."""
+
+    daemon_threads = True
+
+    def __init__(self, **says):
+        super().__init__(("127.0.0.1", 0), Conversation)
+        self.members = [member(1), member(2), member(3)]
+        self.says = {"STATUS": lambda words: pack(self.status()), **says}
+        self.heard = collections.Counter()
+        self.cli = Cli(f"holdfast://127.0.0.1:{self.server_address[1]}")
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def status(self):
+        return {"role": "leader", "id": 1, "leader": 1, "term": 7, "commit": 9, "applied": 9, "members": self.members}
+
+    def __exit__(self, *exception):
+        self.shutdown()
+        self.cli.clean()
+        super().__exit__(*exception)
+
+
+class Conversation(socketserver.StreamRequestHandler):
+    disable_nagle_algorithm = True
+
+    def command(self):
+        count = int(self.rfile.readline()[1:] or 0)
+        words = []
+        for _ in range(count):
+            size = int(self.rfile.readline()[1:])
+            words.append(self.rfile.read(size + 2)[:-2].decode())
+        return words
+
+    def handle(self):
+        with contextlib.suppress(OSError, ValueError):
+            while words := self.command():
+                word = words[1] if words[0] == "CLUSTER" else words[0]
+                self.server.heard[word] += 1
+                answer = {"HELLO": pack({"server": "holdfast"}), "CHECK": b":0\r\n", **self.server.says}[word]
+                answer = answer(words) if callable(answer) else answer
+                if answer is None:
+                    return
+                self.wfile.write(answer)
+
+
+@pytest.mark.parametrize("words", [["add", "4", "127.0.0.1:1"], ["remove", "2"], ["transfer", "2"], ["remove", "1"]],
+                         ids=" ".join)
+@pytest.mark.parametrize("answer", [b"-UNKNOWN this node leads no more: see CLUSTER STATUS\r\n", None],
+                         ids=["UNKNOWN", "hangs up"])
+def test_what_is_not_known_is_said(words, answer):
+    with Fake(ADD=answer, REMOVE=answer, TRANSFER=answer) as fake:
+        done = fake.cli("cluster", *words)
+        assert (done.status, done.stdout) == (69, "")
+        line = only_line(done.stderr)
+        assert "may or may not have happened" in line and "holdfast cluster status" in line
+        assert fake.heard["ADD"] + fake.heard["REMOVE"] + fake.heard["TRANSFER"] == 1, "and it is not said twice"
+
+
+def test_tryagain_is_tried_again():
+    with Fake() as fake:
+        def busy(words):
+            return b"-TRYAGAIN another change is under way\r\n" if fake.heard["TRANSFER"] < 4 else b"+OK\r\n"
+        fake.says["TRANSFER"] = busy
+        done = fake.cli("cluster", "transfer")
+        assert (done.status, done.stdout, done.stderr) == (0, "node 1 leads\n", "")
+        assert fake.heard["TRANSFER"] == 4
+
+
+def test_tryagain_is_not_tried_for_ever():
+    with Fake(REMOVE=b"-TRYAGAIN another change of the members is under way\r\n") as fake:
+        done = fake.cli("cluster", "remove", "2", "--wait", "1s")
+        assert (done.status, done.stdout) == (69, "")
+        assert re.match(r"holdfast: (nothing was changed within 1\.0 s: .*another change of the members is under way|"
+                        r".*may or may not have happened)", only_line(done.stderr))
+        assert 1 < fake.heard["REMOVE"] < 500
+
+
+def test_why_it_was_not_done_is_said_in_the_leaders_words():
+    """Not in those of a follower, which was asked later, and could only say that somebody else leads."""
+    with Fake() as leader, Fake() as follower:
+        moved = b"-MOVED 0 127.0.0.1:%d\r\n" % leader.server_address[1]
+        follower.says.update(CHECK=moved, REMOVE=moved)
+
+        def busy_once(words):
+            leader.says["HELLO"] = lambda words: None
+            return b"-TRYAGAIN another change of the members is under way\r\n"
+        leader.says["REMOVE"] = busy_once
+        done = follower.cli("cluster", "remove", "2", "--wait", "1s")
+        assert done.status == 69 and follower.heard["REMOVE"] > 1
+        assert "another change of the members is under way" in only_line(done.stderr)
+
+
+@pytest.mark.parametrize("words", [["status"], ["transfer"]], ids=" ".join)
+def test_a_leader_that_comes_late_is_waited_for(words):
+    """Longer than a server may be silent. For the transfer, it ceases to lead when it is asked."""
+    with Fake(HELLO=pack({"server": "holdfast", "role": "replica"})) as fake:
+        late = {"until": 40 if words == ["status"] else 0}
+
+        def check(words):
+            return b":0\r\n" if fake.heard["CHECK"] > late["until"] else b"-TRYAGAIN there is no leader\r\n"
+
+        def transfer(words):
+            if fake.heard["TRANSFER"] > 1:
+                return b"+OK\r\n"
+            late["until"] = fake.heard["CHECK"] + 40
+            return b"-TRYAGAIN it did not take over in time, and all is as before\r\n"
+        fake.says.update(CHECK=check, TRANSFER=transfer)
+        fake.cli.env["HOLDFAST_URL"] += "?timeout=100ms"
+        done = fake.cli("cluster", *words)
+        assert (done.status, done.stderr) == (0, "") and fake.heard["CHECK"] > 40
+
+
+def test_a_cluster_without_a_leader_is_not_stormed():
+    """It answers STATUS, but does not serve: it is asked again after pauses, which grow."""
+    with Fake(CHECK=b"-TRYAGAIN there is no leader at the moment\r\n") as fake:
+        fake.status = lambda: {**Fake.status(fake), "leader": 0}
+        done = fake.cli("cluster", "status", "--wait", "2s")
+        assert done.status == 69 and "nobody leads at the moment" in only_line(done.stderr)
+        assert 3 < fake.heard["CHECK"] < 500
+
+
+def test_add_says_how_far_it_is():
+    """Only after a second, then every five, and only what is new."""
+    with Fake(ADD=b"+OK\r\n") as fake:
+        fake.members.append(member(4, votes=0, behind=12034))
+        adding = fake.cli.start("cluster", "add", "4", "10.0.0.4:7431")
+        began = time.monotonic()
+        assert adding.line("err") == "holdfast: node 4 is catching up: 12034 entries behind"
+        told = time.monotonic()
+        assert told - began > 0.9
+        fake.members[3] = member(4, votes=0, behind=17)
+        assert adding.line("err") == "holdfast: node 4 is catching up: 17 entries behind"
+        told, before = time.monotonic(), (told, fake.heard["CHECK"])
+        assert told - before[0] > 4.5
+        eventually(lambda: fake.heard["CHECK"] > before[1] and time.monotonic() - told > 6, "it looked again and again")
+        fake.members[3] = member(4)
+        assert adding.wait() == 0 and adding.rest("err") == []
+
+
+def test_add_notices_that_somebody_removes_it():
+    with Fake(ADD=b"+OK\r\n") as fake:
+        done = fake.cli("cluster", "add", "4", "10.0.0.4:7431")
+        assert (done.status, done.stdout) == (69, "") and "removed by somebody else" in only_line(done.stderr)
+
+
+def test_add_gives_up_when_nobody_answers_any_more():
+    with Fake(ADD=b"+OK\r\n") as fake:
+        fake.members.append(member(4, votes=0, behind=5))
+        adding = fake.cli.start("cluster", "add", "4", "10.0.0.4:7431", "--wait", "1s")
+        adding.line("err")
+        fake.says["CHECK"] = b"-TRYAGAIN there is no leader at the moment\r\n"
+        assert adding.wait() == 69
+        (line,) = adding.rest("err")
+        assert "node 4 is a member; whether it votes is not known" in line
+
+
+def test_a_leader_that_is_elected_again_hands_over_again():
+    """It let another lead, and is back before it could be removed."""
+    with Fake(TRANSFER=b"+OK\r\n") as fake:
+        def remove(words):
+            if fake.heard["REMOVE"] == 1:
+                return b"-ERR node 1 leads: let another one lead before it goes\r\n"
+            return b"+OK\r\n"
+        fake.says["REMOVE"] = remove
+        done = fake.cli("cluster", "remove", "1")
+        assert done.status == 0, done.stderr
+        assert (fake.heard["TRANSFER"], fake.heard["REMOVE"]) == (2, 2)
+
+
+def test_another_one_was_elected():
+    with Fake(TRANSFER=b"+OK\r\n") as fake:
+        done = fake.cli("cluster", "transfer", "2")
+        assert done.status == 69 and "node 1 was elected instead of node 2" in only_line(done.stderr)
+
+
+def test_nobody_leads_after_a_transfer():
+    with Fake() as fake:
+        def hand_over(words):
+            fake.says["CHECK"] = b"-TRYAGAIN there is no leader at the moment\r\n"
+            return b"+OK\r\n"
+        fake.says["TRANSFER"] = hand_over
+        done = fake.cli("cluster", "transfer", "--wait", "1s")
+        assert (done.status, done.stdout) == (69, "")
+        assert done.stderr.splitlines()[-1] == "holdfast: it was handed over; who leads now is not known"
+        assert "nothing was changed" not in done.stderr
+
+
+NONSENSE = {
+    "not a map": b"*1\r\n:1\r\n",
+    "no members": pack({"id": 1, "leader": 1, "term": 2}),
+    "members are no array": pack({"id": 1, "leader": 1, "term": 2, "members": {"a": 1}}),
+    "members are a number": pack({"id": 1, "leader": 1, "term": 2, "members": 3}),
+    "members without a map": pack({"id": 1, "leader": 1, "term": 2, "members": [1, 2]}),
+    "no id": pack({"leader": 1, "term": 2, "members": []}),
+    "ids that cannot be": pack({"id": -1, "leader": -2, "term": -3, "members": []}),
+    "a member's id": pack({"id": 1, "leader": 1, "term": 2, "members": [member(0)]}),
+    "too many members": pack({"id": 1, "leader": 1, "term": 2, "members": [member(n) for n in range(1, 34)]}),
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE.keys())
+def test_an_answer_that_cannot_be(answer):
+    with Fake(STATUS=answer) as fake:
+        done = fake.cli("cluster", "status")
+        assert (done.status, done.stdout) == (70, "")
+        assert "an answer about a cluster that cannot be" in only_line(done.stderr)
+
+
+def test_hostile_texts_do_not_reach_the_terminal():
+    with Fake() as fake:
+        fake.members = [member(1, client="\033[31m" + "x" * 1000, peer="a\nb")]
+        done = fake.cli("cluster", "status")
+        assert done.status == 0 and "\033" not in done.stdout and "\\x1b[31mxxx" in done.stdout
+        assert len(done.stdout.splitlines()) == 4
+        (shown,) = objects(fake.cli("cluster", "status", "--json"))
+        assert shown["peer"] == "a\nb" and shown["client"].startswith("\033[31mxxx") and len(shown["client"]) <= 271
+
+
+# ---- make cluster ------------------------------------------------------------------------------------------------
+
+
+BUILD = pathlib.Path(BIN).parents[2]
+
+
+def free_base():
+    """The first of the ports that it needs, all of them free."""
+    def are_free(base):
+        with contextlib.ExitStack() as stack:
+            for port in (0, 1, 2, 10, 11, 12):
+                probe = stack.enter_context(socket.socket())
+                try:
+                    probe.bind(("127.0.0.1", base + port))
+                except OSError:
+                    return 0
+        return base
+    return eventually(lambda: are_free(free_port() - 12), "ports in a row")
+
+
+def play(**env):
+    return Process([str(ROOT / "tools/cluster"), str(BUILD)], {**environment(), **env})
+
+
+def test_a_cluster_to_play_with():
+    """It says how to use it, starts again what was killed, and leaves nothing behind."""
+    base, before = free_base(), set(BUILD.glob("cluster.*"))
+    playing = play(CLUSTER_PORT=str(base))
+    try:
+        said = []
+        while not said or not said[-1].startswith("Enter here"):
+            said.append(playing.line())
+        text = "\n".join(said)
+        url = re.search(r"export HOLDFAST_URL=(\S+)", text).group(1)
+        assert url == "holdfast://" + ",".join(f"127.0.0.1:{base + i}" for i in range(3))
+        pids = {int(number): int(pid) for number, pid in re.findall(r"node (\d) is (\d+)", text)}
+        cli = Cli(url)
+        leader = objects(cli("cluster", "status", "--json"))[0]["leader"]
+        os.kill(pids[leader], signal.SIGKILL)
+        await_gone(pids[leader])
+        eventually(lambda: objects(cli("cluster", "status", "--json"))[0]["leader"] not in (0, leader), "another leads")
+        playing.say("")
+
+        def is_back():
+            (killed,) = [m for m in objects(cli("cluster", "status", "--json")) if m["id"] == leader]
+            return killed["behind"] == 0 and killed["silent_ms"] < 1000
+        eventually(is_back, "it is back")
+        playing.kill(signal.SIGINT)
+        assert playing.wait() == 0
+        for pid in pids.values():
+            await_gone(pid)
+        assert set(BUILD.glob("cluster.*")) == before
+    finally:
+        playing.popen.kill()
+
+
+def test_a_cluster_that_cannot_start_says_what_to_do():
+    base = free_base()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", base + 11))
+        taken.listen()
+        playing = play(CLUSTER_PORT=str(base))
+        assert playing.wait() == 1
+        (line,) = playing.rest("err")
+        assert line == f"cluster: cannot start: port {base + 11} is taken: leave out CLUSTER_PORT, or give another"
+    with tempfile.TemporaryDirectory() as nothing:
+        playing = Process([str(ROOT / "tools/cluster"), nothing], environment())
+        assert playing.wait() == 1 and playing.rest("err")[0].endswith("is not built: run make")
