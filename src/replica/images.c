@@ -61,10 +61,12 @@ static void on_image_written(uv_work_t *work, int status)
         put->again = TRY_AGAIN_TICKS; /* a disk that is full may have room again */
         return;
     }
+    uv_mutex_lock(&storage->journal_mutex);
     if (put->result == HF_OK && put->whole_log)
         put->result = journal_reset(storage->journal, &put->err);
     else if (put->result == HF_OK)
         journal_removed(storage->journal, put->needed);
+    uv_mutex_unlock(&storage->journal_mutex);
     end_put(storage, storage->closing ? RAFT_CANCELED : put->result == HF_OK ? 0 : RAFT_IOERR);
     storage_maybe_finish(storage);
 }
@@ -75,7 +77,9 @@ static void begin_put(struct storage *storage)
 
     put->work.data = storage;
     put->running = true;
+    uv_mutex_lock(&storage->journal_mutex);
     put->needed = journal_needed(storage->journal, put->keep);
+    uv_mutex_unlock(&storage->journal_mutex);
     INVARIANT(uv_queue_work(storage->loop, &put->work, write_image, on_image_written) == 0);
 }
 
@@ -103,10 +107,21 @@ int images_on_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot
     };
     if (put->whole_log) { /* what waits to be written would be written behind it */
         storage->next = snapshot->index + 1;
-        storage_end_appends(storage, storage->append_count, 0);
+        storage_end_appends_behind(storage, storage->writing.running ? storage->writing.appends : 0,
+                                   0);
+        put->waits = storage->writing.running;
     }
-    begin_put(storage);
+    if (!put->waits)
+        begin_put(storage);
     return 0;
+}
+
+void images_go_on(struct storage *storage)
+{
+    if (storage->put.waits) {
+        storage->put.waits = false;
+        begin_put(storage);
+    }
 }
 
 void images_try_again(struct storage *storage)

@@ -191,12 +191,23 @@ static bool is_full(const struct replica *replica)
            core_packed_size(packer) >= REPLICA_BATCH_MAX_BYTES;
 }
 
+/* Half of the clients, while the others' commands are in flight. An entry costs a cluster more, on each of its nodes: there
+ * it is worth waiting for more of them, if there are many. */
+static bool is_enough(const struct replica *replica, uint32_t clients)
+{
+    uint64_t count = replica->batch.packer.count;
+
+    if (replica->raft.configuration.n > 1 && clients >= REPLICA_CLIENTS_MANY)
+        return 4 * count >= 3 * (uint64_t)clients;
+    return 2 * count >= clients;
+}
+
 /* How long the batch waits for more, in microseconds. */
 static int64_t gather(struct replica *replica, int64_t now, uint32_t clients)
 {
     int64_t left;
 
-    if ((uint64_t)replica->batch.packer.count * 2 >= clients || is_full(replica))
+    if (is_enough(replica, clients) || is_full(replica))
         return 0;
     if (!replica->gathering) {
         replica->gathering = true;

@@ -29,6 +29,7 @@
 #define REPLICA_BATCH_MAX_BYTES (1u << 20) /* of commands in one entry */
 #define REPLICA_BATCH_MAX_COUNT 16384u     /* commands in one entry */
 #define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
+#define REPLICA_CLIENTS_MANY 16u           /* that have sent something lately */
 #define REPLICA_TICK_MAX_MS 250            /* between two entries while a deadline is open */
 #define REPLICA_MEMBERS_MAX 32u            /* of a cluster */
 #define REPLICA_STALL_MS 5000              /* a disk that takes nothing for so long is told of, */

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* From here on a write takes the loop longer than a thread takes to be called. */
+#define IN_THREAD_BYTES ((size_t)8192)
+
 _Static_assert(STORAGE_NOTE_MAX == NOTE_MAX, "one limit");
 
 void *storage_grown(void *array, size_t *capacity, size_t count, size_t item)
@@ -42,15 +45,23 @@ static void on_spare_made(uv_work_t *work, int status)
     (void)status;
     storage->spare_running = false;
     storage->spare_again = storage->spare.failure.text[0] ? TRY_AGAIN_TICKS : 0;
+    uv_mutex_lock(&storage->journal_mutex);
     journal_spare_end(storage->journal, &storage->spare);
+    uv_mutex_unlock(&storage->journal_mutex);
     storage_maybe_finish(storage);
 }
 
 static void begin_spare(struct storage *storage)
 {
-    if (storage->closing || !journal_wants_spare(storage->journal))
+    bool wanted;
+
+    uv_mutex_lock(&storage->journal_mutex);
+    wanted = !storage->closing && journal_wants_spare(storage->journal);
+    if (wanted)
+        storage->spare = journal_spare_begin(storage->journal);
+    uv_mutex_unlock(&storage->journal_mutex);
+    if (!wanted)
         return;
-    storage->spare = journal_spare_begin(storage->journal);
     storage->spare_work.data = storage;
     storage->spare_running = true;
     INVARIANT(uv_queue_work(storage->loop, &storage->spare_work, make_spare, on_spare_made) == 0);
@@ -106,31 +117,26 @@ static size_t collect(struct storage *storage, size_t *ret_records)
     return appends;
 }
 
-void storage_end_appends(struct storage *storage, size_t count, int status)
+static void end_append(struct storage *storage, size_t at, int status)
 {
-    while (count-- > 0) {
-        struct raft_io_append *req = storage->appends[0].req;
+    struct raft_io_append *req = storage->appends[at].req;
 
-        memmove(storage->appends, storage->appends + 1,
-                --storage->append_count * sizeof *storage->appends);
-        req->cb(req, status);
-    }
+    memmove(storage->appends + at, storage->appends + at + 1,
+            (--storage->append_count - at) * sizeof *storage->appends);
+    req->cb(req, status);
 }
 
-static int write_records(struct storage *storage, size_t count, struct error_text *err)
+/* The first so many. libraft may append more from within. */
+static void end_appends(struct storage *storage, size_t count, int status)
 {
-    struct storage_status *status = &storage->status;
-    int64_t begin_ns = clock_boot_ns();
-    int result = journal_append(storage->journal, storage->records, count, err);
-    uint64_t took_us = (uint64_t)(clock_boot_ns() - begin_ns) / 1000;
+    while (count-- > 0)
+        end_append(storage, 0, status);
+}
 
-    if (result == HF_OK) {
-        status->writes++;
-        status->bytes += journal_size_of(storage->records, count);
-        status->total_us += took_us;
-        status->longest_us = took_us > status->longest_us ? took_us : status->longest_us;
-    }
-    return result;
+void storage_end_appends_behind(struct storage *storage, size_t from, int status)
+{
+    while (storage->append_count > from)
+        end_append(storage, from, status);
 }
 
 void storage_status(const struct storage *storage, struct storage_status *ret_status)
@@ -150,27 +156,87 @@ int storage_write_note(const struct storage *storage, const char *name, const ch
     return note_write(&storage->directory, name, text, err);
 }
 
-bool storage_flush(struct storage *storage)
+/* Any thread's. */
+static void write_records(struct storage *storage)
 {
-    struct error_text err = {""};
-    size_t records, appends;
-    int result;
+    struct writing *writing = &storage->writing;
+    int64_t begin_ns = clock_boot_ns();
 
-    if (storage->append_count == 0 || storage->closing || storage->put.whole_log)
-        return false;
-    appends = collect(storage, &records);
-    result = write_records(storage, records, &err);
-    if (result == HF_EBUSY && (storage->spare_running || !storage->spare_needed)) {
+    uv_mutex_lock(&storage->journal_mutex);
+    writing->result =
+        journal_append(storage->journal, storage->records, writing->records, &writing->err);
+    uv_mutex_unlock(&storage->journal_mutex);
+    writing->took_us = (uint64_t)(clock_boot_ns() - begin_ns) / 1000;
+}
+
+static void count_write(struct storage *storage)
+{
+    struct storage_status *status = &storage->status;
+    const struct writing *writing = &storage->writing;
+
+    status->writes++;
+    status->bytes += journal_size_of(storage->records, writing->records);
+    status->total_us += writing->took_us;
+    if (writing->took_us > status->longest_us)
+        status->longest_us = writing->took_us;
+}
+
+/* False: there was no room, and it is tried again. */
+static bool end_writing(struct storage *storage)
+{
+    struct writing *writing = &storage->writing;
+
+    if (writing->result == HF_EBUSY && (storage->spare_running || !storage->spare_needed)) {
         storage->spare_needed = !storage->spare_running; /* it is tried again for this one */
         begin_spare(storage);
         return false;
     }
     storage->spare_needed = false;
-    if (result == HF_OK)
+    if (writing->result == HF_OK) {
+        count_write(storage);
         begin_spare(storage);
-    storage_end_appends(storage, appends,
-                        result == HF_OK ? 0 : storage_say(storage, RAFT_IOERR, &err));
+    }
+    end_appends(storage, writing->appends,
+                writing->result == HF_OK ? 0 : storage_say(storage, RAFT_IOERR, &writing->err));
     return true;
+}
+
+static void write_in_thread(uv_work_t *work)
+{
+    write_records(work->data);
+}
+
+static void on_written(uv_work_t *work, int status)
+{
+    struct storage *storage = work->data;
+
+    (void)status;
+    storage->writing.running = false;
+    if (storage->closing)
+        end_appends(storage, storage->writing.appends, RAFT_CANCELED);
+    else
+        end_writing(storage);
+    images_go_on(storage);
+    storage_maybe_finish(storage);
+}
+
+bool storage_flush(struct storage *storage, bool others_write)
+{
+    struct writing *writing = &storage->writing;
+
+    if (storage->append_count == 0 || storage->closing || storage->put.whole_log ||
+        writing->running)
+        return false;
+    writing->appends = collect(storage, &writing->records);
+    writing->err.text[0] = '\0';
+    if (others_write && journal_size_of(storage->records, writing->records) >= IN_THREAD_BYTES) {
+        writing->running = true;
+        writing->work.data = storage;
+        INVARIANT(uv_queue_work(storage->loop, &writing->work, write_in_thread, on_written) == 0);
+        return false;
+    }
+    write_records(storage);
+    return end_writing(storage);
 }
 
 /* ---- time, chance, others --------------------------------------------------------------------- */
@@ -232,6 +298,7 @@ static void free_all(struct storage *storage)
     loading_forget(storage);
     if (storage->journal)
         journal_close(storage->journal);
+    uv_mutex_destroy(&storage->journal_mutex);
     directory_close(&storage->directory);
     free(storage->appends);
     free(storage->records);
@@ -244,8 +311,8 @@ void storage_maybe_finish(struct storage *storage)
     void (*done)(void *) = storage->done;
     void *context = storage->done_context;
 
-    if (storage->spare_running || storage->put.running || storage->gets > 0 ||
-        !storage->timer_closed)
+    if (storage->spare_running || storage->put.running || storage->writing.running ||
+        storage->gets > 0 || !storage->timer_closed)
         return;
     if (io_closed) {
         storage->io_closed = NULL;
@@ -279,7 +346,8 @@ static void on_close(struct raft_io *io, raft_io_close_cb done)
 
     storage->io_closed = done;
     begin_closing(storage);
-    storage_end_appends(storage, storage->append_count, RAFT_CANCELED);
+    storage_end_appends_behind(storage, storage->writing.running ? storage->writing.appends : 0,
+                               RAFT_CANCELED);
     images_cancel(storage);
 }
 
@@ -310,8 +378,10 @@ int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
         return error_set(err, HF_ENOMEM, "out of memory");
     storage->io = functions;
     storage->loop = loop;
+    INVARIANT(uv_mutex_init(&storage->journal_mutex) == 0);
     result = directory_open(options->path, &storage->directory, err);
     if (result != HF_OK) {
+        uv_mutex_destroy(&storage->journal_mutex);
         free(storage);
         return result;
     }

@@ -13,7 +13,8 @@
  *
  * Writing to the log is the one thing that is done in the loop itself, and waited for: it takes as long
  * as the disk needs for one block, and nobody could be answered meanwhile. All that takes longer, new
- * segments and snapshots, is done in threads.
+ * segments and snapshots, is done in threads; and so is a large write of a leader whose followers write it, too: the loop
+ * reads what comes next.
  *
  * A process that may run into a limit on the size of files ignores SIGXFSZ. */
 #ifndef REPLICA_STORAGE_H
@@ -44,8 +45,9 @@ int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
 struct raft_io *storage_io(struct storage *storage);
 /* Writes what libraft has appended, all in one, and lets it know. To be called in each round of the loop,
  * after replica_pump (by then libraft has sent it to the others, too: they write at the same time). False:
- * there was nothing to write, or no room for it yet. */
-bool storage_flush(struct storage *storage);
+ * there was nothing to write, or no room for it yet, or it is being written by a thread.
+ * others_write: nobody can be answered before another node has written it as well. */
+bool storage_flush(struct storage *storage, bool others_write);
 
 /* A short text of the caller's in the directory, durable when it is written; "": there is none. See note.h. */
 int storage_read_note(const struct storage *storage, const char *name,

@@ -42,9 +42,19 @@ struct putting { /* a snapshot on its way to the disk */
     raft_index keep;            /* else entries from here on stay */
     uint64_t needed;            /* and this is the oldest segment with such */
     bool running;
+    bool waits;     /* for a write to the log, which it replaces */
     unsigned again; /* ticks until it is tried again */
     struct error_text err;
     int result; /* the thread's */
+};
+
+struct writing { /* to the log, by a thread */
+    uv_work_t work;
+    bool running;
+    size_t appends, records; /* the first so many of those that wait */
+    int result;              /* the thread's, */
+    uint64_t took_us;        /* and this */
+    struct error_text err;
 };
 
 struct getting { /* a snapshot on its way to a follower */
@@ -67,8 +77,10 @@ struct storage {
     raft_index next; /* index of the next entry to be appended */
     struct waiting_append *appends;
     size_t append_count, append_capacity;
-    struct journal_record *records;
+    struct journal_record *records; /* a thread's, while it writes */
     size_t record_capacity;
+    struct writing writing;
+    uv_mutex_t journal_mutex; /* the journal is that thread's as well */
 
     struct journal_spare spare; /* being made */
     uv_work_t spare_work;
@@ -97,9 +109,9 @@ static inline struct storage *storage_of(struct raft_io *io)
 void *storage_grown(void *array, size_t *capacity, size_t count, size_t item);
 /* Leaves the words for libraft's caller, and gives the status. */
 int storage_say(struct storage *storage, int status, const struct error_text *err);
-/* Tells libraft that the first so many have ended. It may append more from within. While a snapshot of the leader is
- * being stored it takes no notice of them. */
-void storage_end_appends(struct storage *storage, size_t count, int status);
+/* Tells libraft that those behind the first `from` have ended. While a snapshot of the leader is being stored it takes no
+ * notice of them. */
+void storage_end_appends_behind(struct storage *storage, size_t from, int status);
 /* Something has ended: perhaps that was the last thing. */
 void storage_maybe_finish(struct storage *storage);
 
@@ -127,6 +139,8 @@ int images_on_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot
                   const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb done);
 int images_on_get(struct raft_io *io, struct raft_io_snapshot_get *req,
                   raft_io_snapshot_get_cb done);
+/* Begins what had to wait for a write to the log. */
+void images_go_on(struct storage *storage);
 /* Tries again what could not be written. */
 void images_try_again(struct storage *storage);
 /* Ends what is not in a thread. */

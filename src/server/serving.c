@@ -106,7 +106,9 @@ static void on_spin(uv_idle_t *idle)
 
 static void sleep_until(struct server *server, int64_t next_us)
 {
-    bool soon = next_us >= 0 && next_us < 1000;
+    /* Other nodes on this machine, or its kernel, can do with the time; and with many clients one soon comes. */
+    bool patient = server->network && server->busy_count >= REPLICA_CLIENTS_MANY;
+    bool soon = next_us == 0 || (next_us > 0 && next_us < 1000 && !patient);
 
     if (soon != (bool)uv_is_active((uv_handle_t *)&server->spin)) {
         if (soon)
@@ -114,8 +116,9 @@ static void sleep_until(struct server *server, int64_t next_us)
         else
             uv_idle_stop(&server->spin);
     }
-    if (next_us >= 1000)
-        uv_timer_start(&server->timer, on_timer, (uint64_t)(next_us / 1000), 0);
+    if (next_us > 0 && !soon)
+        uv_timer_start(&server->timer, on_timer, next_us < 1000 ? 1 : (uint64_t)(next_us / 1000),
+                       0);
     else
         uv_timer_stop(&server->timer);
 }
@@ -124,11 +127,12 @@ static void sleep_until(struct server *server, int64_t next_us)
 static int64_t replicate(struct daemon *daemon)
 {
     struct server *server = &daemon->server;
+    bool others_write = server->network && server->role == REPLICA_LEADING;
     int64_t next_us = replica_pump(server->replica, connections_busy(server));
 
-    if (storage_flush(daemon->server.storage)) {
+    if (storage_flush(server->storage, others_write)) {
         next_us = replica_pump(server->replica, connections_busy(server));
-        if (storage_flush(daemon->server.storage))
+        if (storage_flush(server->storage, others_write))
             next_us = 0;
     }
     return next_us;

@@ -40,7 +40,7 @@ void turn(void)
         if (!members[i].running)
             continue;
         replica_pump(members[i].replica, 0);
-        storage_flush(members[i].storage);
+        storage_flush(members[i].storage, true);
     }
 }
 

@@ -202,7 +202,7 @@ void subject_turn(struct subject *subject)
     if (subject->home[0]) {
         uv_run(&subject->loop, UV_RUN_ONCE);
         if (subject->running)
-            storage_flush(subject->storage);
+            storage_flush(subject->storage, false);
     } else {
         memory_io_settle(&subject->memory);
     }

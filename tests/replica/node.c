@@ -83,7 +83,7 @@ void node_turn(struct node *node)
     uv_run(&node->loop, UV_RUN_ONCE);
     if (node->replica) {
         replica_pump(node->replica, 0);
-        storage_flush(node->storage);
+        storage_flush(node->storage, false);
     }
 }
 

@@ -37,6 +37,35 @@ static void test_another_takes_over(void **state)
     }
 }
 
+/* Entries that are written by a thread. */
+static void test_large_entries(void **state)
+{
+    struct core_counts counts;
+    size_t number = 1;
+
+    (void)state;
+    for (int round = 0; round < 6; round++) {
+        int lead;
+
+        UNTIL(leader() >= 0);
+        lead = leader();
+        for (size_t i = 0; i < 500; i++)
+            submit_numbered(members[lead].replica, number + i, 3600000);
+        UNTIL(members[lead].witness.heard[number + 499].answers == 1);
+        number += 500;
+        for (size_t i = 0; i < 500; i++)
+            submit_numbered(members[lead].replica, 10000 + number + i, 3600000);
+        if (round % 2 == 0)
+            turn(); /* it is being written when the node is closed, or not even that */
+        stop(lead);
+        UNTIL(leader() >= 0);
+        core_count(replica_table(members[leader()].replica), &counts);
+        assert_true(counts.holds >= number - 1);
+        start(lead);
+        UNTIL(all_alike());
+    }
+}
+
 static uint64_t snapshots_of(int i)
 {
     struct replica_status status;
@@ -127,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_all_have_what_was_answered),
         TEST(test_another_takes_over),
+        TEST(test_large_entries),
         TEST(test_snapshots_of_followers_are_whole),
         TEST(test_who_was_away_for_long_gets_a_snapshot),
         TEST(test_alone_nobody_serves),

@@ -92,6 +92,8 @@ int64_t wire_look_until(const struct engine_store *store)
 {
     int64_t silent_ms = wire_silent_until(store), doubt_ms = doubt_from_ms(store);
 
+    if (store->doomed)
+        return CLOCK_NEVER;
     return doubt_ms < silent_ms ? doubt_ms : silent_ms;
 }
 
@@ -312,6 +314,23 @@ static bool on_value(void *context, const struct resp_node *value)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* What the clock says of a server that owes us something. */
+static void look_at_clock(struct engine_store *store)
+{
+    int64_t now_ms = clock_boot_ms();
+    struct error_text why;
+
+    if (now_ms >= wire_silent_until(store)) {
+        error_write(&why, "%s: it does not answer", store->at->shown);
+        doom(store, &why);
+    } else if (now_ms >= doubt_from_ms(store)) {
+        store->doubt = true;
+        store->round_ms = now_ms; /* scouts go out at once */
+        keeper_ring(store);
+        poke(store); /* it may be the keeper who reads */
+    }
+}
+
 void wire_pump(struct engine_store *store)
 {
     struct error_text err;
@@ -328,11 +347,7 @@ void wire_pump(struct engine_store *store)
         wire_drop(store, &err);
         return;
     }
-    if (clock_boot_ms() >= doubt_from_ms(store)) {
-        store->doubt = true;
-        store->round_ms = clock_boot_ms(); /* scouts go out at once */
-        keeper_ring(store);
-    }
+    look_at_clock(store);
     wire_send_all(store); /* what was held back while it was in doubt */
 }
 
@@ -397,35 +412,43 @@ static void give_up(struct engine_store *store, struct call *call)
         if (pending_at(&store->pending, i)->call == call)
             pending_at(&store->pending, i)->call = NULL;
     finish(call, error_set(&call->err, HF_EUNKNOWN, "%s did not answer in time", store->at->shown));
-    if (clock_boot_ms() >= wire_silent_until(store)) {
-        error_write(&why, "%s: it does not answer", store->at->shown);
-        doom(store, &why);
-    }
+    look_at_clock(store);
+}
+
+/* Somebody else reads. He may have gone to sleep before the server owed us anything, and does not know
+ * until when it may: we look at the clock ourselves. */
+static void sleep_on_bell(struct engine_store *store, struct call *call, int64_t until_ms)
+{
+    uint32_t seen = atomic_load(&call->bell);
+
+    call->sleeps = true;
+    pthread_mutex_unlock(&store->mutex);
+    futex_wait(&call->bell, seen, FUTEX_MASK_ALL, until_ms);
+    pthread_mutex_lock(&store->mutex);
+    call->sleeps = false;
+    if (call->sent && call->result == CALL_OPEN)
+        look_at_clock(store);
 }
 
 static void wait_some(struct engine_store *store, struct call *call, int64_t deadline_ms)
 {
     int64_t until_ms = deadline_ms, most_ms = clock_after(call->since_ms, store->timeout_ms);
-    int64_t look_ms;
 
     if (!call->sent && most_ms < until_ms)
         until_ms = most_ms;
     if (clock_boot_ms() >= until_ms) {
         give_up(store, call);
-    } else if (call->sent && !store->reading && !store->doubt) {
+        return;
+    }
+    if (call->sent && wire_look_until(store) < until_ms)
+        until_ms = wire_look_until(store);
+    if (call->sent && !store->reading && !store->doubt) {
         store->reading = true;
-        look_ms = wire_look_until(store);
-        wire_poll(store, look_ms < until_ms ? look_ms : until_ms);
+        wire_poll(store, until_ms);
         wire_pump(store);
         store->reading = false;
     } else {
-        uint32_t seen = atomic_load(&call->bell);
-
-        call->sleeps = true;
-        pthread_mutex_unlock(&store->mutex);
-        futex_wait(&call->bell, seen, FUTEX_MASK_ALL, until_ms);
-        pthread_mutex_lock(&store->mutex);
-        call->sleeps = false;
+        sleep_on_bell(store, call, until_ms);
     }
 }
 
