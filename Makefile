@@ -65,8 +65,9 @@ bench:
 	if [ -x build-bench/src/server/holdfastd ]; then \
 		bench/server_speed.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
 		bench/server_scale.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
+		bench/cluster_speed.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
 	else \
-		echo 'server_speed, server_scale: left out (the server is off)'; \
+		echo 'server_speed, server_scale, cluster_speed: left out (the server is off)'; \
 	fi; \
 	rm -rf build-bench/play; \
 	exit $$failed

@@ -17,7 +17,7 @@ from server_speed import OURS, REDIS, benchmark, durable_set, report
 from servers import Cluster, Connection, Folder, command, redis
 
 # Connections, pipelined commands, requests of a round, least ratio.
-LOADS = [(50, 1, 100000, 0.5), (200, 1, 100000, 0.8), (50, 16, 400000, 1.1)]
+LOADS = [(50, 1, 200000, 0.5), (200, 1, 200000, 0.8), (50, 16, 800000, 1.1)]
 ALONE_ROUNDS = 300
 ALONE_MOST = 2.5  # times a durable SET
 
