@@ -163,6 +163,7 @@ def depose(cluster, leader, how):
         leader.kill9()
     else:
         leader.terminate()
+        assert leader.ended() == 0
     return cluster.leader(other_than=leader)
 
 
@@ -347,6 +348,5 @@ def test_a_session_outlives_every_leader(cluster, name):
             assert token > last
             last = token
             assert session.ask("RELEASE", name, mine, again=False) == 1
-            if not leader.running() or how == "stop":
-                leader.ended()
+            if not leader.running():
                 assert leader.launch()

@@ -314,12 +314,12 @@ static void a_leader_is_followed_when_it_resigns(void **state)
 const struct suite_test asking_tests[] = {
     SUITE_TEST(show_tells_who_holds),
     SUITE_TEST(show_tells_of_other_processes),
-    SUITE_TEST(any_bytes_make_a_name),
+    SUITE_TEST(any_bytes_make_a_name, .brief = true),
     SUITE_TEST(list_takes_a_glob),
     SUITE_TEST(check_knows_alive_from_stale),
-    SUITE_TEST(a_sequencer_can_be_checked_by_others),
-    SUITE_TEST(an_observer_is_told_of_every_holder),
+    SUITE_TEST(a_sequencer_can_be_checked_by_others, .brief = true),
+    SUITE_TEST(an_observer_is_told_of_every_holder, .brief = true),
     SUITE_TEST(an_observer_that_comes_later_is_told_the_present_holder),
-    SUITE_TEST(a_leader_is_followed_when_it_resigns),
+    SUITE_TEST(a_leader_is_followed_when_it_resigns, .fragile = WAITS_BRIEFLY),
     {0},
 };

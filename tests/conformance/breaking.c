@@ -160,12 +160,16 @@ static void a_floor_raises_later_tokens(void **state)
 }
 
 const struct suite_test breaking_tests[] = {
-    SUITE_TEST(a_broken_holder_is_told_and_followed, .needs = HF_HAS_BREAK),
-    SUITE_TEST(breaking_without_grace_does_not_wait, .needs = HF_HAS_BREAK),
-    SUITE_TEST(a_late_release_of_a_broken_hold_touches_nothing, .needs = HF_HAS_BREAK),
-    SUITE_TEST(breaking_another_process_tells_it, .needs = HF_HAS_BREAK),
-    SUITE_TEST(breaking_ends_all_holds_of_a_name, .needs = HF_HAS_BREAK | HF_HAS_SHARED),
+    SUITE_TEST(a_broken_holder_is_told_and_followed, .needs = HF_HAS_BREAK,
+               .fragile = HOLDS_BRIEFLY),
+    SUITE_TEST(breaking_without_grace_does_not_wait, .needs = HF_HAS_BREAK,
+               .fragile = HOLDS_BRIEFLY),
+    SUITE_TEST(a_late_release_of_a_broken_hold_touches_nothing, .needs = HF_HAS_BREAK,
+               .fragile = RELEASES_WHAT_IS_LOST),
+    SUITE_TEST(breaking_another_process_tells_it, .needs = HF_HAS_BREAK, .fragile = BREAKS),
+    SUITE_TEST(breaking_ends_all_holds_of_a_name, .needs = HF_HAS_BREAK | HF_HAS_SHARED,
+               .fragile = HOLDS_BRIEFLY),
     SUITE_TEST(breaking_what_nobody_holds_is_no_error, .needs = HF_HAS_BREAK),
-    SUITE_TEST(a_floor_raises_later_tokens, .needs = HF_HAS_FLOOR),
+    SUITE_TEST(a_floor_raises_later_tokens, .needs = HF_HAS_FLOOR, .brief = true),
     {0},
 };

@@ -268,10 +268,10 @@ static void a_maximum_hold_is_lost_in_time(void **state)
 
 const struct suite_test dying_tests[] = {
     SUITE_TEST(a_killed_holder_is_followed),
-    SUITE_TEST(a_waiter_follows_a_killed_holder),
+    SUITE_TEST(a_waiter_follows_a_killed_holder, .brief = true),
     SUITE_TEST(a_killed_waiter_does_not_stall_the_rest),
-    SUITE_TEST(closing_releases),
-    SUITE_TEST(a_forked_child_can_use_nothing_and_harms_nothing),
+    SUITE_TEST(closing_releases, .brief = true),
+    SUITE_TEST(a_forked_child_can_use_nothing_and_harms_nothing, .brief = true),
     SUITE_TEST(a_living_child_does_not_keep_the_lock),
     SUITE_TEST(a_child_may_open_the_store_anew),
     SUITE_TEST(a_passed_descriptor_keeps_the_hold, .needs = HF_HAS_PASS_FD),

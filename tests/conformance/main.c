@@ -14,6 +14,13 @@
 #define TIME_MAX_S 110 /* a hang becomes a failure, before the test runner calls it one */
 #define TIME_MAX_NETWORK_S 290
 
+#define CLUSTER_KIND(its_name, its_start, leaders_do_fall)                                     \
+    {                                                                                          \
+        .name = its_name, .start = its_start, .start_for = cluster_kinds_start_for,            \
+        .stop_all = cluster_kinds_stop_all, .stop = cluster_kinds_stop, .shows_waiters = true, \
+        .time_max_s = TIME_MAX_NETWORK_S, .leaders_fall = leaders_do_fall                      \
+    }
+
 /* To run the suite over a new store, add a line. %s is a fresh directory of this test. */
 static const struct store_kind store_kinds[] = {
     {.name = "file", .url = "file:%s/locks", .shows_waiters = true},
@@ -42,6 +49,9 @@ static const struct store_kind store_kinds[] = {
      .stop = holdfast_killed_kind_stop,
      .shows_waiters = true,
      .time_max_s = TIME_MAX_NETWORK_S},
+    CLUSTER_KIND("holdfast-cluster", cluster_kind_start, false),
+    CLUSTER_KIND("holdfast-cluster-killed", cluster_killed_kind_start, true),
+    CLUSTER_KIND("holdfast-cluster-paused", cluster_paused_kind_start, true),
 };
 
 static const struct suite_test *const all_tests[] = {
@@ -118,7 +128,7 @@ static int set_up(void **state)
     const struct suite_test *test = *state;
     struct context *context = calloc(1, sizeof *context);
 
-    steady_server = test->steady;
+    steady_server = test->steady || (kind->leaders_fall && test->fragile);
     if (!context || make_context(context) < 0)
         return -1;
     *state = context;
@@ -157,6 +167,15 @@ static bool applies(const struct suite_test *test, uint32_t features)
     return false;
 }
 
+static bool is_wanted(const struct suite_test *test, uint32_t features)
+{
+    if (!applies(test, features) || (kind->leaders_fall && !test->brief && !getenv("HF_SOAK")))
+        return false;
+    if (kind->leaders_fall && (test->fragile || test->steady))
+        printf("spared: %s (%s)\n", test->name, test->fragile ? test->fragile : HOLDS_BRIEFLY);
+    return true;
+}
+
 static int run_suite(const char *pattern)
 {
     static struct CMUnitTest tests[TESTS_MAX];
@@ -167,7 +186,7 @@ static int run_suite(const char *pattern)
         return 1;
     for (size_t i = 0; i < sizeof all_tests / sizeof *all_tests; i++)
         for (const struct suite_test *test = all_tests[i]; test->name; test++)
-            if (applies(test, probe.features) && count < TESTS_MAX)
+            if (count < TESTS_MAX && is_wanted(test, probe.features))
                 tests[count++] = (struct CMUnitTest){test->name, test->run, set_up, tear_down,
                                                      (void *)(uintptr_t)test};
     drop_context(&probe);

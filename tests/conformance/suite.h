@@ -40,6 +40,7 @@ struct store_kind {
     int (*start_for)(const char *dir, char ret_url[URL_SIZE]);
     void (*stop_all)(void);
     unsigned int time_max_s; /* 0: TIME_MAX_S */
+    bool leaders_fall;       /* and only some tests are run, unless HF_SOAK is set */
 };
 
 /* Another process, running this program with --hold; see helper.c. */
@@ -67,6 +68,9 @@ struct suite_test {
     uint32_t needs_no; /* features with which it is not run */
     /* It has a hold with a TTL that a server may need to be started again: not killed in this test. */
     bool steady;
+    /* Why it is also spared where a leader falls, and another one has to be chosen; or NULL. */
+    const char *fragile;
+    bool brief; /* also run where servers suffer and HF_SOAK is not set */
 };
 
 #define SUITE_TEST(function, ...)                       \
@@ -83,6 +87,12 @@ int url_in(const char *dir, char ret_url[URL_SIZE]);
 /* main.c: the present test wants a server that stays. */
 extern bool steady_server;
 
+/* Reasons to be fragile. A new leader is there after a second or two. */
+#define WAITS_BRIEFLY "its wait is over before another leads: then the store cannot be reached"
+#define HOLDS_BRIEFLY "its hold ends before another leads"
+#define BREAKS "a break whose answer is lost is unknown"
+#define RELEASES_WHAT_IS_LOST "a release whose answer is lost does not say that it came too late"
+
 /* main.c: where this program is. */
 extern char program_path[4096];
 
@@ -96,6 +106,16 @@ int holdfast_kind_start_for(const char *dir, char ret_url[URL_SIZE]);
 int holdfast_killed_kind_start_for(const char *dir, char ret_url[URL_SIZE]);
 void holdfast_kinds_stop_all(void);
 void holdfast_killed_kind_stop(void);
+
+/* ---- clusters.c: three nodes each. */
+
+int cluster_kind_start(char ret_url[URL_SIZE]);
+/* The leader is killed by SIGKILL and started again, or paused for a while, every few seconds. */
+int cluster_killed_kind_start(char ret_url[URL_SIZE]);
+int cluster_paused_kind_start(char ret_url[URL_SIZE]);
+int cluster_kinds_start_for(const char *dir, char ret_url[URL_SIZE]);
+void cluster_kinds_stop_all(void);
+void cluster_kinds_stop(void);
 
 /* ---- support.c */
 

@@ -210,13 +210,13 @@ static void every_waiter_gets_its_turn(void **state)
 }
 
 const struct suite_test waiting_tests[] = {
-    SUITE_TEST(a_timed_wait_runs_out_and_leaves_nothing),
-    SUITE_TEST(a_wait_ends_with_a_release),
+    SUITE_TEST(a_timed_wait_runs_out_and_leaves_nothing, .fragile = WAITS_BRIEFLY),
+    SUITE_TEST(a_wait_ends_with_a_release, .brief = true),
     SUITE_TEST(a_wait_ends_with_a_release_by_another_process),
-    SUITE_TEST(a_cancelled_wait_leaves_nothing),
+    SUITE_TEST(a_cancelled_wait_leaves_nothing, .brief = true),
     SUITE_TEST(one_cancel_ends_many_waits),
-    SUITE_TEST(a_cancel_that_races_a_grant_leaves_no_orphan),
-    SUITE_TEST(a_timeout_that_races_a_grant_leaves_no_orphan),
-    SUITE_TEST(every_waiter_gets_its_turn),
+    SUITE_TEST(a_cancel_that_races_a_grant_leaves_no_orphan, .brief = true),
+    SUITE_TEST(a_timeout_that_races_a_grant_leaves_no_orphan, .fragile = WAITS_BRIEFLY),
+    SUITE_TEST(every_waiter_gets_its_turn, .brief = true),
     {0},
 };

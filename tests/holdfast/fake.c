@@ -70,9 +70,13 @@ static void say(int fd, const char *bytes)
 static enum fake_verdict greet(struct fake *fake, char *reply)
 {
     const char *name = fake->hello ? fake->hello : "holdfast";
+    int used = snprintf(reply, FAKE_REPLY_MAX,
+                        "%%%d\r\n$6\r\nserver\r\n$%zu\r\n%s\r\n$5\r\nproto\r\n:3\r\n",
+                        fake->role ? 3 : 2, strlen(name), name);
 
-    snprintf(reply, FAKE_REPLY_MAX, "%%2\r\n$6\r\nserver\r\n$%zu\r\n%s\r\n$5\r\nproto\r\n:3\r\n",
-             strlen(name), name);
+    if (fake->role)
+        snprintf(reply + used, (size_t)(FAKE_REPLY_MAX - used), "$4\r\nrole\r\n$%zu\r\n%s\r\n",
+                 strlen(fake->role), fake->role);
     return fake->deaf ? FAKE_IS_SILENT : FAKE_ANSWERS;
 }
 
@@ -119,6 +123,7 @@ static void drop(struct fake *fake, int i)
     close(fake->connections[i]->fd);
     free(fake->connections[i]);
     fake->connections[i] = NULL;
+    pthread_cond_broadcast(&fake->changed);
 }
 
 static void take_on(struct fake *fake)
@@ -269,19 +274,47 @@ int fake_count(struct fake *fake, const char *word)
     return count;
 }
 
-void fake_await(struct fake *fake, const char *word, int count)
+static struct timespec patience(void)
 {
     struct timespec until;
-    int seen, failed = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += PATIENCE_S;
+    return until;
+}
+
+void fake_await(struct fake *fake, const char *word, int count)
+{
+    struct timespec until = patience();
+    int seen, failed = 0;
+
     pthread_mutex_lock(&fake->mutex);
     while ((seen = count_seen(fake, word)) < count && !failed)
         failed = pthread_cond_timedwait(&fake->changed, &fake->mutex, &until);
     pthread_mutex_unlock(&fake->mutex);
     if (seen < count)
         fail_msg("the server waited for %d %s, and %d came", count, word, seen);
+}
+
+static int count_open(const struct fake *fake)
+{
+    int count = 0;
+
+    for (int i = 0; i < FAKE_CONNECTIONS_MAX; i++)
+        count += fake->connections[i] != NULL;
+    return count;
+}
+
+void fake_await_left(struct fake *fake)
+{
+    struct timespec until = patience();
+    int open, failed = 0;
+
+    pthread_mutex_lock(&fake->mutex);
+    while ((open = count_open(fake)) > 0 && !failed)
+        failed = pthread_cond_timedwait(&fake->changed, &fake->mutex, &until);
+    pthread_mutex_unlock(&fake->mutex);
+    assert_int_equal(0, open);
 }
 
 struct fake_command fake_command(struct fake *fake, const char *word, int index)

@@ -32,6 +32,7 @@ struct fake {
     void *context;     /* the script's */
     bool deaf;         /* says nothing to HELLO either; set before fake_start */
     const char *hello; /* what it calls itself; NULL: holdfast */
+    const char *role;  /* that it says it has; NULL: it says nothing of that */
 
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
@@ -66,6 +67,8 @@ void fake_await(struct fake *fake, const char *word, int count);
 struct fake_command fake_command(struct fake *fake, const char *word, int index);
 /* Is there this word in it? */
 bool fake_has(const struct fake_command *command, const char *word);
+/* Until no connection to it is left open, or the test fails. */
+void fake_await_left(struct fake *fake);
 /* Says this on all connections, as a push would be. */
 void fake_say(struct fake *fake, const char *bytes);
 

@@ -1,8 +1,8 @@
 /* test_engine.c: the holdfast engine on a real holdfastd, where the conformance suite does not look: what
  * happens to queues when the server dies, how many connections there are, lost answers, passwords,
  * prefixes. */
-#include "servers.h"
 #include "tools.h"
+#include "watching.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 10000
 #define PROMPT_MS 4000 /* less than any look of a client that was not told */
 
 static struct holdfastd server;
@@ -34,38 +33,14 @@ static int stop_server(void **state)
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* A number of INFO. */
 static long info(const char *key)
 {
-    static char text[8192];
-    char line[64];
-    const char *at;
-
-    assert_int_equal(0, HOLDFASTD_DO(&server, text, sizeof text, "INFO"));
-    snprintf(line, sizeof line, "\n%s:", key);
-    at = strstr(text, line);
-    assert_non_null(at);
-    return strtol(at + strlen(line), NULL, 10);
+    return info_of(&server, key);
 }
 
 static void await_info(const char *key, long wanted, int64_t patience_ms)
 {
-    int64_t deadline_ms = now_ms() + patience_ms;
-    long found;
-
-    while ((found = info(key)) != wanted) {
-        if (now_ms() > deadline_ms)
-            fail_msg("%s is %ld and not %ld after %" PRId64 " ms", key, found, wanted, patience_ms);
-        usleep(5000);
-    }
+    await_info_of(&server, key, wanted, patience_ms);
 }
 
 static void hold_aside(const char *name)
@@ -83,55 +58,12 @@ static void let_go_aside(const char *name)
 
 /* ---- many who wait --------------------------------------------------------------------------- */
 
-struct line {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    int order[64], count, failed;
-};
-
-struct place {
-    struct line *line;
-    int number;
-};
-
-/* Notes who it was, and lets the next one in. */
-static void came_in(hf_op *op, int result, void *arg)
-{
-    const struct place *place = arg;
-    hf_lock *lock = hf_op_take_lock(op);
-
-    pthread_mutex_lock(&place->line->mutex);
-    if (result == HF_OK)
-        place->line->order[place->line->count++] = place->number;
-    else
-        place->line->failed++;
-    pthread_cond_broadcast(&place->line->changed);
-    pthread_mutex_unlock(&place->line->mutex);
-    if (result == HF_OK && hf_release(lock) != HF_OK)
-        abort();
-}
-
-static void await_line(struct line *line, int count)
-{
-    struct timespec until;
-    int failed = 0;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_MS / 1000;
-    pthread_mutex_lock(&line->mutex);
-    while (line->count + line->failed < count && !failed)
-        failed = pthread_cond_timedwait(&line->changed, &line->mutex, &until);
-    pthread_mutex_unlock(&line->mutex);
-    assert_int_equal(0, line->failed);
-    assert_int_equal(count, line->count);
-}
-
 #define QUEUE 12
 
 /* Two handles, in turn, so that order is not that of one connection. */
 static void the_queue_keeps_its_order_when_the_server_is_killed(void **state)
 {
-    struct line line = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {0}, 0, 0};
+    struct line line = LINE_INIT;
     hf_store *stores[2] = {open_at("holdfast://127.0.0.1:%d?prefix=p/", server.port),
                            open_at("holdfast://127.0.0.1:%d?prefix=p/", server.port)};
     hf_options options = with_wait(HF_FOREVER);

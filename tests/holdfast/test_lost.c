@@ -36,6 +36,63 @@ static void a_lost_answer_to_an_acquisition_ends_its_lease(void **state)
     fake_stop(&fake);
 }
 
+static enum fake_verdict is_busy_later(struct fake *fake, const struct fake_command *command,
+                                       char *ret_reply)
+{
+    if (fake_is(command, "ACQUIRE") && !fake->context)
+        return fake_reply(ret_reply, "_\r\n");
+    return fake_hangs_up_once(fake, command, ret_reply);
+}
+
+/* That it is busy now says nothing of the question whose answer was lost, and which may still arrive. */
+static void a_lost_answer_followed_by_no_ends_its_lease(void **state)
+{
+    struct fake fake = {.script = is_busy_later, .context = "ACQUIRE"};
+    hf_options options = with_wait(0);
+    hf_store *store;
+    hf_lock *lock;
+
+    (void)state;
+    fake_start(&fake);
+    store = open_at("holdfast://127.0.0.1:%d", fake.port);
+    must(HF_EBUSY, hf_try(store, "one", &options, &lock));
+    assert_string_equal(fake_command(&fake, "ACQUIRE", 0).words[2],
+                        fake_command(&fake, "END", 0).words[1]);
+    must(HF_EBUSY, hf_try(store, "one", &options, &lock)); /* another, which lost nothing */
+    assert_int_equal(1, fake_count(&fake, "END"));
+    hf_close(store);
+    fake_stop(&fake);
+}
+
+/* Takes a floor or an acquisition, and is never heard of again. */
+static enum fake_verdict dies(struct fake *fake, const struct fake_command *command,
+                              char *ret_reply)
+{
+    fake->deaf = fake_is(command, "FLOOR") || fake_is(command, "ACQUIRE");
+    return fake->deaf ? FAKE_HANGS_UP : fake_usual(command, ret_reply);
+}
+
+/* It was to be asked again and could not be: that is still not the same as not asked. */
+static void what_was_asked_once_is_not_unreachable(void **state)
+{
+    hf_options options = with_wait(0);
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct fake fake = {.script = dies};
+        hf_store *store;
+        hf_lock *lock;
+
+        fake_start(&fake);
+        store = open_at("holdfast://127.0.0.1:%d?timeout=200ms", fake.port);
+        must(HF_EUNKNOWN, i ? hf_floor(store, 9) : hf_try(store, "one", &options, &lock));
+        assert_int_equal(1, fake_count(&fake, i ? "FLOOR" : "ACQUIRE"));
+        must(HF_EUNREACH, hf_floor(store, 9)); /* this one was not asked at all */
+        hf_close(store);
+        fake_stop(&fake);
+    }
+}
+
 static enum fake_verdict has_no_room(struct fake *fake, const struct fake_command *command,
                                      char *ret_reply)
 {
@@ -448,6 +505,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_answer_to_an_acquisition_ends_its_lease),
+        cmocka_unit_test(a_lost_answer_followed_by_no_ends_its_lease),
+        cmocka_unit_test(what_was_asked_once_is_not_unreachable),
         cmocka_unit_test(a_server_without_room_to_remember_releases),
         cmocka_unit_test(a_release_that_was_done_by_half_is_asked_about),
         cmocka_unit_test(a_question_whose_answer_was_lost_is_asked_again),

@@ -20,7 +20,7 @@ struct arguments {
     char listen[32 + REDIS_SOCKET_MAX], data[REDIS_DIR_MAX + 16], log[REDIS_DIR_MAX + 16];
 };
 
-static void show_log(const struct holdfastd *server)
+void holdfastd_show_log(const struct holdfastd *server)
 {
     char path[REDIS_DIR_MAX + 16], text[LOG_SHOWN_MAX];
     ssize_t size;
@@ -68,8 +68,7 @@ static void exec_server(const struct arguments *arguments, int lifeline)
     _exit(127);
 }
 
-/* Does it serve, if only by wanting a password? */
-static bool serves(const struct holdfastd *server)
+bool holdfastd_serves(const struct holdfastd *server)
 {
     char reply[256];
 
@@ -78,15 +77,14 @@ static bool serves(const struct holdfastd *server)
            strncmp(reply, "TRYAGAIN", 8) != 0;
 }
 
-/* Starts it and waits until it serves. 1: it ended instead. */
-static int launch(struct holdfastd *server)
+int holdfastd_begin_again(struct holdfastd *server)
 {
     static struct arguments arguments;
     const char *program = getenv("HF_HOLDFASTD");
-    int64_t deadline_ms = servers_now_ms() + START_MAX_MS;
     pid_t parent = getpid();
     int ends[2];
 
+    holdfastd_kill9(server);
     if (!program)
         return servers_complain("HF_HOLDFASTD does not say where holdfastd is");
     if (make_arguments(server, program, &arguments) < 0)
@@ -101,20 +99,29 @@ static int launch(struct holdfastd *server)
         exec_server(&arguments, ends[1]);
     }
     close(ends[1]);
-    if (server->pid < 0) {
-        server->pid = 0;
-        close(ends[0]);
-        return servers_complain("fork: %m");
-    }
+    if (server->pid > 0)
+        return 0;
+    server->pid = 0;
+    close(ends[0]);
+    return servers_complain("fork: %m");
+}
+
+/* Starts it and waits until it serves. 1: it ended instead. */
+static int launch(struct holdfastd *server)
+{
+    int64_t deadline_ms = servers_now_ms() + START_MAX_MS;
+
+    if (holdfastd_begin_again(server) < 0)
+        return -1;
     while (servers_now_ms() < deadline_ms) {
-        if (serves(server))
+        if (holdfastd_serves(server))
             return 0;
         if (servers_await(server->lifeline, POLLIN, servers_now_ms() + KNOCK_EVERY_MS)) {
-            servers_end_process(&server->pid, server->lifeline, false);
+            holdfastd_kill9(server);
             return 1;
         }
     }
-    servers_end_process(&server->pid, server->lifeline, false);
+    holdfastd_kill9(server);
     return servers_complain("holdfastd on port %d does not serve", server->port);
 }
 
@@ -135,10 +142,8 @@ static int make_directory(struct holdfastd *server)
     return 0;
 }
 
-int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
+int holdfastd_prepare(struct holdfastd *server, const char *const *extra_args)
 {
-    int result = 1;
-
     *server = (struct holdfastd){0};
     for (; extra_args && *extra_args; extra_args++) {
         size_t size = strlen(*extra_args) + 1;
@@ -148,7 +153,14 @@ int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
         memcpy(server->extra + server->extra_size, *extra_args, size);
         server->extra_size += size;
     }
-    if (make_directory(server) < 0)
+    return make_directory(server);
+}
+
+int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
+{
+    int result = 1;
+
+    if (holdfastd_prepare(server, extra_args) < 0)
         return -1;
     for (int i = 0; i < PORT_TRIES && result == 1; i++) {
         server->port = free_port();
@@ -156,7 +168,7 @@ int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
     }
     if (result != 0) {
         servers_complain("holdfastd does not start");
-        show_log(server);
+        holdfastd_show_log(server);
         holdfastd_stop(server);
         return -1;
     }
@@ -166,10 +178,12 @@ int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
 void holdfastd_kill9(struct holdfastd *server)
 {
     servers_end_process(&server->pid, server->lifeline, false);
+    server->paused = false;
 }
 
 int holdfastd_terminate(struct holdfastd *server)
 {
+    server->paused = false;
     return servers_end_process(&server->pid, server->lifeline, true);
 }
 
@@ -187,10 +201,9 @@ int holdfastd_restart(struct holdfastd *server)
 {
     if (!server->dir[0])
         return servers_complain("no holdfastd to restart");
-    holdfastd_kill9(server);
     if (launch(server) == 0)
         return 0;
-    show_log(server);
+    holdfastd_show_log(server);
     return servers_complain("holdfastd does not start again on port %d", server->port);
 }
 
@@ -203,7 +216,8 @@ int holdfastd_pause(struct holdfastd *server)
     while (waitpid(server->pid, &status, WUNTRACED) < 0)
         if (errno != EINTR)
             return servers_complain("waitpid: %m");
-    if (WIFSTOPPED(status))
+    server->paused = WIFSTOPPED(status);
+    if (server->paused)
         return 0;
     server->pid = 0; /* it has ended, and has just been waited for */
     close(server->lifeline);
@@ -214,6 +228,7 @@ int holdfastd_resume(struct holdfastd *server)
 {
     if (server->pid <= 0 || kill(server->pid, SIGCONT) < 0)
         return servers_complain("no holdfastd to resume");
+    server->paused = false;
     return 0;
 }
 

@@ -21,6 +21,11 @@ void servers_become_child(pid_t parent);
  * its status as waitpid does, -1 if it was not running. */
 int servers_end_process(pid_t *pid, int lifeline, bool ask);
 void servers_empty_directory(const char *path);
+/* Makes its directory and copies its arguments: ready for holdfastd_begin_again, once it has a port. */
+int holdfastd_prepare(struct holdfastd *server, const char *const *extra_args);
+/* Does it serve, or know who does, or want a password? */
+bool holdfastd_serves(const struct holdfastd *server);
+void holdfastd_show_log(const struct holdfastd *server);
 /* redis_do, without a word when it fails. */
 int servers_ask(const char *path, char *reply, size_t size, const char *const argv[]);
 

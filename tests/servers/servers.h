@@ -49,10 +49,11 @@ int redis_do(const struct redis_server *server, char *reply, size_t size, const 
 #define REDIS_DO(server, reply, size, ...) \
     redis_do(server, reply, size, (const char *const[]){__VA_ARGS__, NULL})
 
-/* A holdfastd of one node. Begin with {0}. $HF_HOLDFASTD says where the program is. */
+/* A holdfastd, alone or one of a cluster. Begin with {0}. $HF_HOLDFASTD says where the program is. */
 struct holdfastd {
-    pid_t pid; /* 0: not running */
-    int port;  /* on 127.0.0.1 */
+    pid_t pid;   /* 0: not running */
+    bool paused; /* by holdfastd_pause */
+    int port;    /* on 127.0.0.1 */
     char dir[REDIS_DIR_MAX];
     char socket[REDIS_SOCKET_MAX];
     char extra[REDIS_EXTRA_MAX];
@@ -66,12 +67,34 @@ void holdfastd_stop(struct holdfastd *server);     /* without asking: most tests
 int holdfastd_terminate(struct holdfastd *server); /* by SIGTERM; its status, as waitpid's */
 void holdfastd_kill9(struct holdfastd *server);
 int holdfastd_restart(struct holdfastd *server);
+/* The same, and does not wait until it serves: one of a cluster needs the others for that. */
+int holdfastd_begin_again(struct holdfastd *server);
 int holdfastd_pause(struct holdfastd *server);
 int holdfastd_resume(struct holdfastd *server);
 int holdfastd_do(const struct holdfastd *server, char *reply, size_t size,
                  const char *const argv[]);
 #define HOLDFASTD_DO(server, reply, size, ...) \
     holdfastd_do(server, reply, size, (const char *const[]){__VA_ARGS__, NULL})
+
+#define CLUSTER_NODES 3
+
+/* A cluster of holdfastd, whose nodes obey the functions above. Begin with {0}. */
+struct cluster {
+    struct holdfastd nodes[CLUSTER_NODES];
+};
+
+/* Until one of them leads and all know where. */
+int cluster_start(struct cluster *cluster);
+/* The same in two steps, since most of it is waiting for an election. */
+int cluster_begin(struct cluster *cluster);
+int cluster_await(struct cluster *cluster);
+void cluster_stop(struct cluster *cluster);
+/* Which of those that run leads, by its own word; -1: none does. */
+int cluster_leader(const struct cluster *cluster);
+/* Until one does, which is returned; -1 and words if that takes too long. */
+int cluster_await_leader(const struct cluster *cluster);
+/* Its store, with all addresses, the one of `first` before the others. */
+void cluster_url(const struct cluster *cluster, int first, char *ret_url, size_t size);
 
 /* A port of 127.0.0.1 that nobody has now. Not one of those that outgoing connections get: a server must
  * find its port free after a restart, and who knocks at a dead server's port must not be given that very
