@@ -108,6 +108,14 @@ unsigned replica_members(const struct replica *replica, struct replica_seen *ret
     return count;
 }
 
+uint64_t replica_members_version(const struct replica *replica)
+{
+    const struct raft *raft = &replica->raft;
+
+    return raft->configuration_uncommitted_index ? raft->configuration_uncommitted_index
+                                                 : raft->configuration_committed_index;
+}
+
 /* ---- changes ---------------------------------------------------------------------------------- */
 
 /* Also if libraft does not lead any more, and we have not yet seen it. */

@@ -148,6 +148,9 @@ struct replica_seen { /* a member, as this node sees it */
 unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen,
                          unsigned max);
 
+/* Another number after each change of the members, be it agreed on or not. */
+uint64_t replica_members_version(const struct replica *replica);
+
 /* The leader's business; one at a time. HF_OK: `changed` will be called, perhaps at once. HF_EUNREACH: this
  * node does not lead. HF_EBUSY: another change is under way. HF_EINVAL: it cannot be; all in words.
  * A node that is added gets the log first, and votes when it has caught up: replica_members says when. */

@@ -34,6 +34,25 @@ bool cluster_leader_address(const struct server *server, char *ret_text, size_t 
            cluster_client_address(server, leader, ret_text, size);
 }
 
+static bool is_member(const struct server *server, uint64_t id)
+{
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+
+    for (unsigned i = 0; i < count; i++)
+        if (seen[i].id == id)
+            return true;
+    return false;
+}
+
+/* A node that waits to be added knows of no members yet: it takes everybody for one. */
+static bool may_be_member(const struct server *server, uint64_t id)
+{
+    struct replica_seen any;
+
+    return replica_members(server->replica, &any, 1) == 0 || is_member(server, id);
+}
+
 /* What is behind the address; "" if nothing is. */
 static struct core_text life_of(struct core_text about)
 {
@@ -79,6 +98,8 @@ bool cluster_met(struct server *server, uint64_t id, const char *about)
 
     if (!server->replica)
         return false;
+    if (!may_be_member(server, id))
+        return true; /* it has been removed, or is to be added: what it says is of no importance */
     if (has_lost_its_data(server, id, text))
         return refuse_node(server, id,
                            "a node has come back without its data, and is not let in: remove it, "
@@ -99,36 +120,21 @@ bool cluster_met(struct server *server, uint64_t id, const char *about)
     return true;
 }
 
-static bool is_member(const struct server *server, uint64_t id)
-{
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
-
-    for (unsigned i = 0; i < count; i++)
-        if (seen[i].id == id)
-            return true;
-    return false;
-}
-
 static bool is_member_of(void *context, uint64_t id)
 {
-    return is_member(context, id);
+    return may_be_member(context, id);
 }
 
-/* A node that waits to be added knows of no members yet, and of those whom it met. */
 void cluster_tidy(struct server *server)
 {
-    struct replica_seen any;
     struct error_text err;
 
-    if (replica_members(server->replica, &any, 1) == 0)
-        return;
     if (lives_tidy(&server->lives, server->storage, is_member_of, server, &err) != HF_OK)
         log_warning(err.text);
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
         struct said *said = &server->said[i];
 
-        if (said->id != 0 && !is_member(server, said->id))
+        if (said->id != 0 && !may_be_member(server, said->id))
             *said = (struct said){0};
     }
 }

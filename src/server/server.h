@@ -156,10 +156,10 @@ struct server {
     char about[CORE_ADDRESS_MAX + 1];
     struct said said[REPLICA_MEMBERS_MAX];
     struct lives lives;
-    uint64_t refused_id; /* the node that was last not let in; 0: none */
-    bool said_new;       /* something that the table may not know */
-    uint64_t leader_id;  /* as it was a round ago */
-    bool handed_over;    /* a clean stop has asked another node to lead, and that is over */
+    uint64_t refused_id;                 /* the node that was last not let in; 0: none */
+    bool said_new;                       /* something that the table may not know */
+    uint64_t leader_id, members_version; /* as they were a round ago */
+    bool handed_over; /* a clean stop has asked another node to lead, and that is over */
     void (*node_closed)(void *context);
     void *node_closed_context;
     int64_t
@@ -310,7 +310,7 @@ enum verdict command_cluster(struct connection *, const struct resp_node *);
 bool cluster_met(struct server *server, uint64_t id, const char *about);
 /* The leader makes known what it has been told. */
 void cluster_publish(struct server *server);
-/* Forgets what those have said who are no members any more: once in a second. */
+/* Forgets what those have said who are no members any more: after each change of them. */
 void cluster_tidy(struct server *server);
 /* Where clients find this node. False: nobody has said. */
 bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size);

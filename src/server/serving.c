@@ -157,6 +157,10 @@ static void look_at_cluster(struct server *server)
     if (leader != server->leader_id && leader != 0 && leader != server->config->id)
         log_info("following", log_number("leader", (int64_t)leader));
     server->leader_id = leader;
+    if (server->members_version != replica_members_version(server->replica)) {
+        server->members_version = replica_members_version(server->replica);
+        cluster_tidy(server);
+    }
     if (server->deposed_ms != 0)
         send_on(server);
     if (server->said_new && server->role == REPLICA_LEADING)
@@ -217,7 +221,6 @@ static void on_second(uv_timer_t *timer)
     struct daemon *daemon = timer->data;
 
     connections_close_idle(&daemon->server);
-    cluster_tidy(&daemon->server);
     warn_of_slow_disk(&daemon->server);
     give_back_memory(&daemon->server);
     log_tick();
