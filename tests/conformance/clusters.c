@@ -89,6 +89,14 @@ static void give_out(int fd, bool steady)
     refill();
 }
 
+static bool has_ended(const struct holdfastd *node)
+{
+    siginfo_t how = {0};
+
+    /* WNOWAIT: whoever stops it waits for it. */
+    return waitid(P_PID, (id_t)node->pid, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid;
+}
+
 static void take_back(int fd)
 {
     int missing = 0;
@@ -96,9 +104,8 @@ static void take_back(int fd)
     for (struct ward *ward = wards; ward < wards + CLUSTERS_MAX; ward++) {
         if (!ward->in_use)
             continue;
-        for (int i = 0; i < CLUSTER_NODES; i++) /* WNOWAIT: whoever stops it waits for it */
-            missing += waitid(P_PID, (id_t)ward->cluster.nodes[i].pid, &(siginfo_t){0},
-                              WEXITED | WNOHANG | WNOWAIT) != 0;
+        for (int i = 0; i < CLUSTER_NODES; i++)
+            missing += has_ended(&ward->cluster.nodes[i]);
         cluster_stop(&ward->cluster);
         ward->in_use = false;
     }
@@ -248,12 +255,15 @@ int cluster_kinds_start_for(const char *dir, char ret_url[URL_SIZE])
     return 0;
 }
 
+/* Ends the run if something is wrong: without its servers no test means anything. */
 void cluster_kinds_stop_all(void)
 {
     int missing = 0;
 
-    if (tell('e', &missing, sizeof missing) < 0 || missing)
-        fail_msg("a node that was killed did not come back");
+    if (tell('e', &missing, sizeof missing) == 0 && missing == 0)
+        return;
+    fprintf(stderr, "%d nodes that were killed did not come back\n", missing);
+    exit(1);
 }
 
 void cluster_kinds_stop(void)

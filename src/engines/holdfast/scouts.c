@@ -3,10 +3,11 @@
  * A scout is a connection that is tried. The first one that finds itself at the leader becomes the
  * connection of the handle, and the others are called back.
  *
- *     CALLS ──(greeted, and it leads)──▶ found
- *       │ └───(it does not lead)──▶ ASKS who does ──▶ RESTS until the next round, and asks again
- *       │                             └─(MOVED)──▶ the next scout goes there
- *       └─────(refused, gone, silent for too long)──▶ BACK until the next round
+ *     HOME ──▶ CALLS ──(greeted, and it leads)──▶ found
+ *       ▲        │ └───(it does not lead)──▶ ASKS who does ──▶ RESTS until the next round, and asks again
+ *       │        │                             └─(MOVED)──▶ the next scout goes there
+ *       └─ BACK ◀┴─────(refused, gone, silent for too long)
+ *     next round
  *
  * In a round one goes to where we were sent, if we were, and one to each server of the URL, in turn:
  * the next as soon as the one before has come to nothing, and at the latest after STAGGER_MS, so that a
@@ -80,37 +81,41 @@ static void come_back(struct engine_store *store, struct scout *scout, int resul
     }
 }
 
-static bool is_known(struct engine_store *store, const struct address *to)
+/* NULL: there is none for this address, and no room or memory for one. */
+static struct scout *find_or_make(struct engine_store *store, const struct address *to)
 {
+    struct scout *scout;
     int count = 0;
 
-    if (store->link && is_same(to, store->at))
-        return true;
     LIST_EACH(node, &store->scouts)
     {
-        if (is_same(to, &scout_of(node)->at) || ++count == SCOUTS_MAX)
-            return true;
+        if (is_same(to, &scout_of(node)->at))
+            return scout_of(node);
+        count++;
     }
-    return false;
+    scout = count < SCOUTS_MAX ? calloc(1, sizeof *scout) : NULL;
+    if (!scout)
+        return NULL;
+    scout->store = store;
+    scout->at = *to;
+    holdfast_greet(scout);
+    list_append(&store->scouts, &scout->node);
+    return scout;
 }
 
-/* Unless there is one already, or was in this round. */
+/* Unless we are there, or one is, or was in this round. */
 static void send_out(struct engine_store *store, const struct address *to)
 {
     struct error_text err;
     struct scout *scout;
     int result;
 
-    if (is_known(store, to))
+    if (store->link && is_same(to, store->at))
         return;
-    scout = calloc(1, sizeof *scout);
-    if (!scout)
-        return; /* the next round may have more memory */
-    scout->store = store;
-    scout->at = *to;
+    scout = find_or_make(store, to);
+    if (!scout || scout->state != SCOUT_HOME)
+        return;
     scout->state = SCOUT_CALLS;
-    holdfast_greet(scout);
-    list_append(&store->scouts, &scout->node);
     pthread_mutex_unlock(&store->mutex); /* a name may have to be looked up */
     result = link_open(&scout->at, &store->access, &scout->greeting, &scout->link, &err);
     pthread_mutex_lock(&store->mutex);
@@ -201,7 +206,7 @@ static void hear_all(struct engine_store *store)
         struct address told;
         int result;
 
-        if (scout->state == SCOUT_BACK)
+        if (!scout->link)
             continue;
         result = hear(scout, &err);
         if (result != HF_OK) {
@@ -235,12 +240,12 @@ static void begin_round(struct engine_store *store)
     struct address moved = store->moved;
     struct error_text err;
 
-    LIST_EACH_SAFE(node, &store->scouts)
+    LIST_EACH(node, &store->scouts)
     {
         struct scout *scout = scout_of(node);
 
         if (scout->state == SCOUT_BACK)
-            scout_free(scout);
+            scout->state = SCOUT_HOME;
         else if (scout->state == SCOUT_RESTS && ask(scout, &err) != HF_OK)
             come_back(store, scout, HF_EUNREACH, &err);
     }

@@ -95,10 +95,11 @@ struct waiting {
 /* ---- the store ------------------------------------------------------------------------------- */
 
 enum scout_state {
+    SCOUT_HOME,  /* to be sent out */
     SCOUT_CALLS, /* connects and greets */
     SCOUT_ASKS,  /* its server does not lead, and was asked who does */
     SCOUT_RESTS, /* until it asks again */
-    SCOUT_BACK   /* without a connection, for good */
+    SCOUT_BACK   /* with nothing; not sent out again in this round */
 };
 
 /* A connection that is tried, and where to; scouts.c tells how. */
@@ -107,7 +108,7 @@ struct scout {
     struct engine_store *store;
     struct address at;
     struct link_greeting greeting;
-    struct link *link; /* NULL when it is back */
+    struct link *link; /* NULL when it is home or back */
     enum scout_state state;
     bool leads;
     int64_t since_ms;    /* since when an answer is due */
