@@ -142,6 +142,8 @@ static void on_proof(struct incoming *incoming, const unsigned char proof[GREETI
         end(incoming, NULL); /* the host knows why */
         return;
     }
+    if (incoming->closed) /* the host has closed everything */
+        return;
     incoming->state = OPEN;
     incoming->peers->strangers--;
     uv_timer_stop(&incoming->timer);

@@ -12,12 +12,26 @@
 
 /* ---- where clients find them ------------------------------------------------------------------- */
 
-/* A node says of itself: address/life. */
+/* A node says of itself: address/life. Where the slash is; behind all of it, if there is none. */
+static size_t slash_in(struct core_text about)
+{
+    const char *slash = about.size ? memchr(about.bytes, '/', about.size) : NULL;
+
+    return slash ? (size_t)(slash - about.bytes) : about.size;
+}
+
+/* "" if there is none. */
+static struct core_text life_of(struct core_text about)
+{
+    size_t slash = slash_in(about), begin = slash < about.size ? slash + 1 : slash;
+
+    return (struct core_text){about.bytes + begin, about.size - begin};
+}
+
 bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size)
 {
     struct core_text about = core_member(replica_table(server->replica), id);
-    const char *blank = about.size ? memchr(about.bytes, '/', about.size) : NULL;
-    size_t length = blank ? (size_t)(blank - about.bytes) : about.size;
+    size_t length = slash_in(about);
 
     if (length == 0 || length >= size)
         return false;
@@ -51,15 +65,6 @@ static bool may_be_member(const struct server *server, uint64_t id)
     struct replica_seen any;
 
     return replica_members(server->replica, &any, 1) == 0 || is_member(server, id);
-}
-
-/* What is behind the address; "" if nothing is. */
-static struct core_text life_of(struct core_text about)
-{
-    const char *slash = about.size ? memchr(about.bytes, '/', about.size) : NULL;
-    size_t before = slash ? (size_t)(slash + 1 - about.bytes) : about.size;
-
-    return (struct core_text){about.bytes + before, about.size - before};
 }
 
 static bool same(struct core_text a, struct core_text b)

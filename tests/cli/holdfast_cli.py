@@ -147,3 +147,14 @@ def is_running(pid):
 
 def await_gone(pid):
     return eventually(lambda: not is_running(pid), f"end of process {pid}")
+
+
+def objects(done):
+    """What --json printed."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def only_line(text):
+    lines = text.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("holdfast: "), text
+    return lines[0]
