@@ -78,17 +78,20 @@ static void add_pages(struct slab *slab, uint32_t slot)
     slab->pages = pages;
 }
 
-static uint32_t lowest_free(const struct slab *slab)
+static uint32_t lowest_free(struct slab *slab)
 {
     uint32_t slot = 0;
 
     if (slab->used == slab_end(slab))
         return slab_end(slab);
+    if (slab->full[0][slab->low] != UINT64_MAX) /* mostly: the tree is for when it is not */
+        return slab->low * WORD_BITS + (uint32_t)__builtin_ctzll(~slab->full[0][slab->low]);
     for (int level = SLAB_LEVELS - 1; level >= 0; level--) {
         uint64_t word = slab->full[level][slot];
 
         slot = slot * WORD_BITS + (uint32_t)__builtin_ctzll(~word);
     }
+    slab->low = slot / WORD_BITS;
     return slot;
 }
 
@@ -150,6 +153,8 @@ void slab_give(struct slab *slab, uint32_t slot)
 
     INVARIANT(slab_is_used(slab, slot));
     mark_free(slab, slot);
+    if (slot / WORD_BITS < slab->low)
+        slab->low = slot / WORD_BITS;
     slab->used--;
     slab->page_used[page]--;
     /* The first page stays, so that a table with little in it does not go back and forth. */

@@ -18,6 +18,7 @@
 struct slab {
     size_t record_size;
     uint32_t used;  /* slots in use */
+    uint32_t low;   /* all slots of the words before this one are in use */
     uint32_t pages; /* room for so many pages; a page with nothing in use is NULL */
     unsigned char **page;
     uint16_t *page_used;
