@@ -69,22 +69,23 @@ extern "C" {
 
 enum hf_result {
     HF_OK = 0,
-    HF_EBUSY = -1,     /* not acquired (in time): no hold, and no place in the queue */
-    HF_EUNKNOWN = -2,  /* may or may not have taken effect, and the store could not be asked */
-    HF_ELOST = -3,     /* the hold is over: ran out, was broken, or passed its maximum */
-    HF_ECANCELED = -4, /* cancelled by the caller: no hold, and no place in the queue */
-    HF_EINVAL = -5,    /* an argument, option or URL that cannot be */
-    HF_EMODE = -6,     /* the name is in use in another mode or with another number of permits */
-    HF_ENOTSUP = -7,   /* this store does not have that feature */
-    HF_EWEAK = -8,     /* need_strict, and this store is best effort */
-    HF_EREFUSED = -9,  /* refused by the store: permissions, password, limits, unsafe directory */
-    HF_EUNREACH = -10, /* the store cannot be reached; nothing was done */
-    HF_EIO = -11,      /* the disk is full or failing; nothing was granted */
-    HF_ENOMEM = -12,   /* out of memory, threads or descriptors */
-    HF_EFORK = -13,    /* this store or lock belongs to the parent process */
-    HF_EMODULE = -14,  /* the store's module is not installed, or does not fit */
-    HF_ESTORE = -15,   /* a sequencer of another store */
-    HF_EINTERNAL = -16 /* our fault */
+    HF_EBUSY = -1,      /* not acquired (in time): no hold, and no place in the queue */
+    HF_EUNKNOWN = -2,   /* may or may not have taken effect, and the store could not be asked */
+    HF_ELOST = -3,      /* the hold is over: ran out, was broken, or passed its maximum */
+    HF_ECANCELED = -4,  /* cancelled by the caller: no hold, and no place in the queue */
+    HF_EINVAL = -5,     /* an argument, option or URL that cannot be */
+    HF_EMODE = -6,      /* the name is in use in another mode or with another number of permits */
+    HF_ENOTSUP = -7,    /* this store does not have that feature */
+    HF_EWEAK = -8,      /* need_strict, and this store is best effort */
+    HF_EREFUSED = -9,   /* refused by the store: permissions, password, limits, unsafe directory */
+    HF_EUNREACH = -10,  /* the store cannot be reached; nothing was done */
+    HF_EIO = -11,       /* the disk is full or failing; nothing was granted */
+    HF_ENOMEM = -12,    /* out of memory, threads or descriptors */
+    HF_EFORK = -13,     /* this store or lock belongs to the parent process */
+    HF_EMODULE = -14,   /* the store's module is not installed, or does not fit */
+    HF_ESTORE = -15,    /* a sequencer of another store */
+    HF_EINTERNAL = -16, /* our fault */
+    HF_ESTALE = -17     /* a token that is not the newest: somebody else has held the lock since */
 };
 
 /* The last failure of this thread, in words: one line, no newline. Valid until this thread's next

@@ -48,7 +48,7 @@ const char *error_name(int code)
     static const char *const names[] = {
         "HF_OK",     "HF_EBUSY",   "HF_EUNKNOWN", "HF_ELOST",    "HF_ECANCELED", "HF_EINVAL",
         "HF_EMODE",  "HF_ENOTSUP", "HF_EWEAK",    "HF_EREFUSED", "HF_EUNREACH",  "HF_EIO",
-        "HF_ENOMEM", "HF_EFORK",   "HF_EMODULE",  "HF_ESTORE",   "HF_EINTERNAL",
+        "HF_ENOMEM", "HF_EFORK",   "HF_EMODULE",  "HF_ESTORE",   "HF_EINTERNAL", "HF_ESTALE",
     };
 
     if (code > 0 || code < -(int)(sizeof names / sizeof *names) + 1)

@@ -45,6 +45,6 @@ int cli_open(struct cli *cli);
 
 extern const struct command command_run, command_lock, command_renew, command_unlock, command_elect,
     command_leader, command_check, command_ls, command_show, command_watch, command_break,
-    command_floor, command_stores, command_cluster;
+    command_floor, command_stores, command_cluster, command_guard, command_once;
 
 #endif

@@ -21,6 +21,7 @@
 #define CLIENT_CLIENT_H
 
 #include "base/error.h"
+#include "base/failure.h"
 #include "base/list.h"
 #include "engines/engine.h"
 
@@ -197,14 +198,6 @@ struct hf_store {
     struct list ops, observers;
     int op_count;
 };
-
-/* failure.c: keeps the words of a failure for hf_error and returns its code. */
-void failure_note(int result, const struct error_text *err);
-static inline int failure_keep(int result, const struct error_text *err)
-{
-    failure_note(result, err);
-    return result;
-}
 
 /* store.c */
 bool store_forked(const hf_store *store);

@@ -3,7 +3,7 @@
 #include "engines/engine.h"
 #include "engines/file/file.h"
 #include "engines/holdfast/table.h"
-#include "engines/modules.h"
+#include "base/modules.h"
 #include "engines/redis/redis.h"
 
 #include <stdbool.h>

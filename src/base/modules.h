@@ -1,8 +1,8 @@
 /* modules.h: code with a heavy library behind it, loaded with its first use. A module is the file
  * holdfast-NAME.so with one symbol: a function that gives a table which begins with its ABI number.
  * What has been loaded stays loaded: its code may run until the process ends. */
-#ifndef ENGINES_MODULES_H
-#define ENGINES_MODULES_H
+#ifndef BASE_MODULES_H
+#define BASE_MODULES_H
 
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 /* modules.c: where modules are, and loading them. */
-#include "engines/modules.h"
+#include "base/modules.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

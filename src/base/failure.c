@@ -2,7 +2,7 @@
  *
  * Calls collect their message in an error_text of their own and only a failing one is copied here,
  * so that a call which met trouble, tried again and succeeded leaves the older message alone. */
-#include "client/client.h"
+#include "base/failure.h"
 
 #include <string.h>
 

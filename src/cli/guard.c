@@ -1,0 +1,62 @@
+/* guard.c: holdfast guard ACTION: a table. To add an action: a file with a struct command, and its
+ * line here. */
+#include "cli/guard.h"
+
+#include "base/suggest.h"
+#include "cli/output.h"
+
+#include <string.h>
+
+static const struct command *const actions[] = {
+    NULL,
+};
+
+#define ACTION_COUNT (sizeof actions / sizeof *actions - 1)
+
+static const struct command *find_action(const struct args *args, const char *name)
+{
+    const char *names[ACTION_COUNT + 1], *near;
+
+    for (size_t i = 0; actions[i]; i++) {
+        names[i] = actions[i]->name + strlen("guard ");
+        if (strcmp(names[i], name) == 0)
+            return actions[i];
+    }
+    near = suggest_nearest(name, names, ACTION_COUNT);
+    if (near)
+        args_complain(args, "unknown action '%s': did you mean '%s'?", printable(name), near);
+    else
+        args_complain(args, "unknown action '%s'", printable(name));
+    return NULL;
+}
+
+static int run(struct cli *cli, struct args *args)
+{
+    struct args rest = *args;
+    int id = args_next(args);
+
+    if (id != ARGS_WORD)
+        return id == ARGS_END
+                   ? args_complain(args, "usage: holdfast guard %s", args->command->usage)
+                   : args_status(id);
+    rest.command = find_action(args, args->value);
+    if (!rest.command)
+        return EXIT_USAGE;
+    if (cli->json && !rest.command->takes_json)
+        return args_complain(&rest, "has no --json");
+    cli->command = rest.command;
+    rest.words = args->words + args->at;
+    rest.count = args->count - args->at;
+    rest.at = 0;
+    return rest.command->run(cli, &rest);
+}
+
+const struct command command_guard = {
+    .name = "guard",
+    .summary = "make a resource refuse a stale holder",
+    .usage = "ACTION ...",
+    .description = "A guard keeps the greatest token that a resource has seen, and refuses less.\n"
+                   "'holdfast guard ACTION --help' says more.",
+    .takes_json = true,
+    .run = run,
+};

@@ -1,0 +1,4 @@
+/* fence.c: see guard.h. */
+#include "base/failure.h"
+
+#include <holdfast/guard.h>
