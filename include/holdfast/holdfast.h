@@ -125,7 +125,8 @@ enum hf_feature {
     HF_HAS_DETACH = 1 << 5,  /* a hold can outlive the process that took it */
     HF_HAS_PASS_FD = 1 << 6, /* a hold can be handed to a child as a descriptor */
     HF_HAS_BREAK = 1 << 7,
-    HF_HAS_FLOOR = 1 << 8
+    HF_HAS_FLOOR = 1 << 8,
+    HF_HAS_ONCE = 1 << 9 /* once-records: once.h */
 };
 
 /* ---- stores ---------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@ static const struct {
     {HF_HAS_TTL, "ttl"},         {HF_HAS_SHARED, "shared"}, {HF_HAS_PERMITS, "permits"},
     {HF_HAS_FIFO, "fifo"},       {HF_HAS_DELAY, "delay"},   {HF_HAS_DETACH, "detach"},
     {HF_HAS_PASS_FD, "inherit"}, {HF_HAS_BREAK, "break"},   {HF_HAS_FLOOR, "floor"},
+    {HF_HAS_ONCE, "once"},
 };
 
 static const char *strength(int value)

@@ -33,15 +33,24 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 2
+#define ENGINE_ABI 3
 
 struct engine_store; /* each engine's own */
 
 /* Answers of acquire besides the negative errors. */
 enum engine_outcome {
     ENGINE_HELD = 0,
-    ENGINE_BUSY = 1,  /* no hold, no place in a queue */
-    ENGINE_QUEUED = 2 /* no hold, a place in the store's queue; ask again after a nudge */
+    ENGINE_BUSY = 1,   /* no hold, no place in a queue */
+    ENGINE_QUEUED = 2, /* no hold, a place in the store's queue; ask again after a nudge */
+    ENGINE_DONE = 3,   /* a once-record that has been run: what came out is in claim->record */
+    ENGINE_DIED = 4    /* a once-record whose runner died, and claim->no_heir; its token likewise */
+};
+
+/* What became of a once-record. */
+struct engine_record {
+    uint64_t token; /* of whoever ran it */
+    void *bytes;    /* malloc'ed, NULL when there are none; the client frees them */
+    size_t size;
 };
 
 struct engine_claim {
@@ -54,9 +63,15 @@ struct engine_claim {
     int64_t ttl_ms;    /* 0 on a store without TTL */
     int64_t delay_ms;  /* lock-delay, 0: none */
     bool will_wait;    /* the caller will wait: take a place in the queue if there is one */
+    /* With HF_HAS_ONCE. The name is then the key of a once-record, in a name space of its own, and
+     * the mode is exclusive: whoever holds it runs it, and ends that by finish or by release. */
+    bool once;
+    bool no_heir;     /* if its runner died, say ENGINE_DIED instead of running it */
+    int64_t death_ms; /* for how long its death is known, if this lease runs out; 0: not at all */
 
-    uint64_t token; /* set by acquire when HELD (by the client for an adopted claim) */
-    void *private;  /* the engine's; NULL at the start; freed by dispose */
+    uint64_t token;              /* set by acquire when HELD (by the client for an adopted claim) */
+    struct engine_record record; /* set by acquire when DONE or DIED */
+    void *private;               /* the engine's; NULL at the start; freed by dispose */
 };
 
 /* The mode of a claim that only waits for changes of holder: never passed to acquire. */
@@ -170,6 +185,17 @@ struct engine {
     /* NULL without HF_HAS_FLOOR. */
     int (*floor)(struct engine_store *store, uint64_t token, int64_t deadline_ms,
                  struct error_text *err);
+
+    /* Both NULL without HF_HAS_ONCE. Keeps what came out of a once-record that this claim holds for
+     * keep_ms, gives up the hold, and tells those who wait, in one step. HF_ESTALE: the claim's
+     * token holds it no more, and nothing was kept. With the same token it may be asked again after
+     * HF_EUNKNOWN: what was kept the first time is HF_OK. */
+    int (*finish)(struct engine_store *store, struct engine_claim *claim, const void *bytes,
+                  size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
+    /* What is known of a key: ENGINE_HELD (somebody runs it, record.token), ENGINE_BUSY (nothing),
+     * ENGINE_DONE or ENGINE_DIED. ret_left_ms: how long that will be known, of the last two. */
+    int (*once_read)(struct engine_store *store, const char *key, struct engine_record *ret_record,
+                     int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 
     /* Both NULL where no cluster of ours is behind the store. The members, as whichever node
      * answers sees them; of_leader: only one that has just proved that it leads may answer. */
