@@ -447,13 +447,25 @@ static void tell_result(struct core *core, uint32_t lock_slot)
     }
 }
 
+/* Has whoever had this token finished? Then this is a repetition of a request whose answer was lost. */
+static bool has_finished(const struct core *core, const struct core_command *command)
+{
+    uint32_t slot = lock_find(core, command->name, command->flags & CORE_ONCE);
+    const struct record *record = slot == NONE ? NULL : record_of(core, lock_at(core, slot));
+
+    return record && record->bytes && record->token == command->token;
+}
+
 static void apply_finish(struct core *core, uint32_t number, const struct core_command *command)
 {
     uint32_t slot = find_claim(core, command), lock, lease;
     const struct claim *claim = slot == NONE ? NULL : claim_at(core, slot);
 
     if (!claim || claim->state != CORE_HOLD || claim->number != command->token) {
-        answer(core, number, ANSWER_STALE, core->last_token);
+        if (has_finished(core, command))
+            answer(core, number, ANSWER_NUMBER, 1);
+        else
+            answer(core, number, ANSWER_STALE, core->last_token);
         return;
     }
     lock = claim->lock;

@@ -203,20 +203,21 @@ static const char *const why_words[] = {
     [WHY_LEFT] = "left",       [WHY_FINISHED] = "finished", [WHY_DIED] = "died",
 };
 
-/* A place is over, for better or worse: >4 word name lease number. */
+/* A place is over, for better or worse: >4 word name lease number, and what goes with it. */
 static void push_waiter(struct waiter *waiter, const char *word, const struct core_effect *effect)
 {
     struct connection *connection = waiter->connection;
     struct resp_writer *out = &connection->out;
     bool result = effect->kind == EFFECT_DONE, left = effect->kind == EFFECT_LEFT;
+    bool died = left && effect->why == WHY_DIED;
 
-    resp_write_push(out, result ? 5 : 4, true);
+    resp_write_push(out, result || died ? 5 : 4, true);
     resp_write_text(out, word);
     resp_write_blob(out, effect->name.bytes, effect->name.size);
     resp_write_blob(out, effect->lease.bytes, effect->lease.size);
     if (left)
         resp_write_text(out, why_words[effect->why]);
-    else
+    if (!left || died)
         resp_write_integer(out, (int64_t)effect->number);
     if (result)
         resp_write_blob(out, effect->result.bytes, effect->result.size);

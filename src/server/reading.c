@@ -390,7 +390,19 @@ enum verdict command_unsubscribe(struct connection *connection, const struct res
 
 /* ---- ONCE READ ------------------------------------------------------------------------------------- */
 
-/* nil: nobody knows of it. RUNNING, DONE token result left, DIED token left. */
+/* token owner age left; of one that was broken, what is left until another may run it. */
+static bool write_runner(void *context, const struct core_claim_view *view)
+{
+    struct resp_writer *out = context;
+
+    resp_write_integer(out, (int64_t)view->number);
+    resp_write_blob(out, view->owner.bytes, view->owner.size);
+    resp_write_integer(out, view->age_ms);
+    resp_write_integer(out, span_shown(view->left_ms));
+    return false;
+}
+
+/* nil: nobody knows of it. RUNNING token owner age left, DONE token result left, DIED token left. */
 static void read_once(struct connection *connection, const struct words *words)
 {
     const struct core *core = replica_table(connection->server->replica);
@@ -401,10 +413,13 @@ static void read_once(struct connection *connection, const struct words *words)
         resp_write_nil(out, connection->resp3);
         return;
     }
-    resp_write_array(out, view.done ? 4 : view.died ? 3 : 1);
+    /* With no tokens left, somebody may wait where nobody runs. */
+    resp_write_array(out, view.done ? 4 : view.died ? 3 : (view.holds + view.ghosts > 0 ? 5 : 1));
     resp_write_text(out, view.done ? "DONE" : view.died ? "DIED" : "RUNNING");
-    if (!view.done && !view.died)
+    if (!view.done && !view.died) {
+        core_each_hold(core, view.name, true, write_runner, out);
         return;
+    }
     resp_write_integer(out, (int64_t)view.result_token);
     if (view.done)
         resp_write_blob(out, view.result.bytes, view.result.size);

@@ -206,9 +206,14 @@ static void break_command(struct model *model, uint32_t number, const struct mod
 static void finish(struct model *model, uint32_t number, const struct model_command *command)
 {
     struct model_claim *claim = find_claim(model, command->name, command->who);
+    const struct model_name *name = find_name(model, command->name);
     const struct model_claim *places[MODEL_CLAIMS];
     int count;
 
+    if (name && name->done && name->result_token == command->base.token) {
+        answer(model, number, ANSWER_NUMBER, 1); /* once more */
+        return;
+    }
     if (!claim || claim->state != CORE_HOLD || claim->number != command->base.token) {
         answer(model, number, ANSWER_STALE, model->last_token);
         return;

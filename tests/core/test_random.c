@@ -136,6 +136,18 @@ static uint64_t random_token(struct world *world, const struct model_command *co
     }
 }
 
+/* Of whoever finished this once-record, or 0. */
+static uint64_t finished_token(const struct world *world, int name)
+{
+    for (int i = 0; i < MODEL_NAMES; i++) {
+        const struct model_name *at = &world->model->names[i];
+
+        if (at->used && at->name == name && at->done)
+            return at->result_token;
+    }
+    return 0;
+}
+
 static void random_rare(struct world *world, struct model_command *command)
 {
     struct core_command *base = &command->base;
@@ -211,7 +223,8 @@ static struct model_command random_command(struct world *world)
         command.base.op = CORE_FINISH;
         if (command.name < MODEL_ONCE)
             command.name = MODEL_ONCE;
-        command.base.token = random_token(world, &command);
+        command.base.token =
+            one_in(world, 3) ? finished_token(world, command.name) : random_token(world, &command);
         command.base.keep_ms = PICK(world, 0, 100, 1000);
         command.result = (int)below(&world->seed, 26);
     } else {

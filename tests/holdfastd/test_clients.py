@@ -61,7 +61,7 @@ TABLE = [
     (["ACQUIRE", "p", "l3"], Error("ENDED this lease is over")),
     (["END", "l3"], 0),
     (["ONCE", "CLAIM", "k", "l5"], ["RUN", 8]),
-    (["ONCE", "READ", "k"], ["RUNNING"]),
+    (["ONCE", "READ", "k"], ["RUNNING", 8, "", ANY, ANY]),
     (["ONCE", "CLAIM", "k", "l6", "NOHEIR", "KEEP", "5"], None),
     (["ONCE", "FINISH", "k", "l5", "TOKEN", "7", "KEEP", "60000", "r"], Error("STALE this lease")),
     (["ONCE", "FINISH", "k", "l5", "TOKEN", "8", "KEEP", "60000", "re sult"], 1),

@@ -221,6 +221,15 @@ def test_push(server, clients, name, lease):
     assert server.count("waiting_places") == 0
 
 
+def test_pushed_that_the_runner_died(clients, name, lease):
+    client, waits = clients(3), lease()
+    client.send("ONCE", "CLAIM", name, lease(), "TTL", 500, "KEEP", 60000)
+    client.send("ONCE", "CLAIM", name, waits, "PUSH", "NOHEIR")
+    word, token = client.read()
+    assert word == "RUN" and client.read() == "QUEUED"
+    assert client.push() == ("left", name, waits, "died", token)
+
+
 @pytest.mark.parametrize("why", ["timeout", "expired", "ended", "left", "broken"])
 def test_why_a_place_is_gone(server, clients, name, lease, why):
     l1, l2 = lease(), lease()
