@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check install lint bench asan tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-conformance clean help
+	soak-cluster-conformance soak-guards clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -56,6 +56,13 @@ bench:
 	@rm -rf build-bench/play && mkdir build-bench/play
 	@failed=0; \
 	build-bench/bench/bench-file '$(CURDIR)/build-bench/play' build-bench/src/cli/holdfast || failed=1; \
+	if [ -x build-bench/bench/bench-fence ]; then \
+		HOLDFAST_MODULE_DIR='$(CURDIR)/build-bench/src/guard' \
+			build-bench/bench/bench-fence '$(CURDIR)/build-bench/play' || failed=1; \
+	else \
+		echo 'bench-fence: left out (needs LMDB)'; \
+	fi; \
+	bench/guard_speed.py build-bench/src/cli/holdfast || failed=1; \
 	if [ -x build-bench/bench/bench-redis ]; then \
 		HF_RELAY='$(CURDIR)/build-bench/tests/servers/hf-relay' HOLDFAST_TEST_DIR='$(CURDIR)/build-bench/play' \
 			build-bench/bench/bench-redis '$(CURDIR)/build-bench/play' build-bench/src/cli/holdfast || failed=1; \
@@ -116,6 +123,13 @@ soak-cluster-conformance:
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --repeat 3 --print-errorlogs \
 		conformance-holdfast-cluster-killed conformance-holdfast-cluster-paused
 
+# All that is in the suite 'guard'.
+soak-guards:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --verbose --timeout-multiplier 10 --suite guard
+
 # Needs clang and its libFuzzer (Debian: clang, libclang-rt-14-dev).
 soak-fuzz:
 	@tools/fuzz --seconds 600
@@ -142,6 +156,7 @@ help:
 	@echo '                 leaders killed, stopped, cut off, changed all the time; a node that joins a million locks'
 	@echo 'make soak-cluster-conformance'
 	@echo '                 the conformance suite while the leaders of clusters are killed and paused, in full'
+	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

@@ -12,13 +12,19 @@
 
 struct inquiry;
 
+/* What was acquired. */
+struct taken {
+    hf_lock *lock;
+    hf_once *once; /* of a key */
+};
+
 /* One wait. Lives on acquire's stack. */
 struct waiting {
     const struct acquisition *wanted;
     struct error_text *err;
     bool done;
     int result;
-    hf_lock *lock;
+    struct taken *taken;
     int64_t report_ms;       /* when to look who holds it */
     uint64_t reported_token; /* of the holder we told about last */
     bool reported;
@@ -55,11 +61,29 @@ static void describe_wait(const hf_report *report, char *ret_text, size_t size, 
         snprintf(ret_text, size, "held by %s, and %zu more", first, holders - 1);
 }
 
+/* The same of a key. */
+static void describe_run(const hf_once *once, char *ret_text, size_t size, uint64_t *ret_token)
+{
+    hf_entry runner = {
+        .owner = hf_once_owner(once), .token = hf_once_token(once), .age_ms = hf_once_age_ms(once)};
+    char text[512];
+
+    *ret_token = 0;
+    if (hf_once_state(once) != HF_ONCE_RUNNING) {
+        snprintf(ret_text, size, "nobody runs it at this moment");
+        return;
+    }
+    *ret_token = runner.token;
+    describe_holder(&runner, text, sizeof text);
+    snprintf(ret_text, size, "run by %s", text);
+}
+
 static void inquiry_done(hf_op *op, int result, void *arg)
 {
     struct inquiry *inquiry = arg;
     struct waiting *waiting = inquiry->asker;
     hf_report *report = hf_op_take_report(op);
+    hf_once *once = hf_op_take_once(op);
 
     if (waiting) {
         const struct acquisition *wanted = waiting->wanted;
@@ -70,7 +94,10 @@ static void inquiry_done(hf_op *op, int result, void *arg)
         if (result != HF_OK && !waiting->done) {
             say("waiting for '%s': %s; still trying", printable(wanted->name), hf_op_error(op));
         } else if (!waiting->done) {
-            describe_wait(report, text, sizeof text, &token);
+            if (wanted->once)
+                describe_run(once, text, sizeof text, &token);
+            else
+                describe_wait(report, text, sizeof text, &token);
             if (!waiting->reported || token != waiting->reported_token)
                 say("waiting for '%s' in %s: %s", printable(wanted->name),
                     printable(hf_info(wanted->store)->where), text);
@@ -79,13 +106,23 @@ static void inquiry_done(hf_op *op, int result, void *arg)
         }
     }
     hf_report_free(report);
+    hf_once_free(once);
     free(inquiry);
+}
+
+static int inquiry_start(struct inquiry *inquiry)
+{
+    const struct acquisition *wanted = inquiry->asker->wanted;
+    hf_op *op;
+
+    if (wanted->once)
+        return hf_once_read_start(wanted->store, wanted->name, inquiry_done, inquiry, &op);
+    return hf_show_start(wanted->store, wanted->name, inquiry_done, inquiry, &op);
 }
 
 static void inquire(struct waiting *waiting)
 {
     struct inquiry *inquiry;
-    hf_op *op;
 
     waiting->report_ms = clock_after(clock_boot_ms(), NEXT_REPORT_MS);
     if (waiting->inquiry)
@@ -94,8 +131,7 @@ static void inquire(struct waiting *waiting)
     if (!inquiry)
         return; /* the line is a courtesy */
     inquiry->asker = waiting;
-    if (hf_show_start(waiting->wanted->store, waiting->wanted->name, inquiry_done, inquiry, &op) !=
-        HF_OK) {
+    if (inquiry_start(inquiry) != HF_OK) {
         free(inquiry);
         return;
     }
@@ -109,7 +145,7 @@ static void acquired(hf_op *op, int result, void *arg)
     waiting->done = true;
     waiting->result = result;
     if (result == HF_OK)
-        waiting->lock = hf_op_take_lock(op);
+        *waiting->taken = (struct taken){hf_op_take_lock(op), hf_op_take_once(op)};
     else
         error_set(waiting->err, result, "%s", hf_op_error(op));
 }
@@ -159,40 +195,79 @@ static void wait_for_it(struct waiting *waiting, hf_op *op, int store_fd, int *r
     }
 }
 
-/* Acquires by a started operation, so that signals are heard meanwhile. */
-static int acquire_started(const struct acquisition *wanted, int64_t wait_ms, hf_lock **ret_lock,
-                           int *ret_signal, struct error_text *err)
+static int start(struct waiting *waiting, int64_t wait_ms, hf_op **ret_op)
 {
+    const struct acquisition *wanted = waiting->wanted;
     hf_options options = wanted->options;
-    struct waiting waiting = {
-        .wanted = wanted, .err = err, .report_ms = clock_after(clock_boot_ms(), FIRST_REPORT_MS)};
+    hf_once_options once;
+
+    options.wait_ms = wait_ms;
+    if (!wanted->once)
+        return hf_acquire_start(wanted->store, wanted->name, &options, acquired, waiting, ret_op);
+    once = *wanted->once;
+    once.wait_ms = wait_ms;
+    return hf_once_begin_start(wanted->store, wanted->name, &once, acquired, waiting, ret_op);
+}
+
+/* Acquires by a started operation, so that signals are heard meanwhile. */
+static int acquire_started(const struct acquisition *wanted, int64_t wait_ms,
+                           struct taken *ret_taken, int *ret_signal, struct error_text *err)
+{
+    struct waiting waiting = {.wanted = wanted,
+                              .taken = ret_taken,
+                              .err = err,
+                              .report_ms = clock_after(clock_boot_ms(), FIRST_REPORT_MS)};
     int store_fd, result;
     hf_op *op;
 
     store_fd = hf_fd(wanted->store);
     if (store_fd < 0)
         return error_set(err, store_fd, "%s", hf_error());
-    options.wait_ms = wait_ms;
     if (wait_ms == 0) /* nobody waits, so there is no line to say for whom */
         waiting.report_ms = CLOCK_NEVER;
-    result = hf_acquire_start(wanted->store, wanted->name, &options, acquired, &waiting, &op);
+    result = start(&waiting, wait_ms, &op);
     if (result != HF_OK)
         return error_set(err, result, "%s", hf_error());
     wait_for_it(&waiting, op, store_fd, ret_signal);
     if (waiting.inquiry)
         waiting.inquiry->asker = NULL;
-    if (waiting.result == HF_OK)
-        *ret_lock = waiting.lock;
     return waiting.result;
+}
+
+/* Here and now, without waiting. */
+static int acquire_now(const struct acquisition *wanted, struct taken *ret_taken,
+                       struct error_text *err)
+{
+    hf_once_options once;
+    int result;
+
+    if (wanted->once) {
+        once = *wanted->once;
+        once.wait_ms = 0;
+        result = hf_once_begin(wanted->store, wanted->name, &once, &ret_taken->once);
+    } else {
+        result = hf_try(wanted->store, wanted->name, &wanted->options, &ret_taken->lock);
+    }
+    return result == HF_OK ? HF_OK : error_set(err, result, "%s", hf_error());
 }
 
 /* Adds who holds it to the words of a refusal. */
 static void describe_busy(const struct acquisition *wanted, struct error_text *err)
 {
     hf_report *report;
+    hf_once *once;
     uint64_t token;
     char text[1024];
 
+    if (wanted->once) {
+        if (hf_once_read(wanted->store, wanted->name, &once) != HF_OK)
+            return;
+        describe_run(once, text, sizeof text, &token);
+        if (token != 0)
+            error_set(err, HF_EBUSY, "'%.200s' is not finished: %s", printable(wanted->name), text);
+        hf_once_free(once);
+        return;
+    }
     if (hf_show(wanted->store, wanted->name, &report) != HF_OK)
         return;
     describe_wait(report, text, sizeof text, &token);
@@ -201,8 +276,8 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
     hf_report_free(report);
 }
 
-int acquire(const struct acquisition *wanted, hf_lock **ret_lock, int *ret_signal,
-            struct error_text *err)
+static int acquire_any(const struct acquisition *wanted, struct taken *ret_taken, int *ret_signal,
+                       struct error_text *err)
 {
     int number = 0, result = HF_EBUSY;
 
@@ -211,15 +286,12 @@ int acquire(const struct acquisition *wanted, hf_lock **ret_lock, int *ret_signa
      * thread: an uncontended run must start as flock(1) does. Elsewhere it shows whether the store is there
      * at all: once we wait, the library sits out every outage, which somebody who mistyped a host
      * name would take for a lock that is held for ever. */
-    if (!(hf_info(wanted->store)->features & HF_HAS_TTL)) {
-        result = hf_try(wanted->store, wanted->name, &wanted->options, ret_lock);
-        if (result != HF_OK)
-            error_set(err, result, "%s", hf_error());
-    } else if (!wanted->patient) {
-        result = acquire_started(wanted, 0, ret_lock, &number, err);
-    }
+    if (!(hf_info(wanted->store)->features & HF_HAS_TTL))
+        result = acquire_now(wanted, ret_taken, err);
+    else if (!wanted->patient)
+        result = acquire_started(wanted, 0, ret_taken, &number, err);
     if (result == HF_EBUSY && number == 0 && wanted->options.wait_ms != 0)
-        result = acquire_started(wanted, wanted->options.wait_ms, ret_lock, &number, err);
+        result = acquire_started(wanted, wanted->options.wait_ms, ret_taken, &number, err);
     while (number == 0 && result == HF_OK) { /* asked to stop before there is a job to ask */
         int next = signals_take(wanted->signals);
 
@@ -229,12 +301,36 @@ int acquire(const struct acquisition *wanted, hf_lock **ret_lock, int *ret_signa
             number = next;
     }
     if (number != 0) {
-        if (result == HF_OK)
-            hf_release(*ret_lock);
+        if (result == HF_OK) {
+            hf_release(ret_taken->lock);
+            hf_once_release(ret_taken->once);
+        }
         *ret_signal = number;
         return HF_ECANCELED;
     }
     if (result == HF_EBUSY && wanted->say_busy && !wanted->quiet)
         describe_busy(wanted, err);
+    return result;
+}
+
+int acquire(const struct acquisition *wanted, hf_lock **ret_lock, int *ret_signal,
+            struct error_text *err)
+{
+    struct taken taken = {NULL, NULL};
+    int result = acquire_any(wanted, &taken, ret_signal, err);
+
+    if (result == HF_OK)
+        *ret_lock = taken.lock;
+    return result;
+}
+
+int acquire_once(const struct acquisition *wanted, hf_once **ret_once, int *ret_signal,
+                 struct error_text *err)
+{
+    struct taken taken = {NULL, NULL};
+    int result = acquire_any(wanted, &taken, ret_signal, err);
+
+    if (result == HF_OK)
+        *ret_once = taken.once;
     return result;
 }

@@ -274,5 +274,8 @@ void args_help(const struct command *command)
         printf("\nExamples:\n%s", command->examples);
     if (command->statuses)
         printf("\nExit status:\n%s", command->statuses);
-    printf("\nMore: man holdfast-%s\n", command->name);
+    printf("\nMore: man holdfast-");
+    for (const char *c = command->name; *c; c++) /* of "guard sql" it is holdfast-guard-sql */
+        putchar(*c == ' ' ? '-' : *c);
+    putchar('\n');
 }

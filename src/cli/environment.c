@@ -3,12 +3,16 @@
  * HOLDFAST_HELD lists the locks that surround this process, outermost first, separated by blanks.
  * Each entry is DIGEST:SEQUENCER, the digest being the first 16 hex digits of the SHA-256 of the
  * name. The sequencer names the store by its id, so that two spellings of one URL are found to be
- * the same store, and it can be asked about, so that a lock which is long over does not count. */
+ * the same store, and it can be asked about, so that a lock which is long over does not count.
+ *
+ * HOLDFAST_ONCE does the same for what is run once. An entry is DIGEST:TOKEN, the digest being that of
+ * the store's URL and the key. */
 #include "cli/environment.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "cli/output.h"
 
+#include <holdfast/once.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +33,9 @@ static void digest_of(const char *name, char ret_text[DIGEST_TEXT])
 /* Variables of ours that a job must not inherit as they are. */
 static bool is_ours(const char *setting)
 {
-    static const char *const names[] = {"HOLDFAST_NAME",    "HOLDFAST_TOKEN", "HOLDFAST_SEQUENCER",
-                                        "HOLDFAST_URL",     "HOLDFAST_HELD",  "HOLDFAST_LEASE",
-                                        "HOLDFAST_PASSWORD"};
+    static const char *const names[] = {"HOLDFAST_NAME",     "HOLDFAST_TOKEN", "HOLDFAST_SEQUENCER",
+                                        "HOLDFAST_URL",      "HOLDFAST_HELD",  "HOLDFAST_LEASE",
+                                        "HOLDFAST_PASSWORD", "HOLDFAST_ONCE"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t length = strlen(names[i]);
@@ -52,14 +56,17 @@ static bool add(char **list, size_t *count, const char *name, const char *value)
     return true;
 }
 
-static bool add_held(char **list, size_t *count, const char *name, const char *sequencer)
+/* Adds NAME=OUTER ENTRY, OUTER being what it was, if anything; without an entry only that. */
+static bool add_nested(char **list, size_t *count, const char *name, const char *digest,
+                       const char *rest)
 {
-    const char *outer = getenv("HOLDFAST_HELD");
-    char digest[DIGEST_TEXT];
+    const char *outer = getenv(name);
+    bool both = outer && digest;
 
-    digest_of(name, digest);
-    if (asprintf(&list[*count], "HOLDFAST_HELD=%s%s%s:%s", outer ? outer : "", outer ? " " : "",
-                 digest, sequencer) < 0) {
+    if (!outer && !digest)
+        return true;
+    if (asprintf(&list[*count], "%s=%s%s%s%s%s", name, outer ? outer : "", both ? " " : "",
+                 digest ? digest : "", digest ? ":" : "", digest ? rest : "") < 0) {
         list[*count] = NULL;
         return false;
     }
@@ -67,39 +74,64 @@ static bool add_held(char **list, size_t *count, const char *name, const char *s
     return true;
 }
 
-char **environment_for(hf_store *store, hf_lock *lock, struct error_text *err)
+static void digest_of_key(hf_store *store, const char *key, char ret_text[DIGEST_TEXT])
 {
-    char sequencer[HF_SEQUENCER_MAX], token[24];
+    char text[HF_URL_MAX + HF_NAME_MAX + 2];
+
+    snprintf(text, sizeof text, "%s\n%s", hf_info(store)->url, key);
+    digest_of(text, ret_text);
+}
+
+/* What both kinds of job have. sequencer NULL: it is to be run once. */
+static char **environment_with(hf_store *store, hf_lock *lock, const char *sequencer,
+                               struct error_text *err)
+{
+    const char *name = hf_lock_name(lock);
+    char token[24], digest[DIGEST_TEXT];
     size_t inherited = 0, count = 0;
     char **list;
-    int result;
 
-    result = hf_lock_sequencer(lock, sequencer, sizeof sequencer);
-    if (result != HF_OK) {
-        error_set(err, result, "%s", hf_error());
-        return NULL;
-    }
     while (environ[inherited])
         inherited++;
-    list = calloc(inherited + 6, sizeof *list);
+    list = calloc(inherited + 7, sizeof *list);
     if (!list) {
         error_set(err, HF_ENOMEM, "out of memory");
         return NULL;
     }
     snprintf(token, sizeof token, "%llu", (unsigned long long)hf_lock_token(lock));
+    if (sequencer)
+        digest_of(name, digest);
+    else
+        digest_of_key(store, name, digest);
     for (size_t i = 0; i < inherited; i++)
         if (!is_ours(environ[i]) && !(list[count++] = strdup(environ[i])))
             goto no_memory;
-    if (add(list, &count, "HOLDFAST_NAME", hf_lock_name(lock)) &&
-        add(list, &count, "HOLDFAST_TOKEN", token) &&
-        add(list, &count, "HOLDFAST_SEQUENCER", sequencer) &&
+    if (add(list, &count, "HOLDFAST_NAME", name) && add(list, &count, "HOLDFAST_TOKEN", token) &&
+        (!sequencer || add(list, &count, "HOLDFAST_SEQUENCER", sequencer)) &&
         add(list, &count, "HOLDFAST_URL", hf_info(store)->url) &&
-        add_held(list, &count, hf_lock_name(lock), sequencer))
+        add_nested(list, &count, "HOLDFAST_HELD", sequencer ? digest : NULL, sequencer) &&
+        add_nested(list, &count, "HOLDFAST_ONCE", sequencer ? NULL : digest, token))
         return list;
 no_memory:
     error_set(err, HF_ENOMEM, "out of memory");
     environment_free(list);
     return NULL;
+}
+
+char **environment_for(hf_store *store, hf_lock *lock, struct error_text *err)
+{
+    char sequencer[HF_SEQUENCER_MAX];
+    int result = hf_lock_sequencer(lock, sequencer, sizeof sequencer);
+
+    if (result == HF_OK)
+        return environment_with(store, lock, sequencer, err);
+    error_set(err, result, "%s", hf_error());
+    return NULL;
+}
+
+char **environment_for_once(hf_store *store, hf_lock *lock, struct error_text *err)
+{
+    return environment_with(store, lock, NULL, err);
 }
 
 void environment_free(char **environment)
@@ -142,4 +174,34 @@ int environment_check_nested(hf_store *store, const char *name, struct error_tex
             return HF_OK;
         held += length + 1;
     }
+}
+
+int environment_check_nested_once(hf_store *store, const char *key, struct error_text *err)
+{
+    const char *around = getenv("HOLDFAST_ONCE");
+    char digest[DIGEST_TEXT], token[24];
+    bool runs;
+    hf_once *once;
+    int result;
+
+    if (!around || !*around)
+        return HF_OK;
+    digest_of_key(store, key, digest);
+    around = strstr(around, digest);
+    if (!around || around[DIGEST_TEXT - 1] != ':')
+        return HF_OK;
+    around += DIGEST_TEXT;
+    result = hf_once_read(store, key, &once);
+    if (result != HF_OK)
+        return error_set(err, result, "%s", hf_error());
+    snprintf(token, sizeof token, "%llu", (unsigned long long)hf_once_token(once));
+    runs = hf_once_state(once) == HF_ONCE_RUNNING && strcspn(around, " ") == strlen(token) &&
+           strncmp(around, token, strlen(token)) == 0;
+    hf_once_free(once);
+    if (!runs)
+        return HF_OK;
+    return error_set(err, HF_EINVAL,
+                     "this job is the run of '%.200s' and would wait for itself: ask for it in the "
+                     "outermost command",
+                     printable(key));
 }

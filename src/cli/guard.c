@@ -8,6 +8,10 @@
 #include <string.h>
 
 static const struct command *const actions[] = {
+    &command_guard_sql,
+    &command_guard_redis,
+    &command_guard_marks,
+    &command_guard_reset,
     NULL,
 };
 

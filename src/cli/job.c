@@ -9,6 +9,7 @@
 
 struct start {
     char *const *argv, *const *envp;
+    const int *outputs;
     const struct signals *signals;
     int terminal; /* to take over, or -1 */
     pid_t parent;
@@ -26,6 +27,11 @@ static _Noreturn void become_job(struct start *start)
      * the thread that called vfork, which is our main thread and lives as long as we do. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != start->parent)
         _exit(EXIT_OURS);
+    if (start->outputs && (dup2(start->outputs[0], STDOUT_FILENO) < 0 ||
+                           dup2(start->outputs[1], STDERR_FILENO) < 0)) {
+        start->failure = errno;
+        _exit(EXIT_OURS);
+    }
     sigaction(SIGCHLD, &start->signals->inherited_child, NULL);
     sigprocmask(SIG_SETMASK, &start->signals->inherited, NULL);
     execvpe(start->argv[0], start->argv, start->envp);
@@ -42,10 +48,12 @@ static int terminal_to_hand_over(void)
     return -1;
 }
 
-int job_start(struct job *job, char *const *argv, char *const *envp, const struct signals *signals)
+int job_start(struct job *job, char *const *argv, char *const *envp, const int outputs[2],
+              const struct signals *signals)
 {
     struct start start = {.argv = argv,
                           .envp = envp,
+                          .outputs = outputs,
                           .signals = signals,
                           .terminal = terminal_to_hand_over(),
                           .parent = getpid()};

@@ -17,9 +17,10 @@ struct job {
     bool foreground; /* we gave it the terminal */
 };
 
-/* Starts argv (searched in PATH) with envp. 0, or the errno of what could not be done; then there
- * is no child. */
-int job_start(struct job *job, char *const *argv, char *const *envp, const struct signals *signals);
+/* Starts argv (searched in PATH) with envp. outputs: descriptors above 2 to be its stdout and stderr, or
+ * NULL: it has ours. 0, or the errno of what could not be done; then there is no child. */
+int job_start(struct job *job, char *const *argv, char *const *envp, const int outputs[2],
+              const struct signals *signals);
 /* To the whole group. */
 void job_signal(const struct job *job, int number);
 /* Takes note of what happened to the child, after SIGCHLD. */

@@ -59,10 +59,15 @@ static int settle_command(struct jobopts *opts, const struct args *args, char **
     const char *shell = getenv("SHELL");
 
     if (!opts->name)
-        return args_complain(args, "which lock? usage: holdfast %s %s", args->command->name,
+        return args_complain(args, "which %s? usage: holdfast %s %s",
+                             opts->kind ? opts->kind : "lock", args->command->name,
                              args->command->usage);
     if (!args_name(args, opts->name))
         return EXIT_USAGE;
+    if (opts->no_command)
+        return *words || opts->shell_argv[2]
+                   ? args_complain(args, "runs nothing like this: leave the command out")
+                   : -1;
     if (opts->shell_argv[2]) {
         if (*words)
             return args_complain(args, "--command runs alone: '%s' is one word too many",
@@ -184,42 +189,47 @@ static void let_go(const struct jobopts *opts, hf_lock *lock, struct outcome *ou
     }
 }
 
-void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
-                 hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result)
+void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision *how, char **envp,
+                 const struct error_text *err, struct job_result *ret_result)
 {
-    struct supervision how = {.lock = lock,
-                              .signals = signals,
-                              .argv = opts->argv,
-                              .on_lost = opts->on_lost,
-                              .grace_ms = opts->grace_ms,
-                              .margin_ms = margin_ms(limit_ms(opts, cli->store)),
-                              .granted_ms = clock_boot_ms(),
-                              .max_hold_ms = opts->lock.options.max_hold_ms,
-                              .hold_at_least_ms = hold_at_least_ms,
-                              .has_ttl = hf_info(cli->store)->features & HF_HAS_TTL};
-    struct error_text err;
-    char **envp;
     int result;
 
     *ret_result = (struct job_result){.status = 0};
-    result = descriptor_for_job(opts, cli->store, lock, &how.pass_fd);
+    if (!envp) {
+        say("%s", err->text);
+        ret_result->status = status_of(HF_ENOMEM);
+        return;
+    }
+    result = descriptor_for_job(opts, cli->store, how->lock, &how->pass_fd);
     if (result != HF_OK) {
         ret_result->status = say_result(result);
-        hf_release(lock);
         return;
     }
-    envp = environment_for(cli->store, lock, &err);
-    if (!envp) {
-        say("%s", err.text);
-        ret_result->status = status_of(HF_ENOMEM);
-        if (how.pass_fd >= 0)
-            close(how.pass_fd);
-        hf_release(lock);
-        return;
-    }
-    how.envp = envp;
-    supervise(&how, &ret_result->outcome);
+    how->argv = opts->argv;
+    how->envp = envp;
+    how->on_lost = opts->on_lost;
+    how->grace_ms = opts->grace_ms;
+    how->margin_ms = margin_ms(limit_ms(opts, cli->store));
+    how->granted_ms = clock_boot_ms();
+    how->max_hold_ms = opts->lock.options.max_hold_ms;
+    how->has_ttl = hf_info(cli->store)->features & HF_HAS_TTL;
+    supervise(how, &ret_result->outcome);
+}
+
+void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
+                 hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result)
+{
+    struct supervision how = {
+        .lock = lock, .signals = signals, .hold_at_least_ms = hold_at_least_ms};
+    struct error_text err;
+    char **envp = environment_for(cli->store, lock, &err);
+
+    jobopts_try(opts, cli, &how, envp, &err, ret_result);
     environment_free(envp);
+    if (ret_result->status != 0) {
+        hf_release(lock);
+        return;
+    }
     let_go(opts, lock, &ret_result->outcome);
     if (ret_result->outcome.failure != 0)
         ret_result->status = say_cannot_run(opts->argv[0], ret_result->outcome.failure);

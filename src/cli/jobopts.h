@@ -1,4 +1,4 @@
-/* jobopts.h: the options and words that run and elect share: what to run and how to stop it. */
+/* jobopts.h: the options and words that run, elect and once share: what to run and how to stop it. */
 #ifndef CLI_JOBOPTS_H
 #define CLI_JOBOPTS_H
 
@@ -25,6 +25,8 @@ enum jobopts_id {
 struct jobopts {
     struct lockopts lock;
     const char *name;
+    const char *kind;    /* what the name is of; NULL: a lock */
+    bool no_command;     /* nothing is to be run */
     char *shell_argv[4]; /* for --command */
     char **argv;
     enum on_lost on_lost;
@@ -46,11 +48,16 @@ int jobopts_parse(struct jobopts *opts, struct args *args,
 /* With the store open: settles the grace, and says what cannot be. 0 or an exit status. */
 int jobopts_check(struct jobopts *opts, const struct args *args, hf_store *store);
 
-/* Runs the job under the lock and gives the lock up, whatever happens. */
 struct job_result {
     struct outcome outcome;
     int status; /* for exit: not 0 when the job could not even be tried */
 };
+
+/* Runs the job under the lock, which stays the caller's. envp may be NULL: then *err says why there is
+ * none, and the job is not tried. */
+void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision *how, char **envp,
+                 const struct error_text *err, struct job_result *ret_result);
+/* The same, and gives the lock up, whatever happens. */
 void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
                  hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result);
 

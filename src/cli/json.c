@@ -146,13 +146,21 @@ static void put_base64(const char *bytes)
     putchar('"');
 }
 
+void json_text(struct json *json, const char *key, const char *text)
+{
+    char key_b64[40];
+
+    json_string(json, key, text);
+    if (!text_is_utf8(text, strlen(text))) {
+        snprintf(key_b64, sizeof key_b64, "%s_b64", key);
+        put_key(json, key_b64);
+        put_base64(text);
+    }
+}
+
 void json_name(struct json *json, const char *name)
 {
-    json_string(json, "name", name);
-    if (!text_is_utf8(name, strlen(name))) {
-        put_key(json, "name_b64");
-        put_base64(name);
-    }
+    json_text(json, "name", name);
 }
 
 void json_entry(struct json *json, const hf_entry *entry)

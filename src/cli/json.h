@@ -26,6 +26,9 @@ void json_u64(struct json *json, const char *key, uint64_t value);
 /* -1 (not known) and HF_UNLIMITED become null. */
 void json_ms(struct json *json, const char *key, int64_t ms);
 void json_bool(struct json *json, const char *key, bool value);
+/* Text under a key that is a name or the like; key_b64 as well if it is not UTF-8: key has 1 to 32
+ * letters. */
+void json_text(struct json *json, const char *key, const char *text);
 /* "name", and "name_b64" as well if it is not UTF-8: what stands in "name" is then for the eye
  * only. */
 void json_name(struct json *json, const char *name);

@@ -6,9 +6,10 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &command_run,    &command_lock,  &command_renew,  &command_unlock,  &command_elect,
-    &command_leader, &command_check, &command_ls,     &command_show,    &command_watch,
-    &command_break,  &command_floor, &command_stores, &command_cluster, &command_guard,
+    &command_run,    &command_lock,    &command_renew, &command_unlock,
+    &command_elect,  &command_leader,  &command_check, &command_ls,
+    &command_show,   &command_watch,   &command_break, &command_floor,
+    &command_stores, &command_cluster, &command_guard, &command_once,
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

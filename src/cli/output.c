@@ -158,8 +158,13 @@ void describe_holder(const hf_entry *entry, char *ret_text, size_t size)
 
 int finish_output(int status)
 {
+    static bool said; /* main asks, too */
+
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
+    if (said)
+        return EXIT_UNAVAILABLE;
+    said = true;
     say("cannot write the output: %s", strerror(errno));
     return EXIT_UNAVAILABLE;
 }

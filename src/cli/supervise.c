@@ -312,15 +312,20 @@ void supervise(const struct supervision *how, struct outcome *ret_outcome)
         ret_outcome->failure = EMFILE;
         if (how->pass_fd >= 0)
             close(how->pass_fd);
+        if (how->capture)
+            capture_job_has_it(how->capture);
         return;
     }
     /* What is left now is the measure if we are stopped before we look again. */
     left_ms = hf_lock_left_ms(how->lock);
     if (left_ms != HF_UNLIMITED)
         watch.zero_ms = clock_after(clock_boot_ms(), left_ms);
-    ret_outcome->failure = job_start(&watch.job, how->argv, how->envp, how->signals);
+    ret_outcome->failure = job_start(&watch.job, how->argv, how->envp,
+                                     how->capture ? how->capture->job_ends : NULL, how->signals);
     if (how->pass_fd >= 0)
         close(how->pass_fd); /* the job has its own copy; ours would outlive the release */
+    if (how->capture)
+        capture_job_has_it(how->capture);
     if (ret_outcome->failure == 0) {
         run_job(&watch);
         ret_outcome->was_foreground = watch.job.foreground;

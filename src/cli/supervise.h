@@ -1,9 +1,9 @@
 /* supervise.h: a job under a lock: runs it, forwards signals, and stops it before the lock can be
- * somebody else's. Shared by run and elect. */
+ * somebody else's. Shared by run, elect and once. */
 #ifndef CLI_SUPERVISE_H
 #define CLI_SUPERVISE_H
 
-#include "cli/signals.h"
+#include "cli/capture.h"
 
 #include <holdfast/holdfast.h>
 #include <stdbool.h>
@@ -15,7 +15,8 @@ struct supervision {
     hf_lock *lock; /* borrowed */
     struct signals *signals;
     char *const *argv, *const *envp;
-    int pass_fd; /* a copy of the lock for the job, or -1; closed by supervise */
+    struct capture *capture; /* of its output, or NULL */
+    int pass_fd;             /* a copy of the lock for the job, or -1; closed by supervise */
     enum on_lost on_lost;
     int64_t grace_ms;    /* between SIGTERM and SIGKILL */
     int64_t margin_ms;   /* so long before zero goes the SIGKILL: ending a process takes time */

@@ -6,6 +6,9 @@
  *        │UNKNOWN, UNREACH: pause, then ask again with the same lease
  *        └── until the wait ends, somebody cancels, or the store refuses ──▶ settle
  *
+ * Of a once-record there are two more ends, DONE and DIED: nothing is held, and what is known is handed
+ * out. They stand even if what an earlier attempt may have left behind cannot be settled.
+ *
  * Settling. Whoever leaves after an answer was lost, or with a place in a queue, has the engine
  * abandon the lease, within a time of its own that begins then: clean-up never uses the deadline
  * that ran out or was cancelled. Only if that fails, the end is HF_EUNKNOWN. A request that
@@ -40,7 +43,8 @@ struct acquisition {
     bool restart;      /* the lease is over: settle it and draw another */
     int64_t unsure_ms; /* when the first attempt was sent whose answer was lost; NEVER: none */
     int64_t unreach_pause_ms, busy_pause_ms;
-    int retries; /* of a call that does not wait */
+    int retries;              /* of a call that does not wait */
+    struct once_terms *terms; /* of a once-record; NULL: a lock */
     struct error_text *err;
 };
 
@@ -110,7 +114,7 @@ static int settle(struct acquisition *a, int result)
     pthread_mutex_unlock(&store->mutex);
     if (a->unsure || a->queued || a->restart)
         settled = abandon(a, &why);
-    if (settled != HF_OK)
+    if (settled != HF_OK && result < 0)
         result = error_set(a->err, HF_EUNKNOWN,
                            "'%.100s' may or may not have been given to us, and the store could not "
                            "be asked: %.300s",
@@ -184,6 +188,8 @@ static void note_outcome(struct acquisition *a, int outcome, int64_t sent_ms)
     } else if (outcome == ENGINE_QUEUED || outcome == ENGINE_BUSY) {
         a->unsure_ms = CLOCK_NEVER;
         a->queued = outcome == ENGINE_QUEUED;
+    } else if (outcome == ENGINE_DONE) {
+        a->queued = false;
     }
     if (outcome == ENGINE_QUEUED && lock->claim.ttl_ms > 0) {
         lock->state = CLAIM_QUEUED;
@@ -399,14 +405,22 @@ static int give_up(struct acquisition *a, int outcome)
     if (outcome == HF_EUNREACH && !a->unsure && !a->queued)
         return outcome;
     if (!a->may_wait && !a->unsure)
-        return error_set(a->err, HF_EBUSY, "'%.100s' is held by somebody else",
-                         a->lock->claim.name);
+        return error_set(a->err, HF_EBUSY, "'%.100s' is %s by somebody else", a->lock->claim.name,
+                         a->terms ? "being run" : "held");
     if (!a->may_wait)
         return error_set(a->err, HF_EBUSY, "'%.100s' was not given to us: answers were lost",
                          a->lock->claim.name);
     text_from_ms(clock_boot_ms() - a->began_ms, waited);
-    return error_set(a->err, HF_EBUSY, "'%.100s' did not become free within %s",
-                     a->lock->claim.name, waited);
+    return error_set(a->err, HF_EBUSY, "'%.100s' %s within %s", a->lock->claim.name,
+                     a->terms ? "was not finished" : "did not become free", waited);
+}
+
+/* It has been run, or whoever ran it died: that is known, and nothing is held. */
+static int take_record(struct acquisition *a, int outcome)
+{
+    a->terms->record = a->lock->claim.record;
+    a->lock->claim.record = (struct engine_record){0};
+    return settle(a, outcome);
 }
 
 static int run(struct acquisition *a, const hf_options *options)
@@ -430,6 +444,8 @@ static int run(struct acquisition *a, const hf_options *options)
                 outcome = take_grant(a, options, sent_ms);
             if (outcome == HF_OK)
                 return HF_OK;
+            if (a->terms && (outcome == ENGINE_DONE || outcome == ENGINE_DIED))
+                return take_record(a, outcome);
         }
         if (outcome < 0 && !is_transient(outcome)) {
             if (!lease_is_over(a, outcome))
@@ -443,7 +459,8 @@ static int run(struct acquisition *a, const hf_options *options)
 }
 
 int acquire_run(hf_store *store, const char *name, const hf_options *options,
-                hf_cancel *also_cancel, struct error_text *err, hf_lock **ret_lock)
+                struct once_terms *terms, hf_cancel *also_cancel, struct error_text *err,
+                hf_lock **ret_lock)
 {
     int64_t now_ms = clock_boot_ms();
     struct acquisition a = {
@@ -455,6 +472,7 @@ int acquire_run(hf_store *store, const char *name, const hf_options *options,
         .unsure_ms = CLOCK_NEVER,
         .unreach_pause_ms = UNREACH_PAUSE_MS,
         .busy_pause_ms = BUSY_PAUSE_MS,
+        .terms = terms,
         .err = err,
     };
     int result = text_check_name(name, err);
@@ -464,6 +482,8 @@ int acquire_run(hf_store *store, const char *name, const hf_options *options,
     a.lock = claim_new(store, name, options, err);
     if (!a.lock)
         return HF_ENOMEM;
+    if (terms)
+        claim_set_once(a.lock, terms);
     result = prepare(&a, options);
     if (result != HF_OK) {
         claim_free(a.lock);
@@ -498,7 +518,7 @@ static int acquire_call(hf_store *store, const char *name, const hf_options *opt
         return failure_keep(error_set(&err, HF_EINVAL, "a leader's lock is exclusive"), &err);
     if (no_wait)
         checked.wait_ms = 0;
-    return failure_keep(acquire_run(store, name, &checked, NULL, &err, ret_lock), &err);
+    return failure_keep(acquire_run(store, name, &checked, NULL, NULL, &err, ret_lock), &err);
 }
 
 int hf_acquire(hf_store *store, const char *name, const hf_options *options, hf_lock **ret_lock)

@@ -90,10 +90,19 @@ hf_lock *claim_new(hf_store *store, const char *name, const hf_options *options,
     return lock;
 }
 
+void claim_set_once(hf_lock *lock, const struct once_terms *terms)
+{
+    lock->claim.once = true;
+    lock->claim.no_heir = terms->no_heir;
+    lock->claim.death_ms = terms->death_ms;
+}
+
 void claim_free(hf_lock *lock)
 {
     waiter_unregister(&lock->waiter);
     lock->store->engine->dispose(lock->store->engine_store, &lock->claim);
+    free(lock->claim.record.bytes);
+    once_drop(lock->once);
     if (lock->lost_fd >= 0)
         close(lock->lost_fd);
     explicit_bzero(lock->lease, sizeof lock->lease);

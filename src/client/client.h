@@ -25,6 +25,7 @@
 #include "base/list.h"
 #include "engines/engine.h"
 
+#include <holdfast/once.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -121,9 +122,27 @@ struct hf_lock {
     int64_t retry_ms;  /* the pause after the next failed renewal */
 
     struct waiter waiter;
+    hf_once *once; /* of a once-record's runner; freed with the lock */
     char why[WHY_MAX];
     char lease[HF_LEASE_MAX + 1];
     char strings[]; /* name, owner */
+};
+
+/* What goes with the acquisition of a once-record, and what came of it if not a hold. */
+struct once_terms {
+    bool no_heir;
+    int64_t death_ms;
+    struct engine_record record; /* with ENGINE_DONE or ENGINE_DIED; its bytes are the caller's */
+};
+
+/* ---- once-records ---------------------------------------------------------------------------- */
+
+/* An answer of hf_once_begin or hf_once_read. */
+struct hf_once {
+    hf_lock *lock; /* while this is to be run; then the lock owns us */
+    int state;     /* of enum hf_once_state */
+    struct engine_record record;
+    int64_t left_ms; /* of an answer of hf_once_read; -1 when not known */
 };
 
 /* ---- observers ------------------------------------------------------------------------------- */
@@ -230,10 +249,14 @@ void cancels_after_fork(void);
 /* options.c */
 int options_read(hf_store *store, const hf_options *options, hf_options *ret_options,
                  struct error_text *err);
+int once_options_read(hf_store *store, const hf_once_options *options, hf_options *ret_options,
+                      struct once_terms *ret_terms, struct error_text *err);
+int check_span(int64_t ms, const char *what, struct error_text *err);
 
 /* claim.c */
 hf_lock *claim_new(hf_store *store, const char *name, const hf_options *options,
                    struct error_text *err);
+void claim_set_once(hf_lock *lock, const struct once_terms *terms);
 /* Disposes of it and frees it. It must be out of reach of everybody else. */
 void claim_free(hf_lock *lock);
 /* The waiter that goes with an engine's claim, whether of a lock or of an observer. */
@@ -256,14 +279,22 @@ bool claim_look_at_clock(hf_lock *lock, int64_t now_ms);
 void claim_withdraw(hf_lock *lock);
 int claim_renew(hf_lock *lock, int64_t deadline_ms, struct error_text *err);
 
-/* acquire.c: also_cancel may be NULL. `options` went through options_read. */
+/* acquire.c: also_cancel may be NULL. `options` went through options_read. With `terms` the name is a
+ * once-record's key, and the answer may be ENGINE_DONE or ENGINE_DIED, with the record in them; without
+ * (NULL) that of a lock. */
 int acquire_run(hf_store *store, const char *name, const hf_options *options,
-                hf_cancel *also_cancel, struct error_text *err, hf_lock **ret_lock);
+                struct once_terms *terms, hf_cancel *also_cancel, struct error_text *err,
+                hf_lock **ret_lock);
 bool is_transient(int result);
 
 /* lock.c */
 int lock_release(hf_lock *lock, int64_t deadline_ms, struct error_text *err);
 int lock_renew(hf_lock *lock, struct error_text *err);
+/* Of a once-record that we run; frees the lock, like lock_release. HF_ESTALE: it was lost. */
+int lock_finish(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,
+                struct error_text *err);
+/* Frees the lock and leaves the hold to run out. */
+void lock_leave(hf_lock *lock);
 /* Releases without making this thread wait for the store, if it can be helped. */
 void lock_release_aside(hf_lock *lock);
 /* Tells the store what a lock past its maximum owes. The caller has made it busy; this ends that.
@@ -313,6 +344,15 @@ void report_sort_by_name(hf_report *report);
 void report_sort_by_kind(hf_report *report);
 /* Whether both hold the same (token, owner) pairs. Reports of holders, in the order of tokens. */
 bool report_same_holders(const hf_report *a, const hf_report *b);
+
+/* once.c */
+int once_run(hf_store *store, const char *key, const hf_options *options, struct once_terms *terms,
+             hf_cancel *also_cancel, struct error_text *err, hf_once **ret_once);
+int query_once(hf_store *store, const char *key, struct error_text *err, hf_once **ret_once);
+int once_check_finish(const hf_once *once, const void *bytes, size_t size, int64_t keep_ms,
+                      struct error_text *err);
+/* Memory only: the lock, if there is one, is left alone. */
+void once_drop(hf_once *once);
 
 /* query.c */
 int query_show(hf_store *store, const char *name, bool holders_only, struct error_text *err,

@@ -9,10 +9,13 @@
 #include "client/client.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 #define RELEASE_PAUSE_MS 10
+#define FINISH_MS_MAX 15000 /* a result is worth waiting for another leader, but not for ever */
+#define FINISH_PAUSE_MS_MAX 500
 
 uint64_t hf_lock_token(const hf_lock *lock)
 {
@@ -91,6 +94,23 @@ static int lost_error(const hf_lock *lock, struct error_text *err)
 
 /* ---- renewing -------------------------------------------------------------------------------- */
 
+/* Does whoever has our token still run the once-record? */
+static int check_runs(hf_lock *lock, int64_t deadline_ms, bool *ret_alive, struct error_text *err)
+{
+    hf_store *store = lock->store;
+    struct engine_record record = {.age_ms = -1};
+    int64_t left_ms = -1;
+    int result = store->engine->once_read(store->engine_store, lock->claim.name, &record, &left_ms,
+                                          deadline_ms, err);
+
+    free(record.bytes);
+    free(record.owner);
+    if (result < 0)
+        return result;
+    *ret_alive = result == ENGINE_HELD && record.token == lock->claim.token;
+    return HF_OK;
+}
+
 /* On a store without a TTL there is nothing to renew; its word that the hold is alive is as good.
  */
 static int renew_or_check(hf_lock *lock, struct error_text *err)
@@ -105,8 +125,11 @@ static int renew_or_check(hf_lock *lock, struct error_text *err)
         deadline_ms = end_ms;
     if (lock->claim.ttl_ms > 0)
         return claim_renew(lock, deadline_ms, err);
-    result = store->engine->check(store->engine_store, lock->claim.name, lock->claim.token, &alive,
-                                  deadline_ms, err);
+    if (lock->claim.once)
+        result = check_runs(lock, deadline_ms, &alive, err);
+    else
+        result = store->engine->check(store->engine_store, lock->claim.name, lock->claim.token,
+                                      &alive, deadline_ms, err);
     return result != HF_OK || alive ? result : HF_ELOST;
 }
 
@@ -194,6 +217,84 @@ int lock_release(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
     claim_free(lock);
     return result;
 }
+
+/* ---- finishing ------------------------------------------------------------------------------- */
+
+/* So that a lost answer, or a new leader, need not mean that it is not known whether it is kept. The
+ * lease is not renewed meanwhile. */
+static int64_t finish_deadline_ms(int64_t now_ms, int64_t end_ms)
+{
+    int64_t least_ms = clock_after(now_ms, SETTLE_MS), most_ms = clock_after(now_ms, FINISH_MS_MAX);
+
+    return end_ms < least_ms ? least_ms : end_ms < most_ms ? end_ms : most_ms;
+}
+
+/* Tells the store what came out. A second try after a lost answer finds what the first one did: "stale"
+ * then means that it did nothing, unless what it kept may have been forgotten since. */
+static int finish_at_store(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,
+                           struct error_text *err)
+{
+    hf_store *store = lock->store;
+    int64_t began_ms = clock_boot_ms(), pause_ms = RELEASE_PAUSE_MS;
+    int64_t until_ms = finish_deadline_ms(began_ms, atomic_load(&lock->end_ms));
+    bool unsure = false;
+    int result;
+
+    for (;;) {
+        uint32_t seen = atomic_load(&lock->waiter.word);
+        int64_t now_ms = clock_boot_ms(), attempt_ms = clock_after(now_ms, ATTEMPT_MS);
+
+        result = store->engine->finish(store->engine_store, &lock->claim, bytes, size, keep_ms,
+                                       attempt_ms < until_ms ? attempt_ms : until_ms, err);
+        unsure = unsure || result == HF_EUNKNOWN;
+        now_ms = clock_boot_ms();
+        if (!is_transient(result) || now_ms >= until_ms)
+            break;
+        waiter_sleep(&lock->waiter, seen, clock_after(now_ms, jitter_ms(pause_ms)));
+        pause_ms = pause_ms * 2 < FINISH_PAUSE_MS_MAX ? pause_ms * 2 : FINISH_PAUSE_MS_MAX;
+    }
+    if (result == HF_ESTALE && unsure && clock_boot_ms() - began_ms >= keep_ms / 2)
+        return error_set(err, HF_EUNKNOWN,
+                         "an answer was lost, and what was kept may be forgotten already");
+    return result == HF_EUNREACH && unsure ? HF_EUNKNOWN : result;
+}
+
+int lock_finish(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,
+                struct error_text *err)
+{
+    hf_store *store = lock->store;
+    struct error_text why = {""};
+    bool held;
+    int result;
+
+    pthread_mutex_lock(&store->mutex);
+    while (lock->busy || lock->pins > 0 || events_runs_elsewhere(store, &lock->event))
+        pthread_cond_wait(&store->changed, &store->mutex);
+    held = claim_look_at_clock(lock, clock_boot_ms());
+    if (!held)
+        error_set(&why, HF_ESTALE, "%s", lock->why);
+    claim_withdraw(lock);
+    pthread_mutex_unlock(&store->mutex);
+    result = held ? finish_at_store(lock, bytes, size, keep_ms, &why) : HF_ESTALE;
+    if (result == HF_EUNKNOWN)
+        error_set(err, result, "the result of '%.100s' may or may not be kept: %.300s",
+                  lock->claim.name, why.text);
+    else if (result != HF_OK)
+        error_set(err, result, "the result of '%.100s' (token %llu) is not kept: %.300s",
+                  lock->claim.name, (unsigned long long)lock->claim.token, why.text);
+    claim_free(lock);
+    return result;
+}
+
+void lock_leave(hf_lock *lock)
+{
+    pthread_mutex_lock(&lock->store->mutex);
+    claim_withdraw(lock);
+    pthread_mutex_unlock(&lock->store->mutex);
+    claim_free(lock);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 int hf_release(hf_lock *lock)
 {
@@ -289,6 +390,10 @@ int hf_lock_detach(hf_lock *lock)
 
     if (result != HF_OK || (result = need_detach(lock->store, &err)) != HF_OK)
         return failure_keep(result, &err);
+    if (lock->claim.once)
+        return failure_keep(
+            error_set(&err, HF_EINVAL, "what is to be run once cannot be left to somebody else"),
+            &err);
     store = lock->store;
     pthread_mutex_lock(&store->mutex);
     while (lock->busy || lock->pins > 0 || events_runs_elsewhere(store, &lock->event))

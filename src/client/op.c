@@ -5,8 +5,8 @@
  * from its start until `done` has returned; the caller's pointer is good for hf_op_cancel until
  * then.
  *
- * What an operation brought and nobody took out is given back: a lock is released, a report freed.
- */
+ * What an operation brought and nobody took out is given back: a lock is released, what was to be run
+ * once likewise, a report freed. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "client/client.h"
@@ -14,7 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum op_kind { OP_ACQUIRE, OP_RENEW, OP_RELEASE, OP_CHECK, OP_SHOW, OP_LIST, OP_BREAK };
+enum op_kind {
+    OP_ACQUIRE,
+    OP_RENEW,
+    OP_RELEASE,
+    OP_CHECK,
+    OP_SHOW,
+    OP_LIST,
+    OP_BREAK,
+    OP_ONCE_BEGIN,
+    OP_ONCE_FINISH,
+    OP_ONCE_READ
+};
 
 struct hf_op {
     hf_store *store;
@@ -26,15 +37,20 @@ struct hf_op {
     /* What was asked for. */
     hf_options options;
     char *name, *owner, *match;
-    hf_lock *subject; /* to renew or release */
+    hf_lock *subject; /* to renew, release or finish */
     uint64_t token;
     int64_t grace_ms;
     bool all;
+    struct once_terms terms;
+    void *bytes; /* a result to be kept */
+    size_t size;
+    int64_t keep_ms;
 
     /* What came of it; the task's until the event is posted. */
     int result;
     struct error_text err;
     hf_lock *lock;
+    hf_once *once;
     hf_report *report;
 
     struct list node; /* in hf_store.ops; guarded by the store's mutex, like the event */
@@ -69,6 +85,9 @@ static hf_op *op_new(hf_store *store, enum op_kind kind, hf_done_fn *done, void 
 static void op_free(hf_op *op)
 {
     hf_report_free(op->report);
+    if (op->once && !op->once->lock) /* else it belongs to that */
+        once_drop(op->once);
+    free(op->bytes);
     free(op->name);
     free(op->owner);
     free(op->match);
@@ -83,7 +102,7 @@ static int op_call(hf_op *op)
 
     switch (op->kind) {
     case OP_ACQUIRE:
-        return acquire_run(store, op->name, &op->options, &op->cancel, &op->err, &op->lock);
+        return acquire_run(store, op->name, &op->options, NULL, &op->cancel, &op->err, &op->lock);
     case OP_RENEW:
         return lock_renew(op->subject, &op->err);
     case OP_RELEASE:
@@ -96,6 +115,13 @@ static int op_call(hf_op *op)
         return query_list(store, op->match, op->all, &op->err, &op->report);
     case OP_BREAK:
         return query_break(store, op->name, op->grace_ms, NULL, &op->err);
+    case OP_ONCE_BEGIN:
+        return once_run(store, op->name, &op->options, &op->terms, &op->cancel, &op->err,
+                        &op->once);
+    case OP_ONCE_FINISH:
+        return lock_finish(op->subject, op->bytes, op->size, op->keep_ms, &op->err);
+    case OP_ONCE_READ:
+        return query_once(store, op->name, &op->err, &op->once);
     }
     return error_set(&op->err, HF_EINTERNAL, "no such operation");
 }
@@ -126,6 +152,10 @@ void op_run_event(struct event *event)
     op->done(op, op->result, op->arg);
     if (op->lock)
         lock_release_aside(op->lock);
+    if (op->once && op->once->lock) {
+        lock_release_aside(op->once->lock);
+        op->once = NULL;
+    }
     op_free(op);
     pthread_mutex_lock(&store->mutex);
     store->op_count--;
@@ -139,8 +169,11 @@ void op_free_all(hf_store *store, bool forked)
     {
         hf_op *op = LIST_ENTRY(node, hf_op, node);
 
-        if (forked) /* the task may have been in the middle of it */
+        if (forked) { /* the task may have been in the middle of it */
             op->report = NULL;
+            op->once = NULL;
+            op->bytes = NULL;
+        }
         op_free(op);
     }
     list_init(&store->ops);
@@ -317,6 +350,67 @@ int hf_break_start(hf_store *store, const char *name, int64_t grace_ms, hf_done_
     return failure_keep(result, &err);
 }
 
+int hf_once_begin_start(hf_store *store, const char *key, const hf_once_options *options,
+                        hf_done_fn *done, void *arg, hf_op **ret_op)
+{
+    struct error_text err = {""};
+    hf_op *op;
+    int result = op_make_named(store, OP_ONCE_BEGIN, key, done, arg, &err, &op);
+
+    if (result != HF_OK)
+        return failure_keep(result, &err);
+    result = once_options_read(store, options, &op->options, &op->terms, &err);
+    if (result == HF_OK && !copy_text(&op->owner, op->options.owner))
+        result = error_set(&err, HF_ENOMEM, "out of memory");
+    op->options.owner = op->owner;
+    if (result == HF_OK)
+        result = op_start(op, &err, ret_op);
+    else
+        op_free(op);
+    return failure_keep(result, &err);
+}
+
+int hf_once_finish_start(hf_once *once, const void *bytes, size_t size, int64_t keep_ms,
+                         hf_done_fn *done, void *arg, hf_op **ret_op)
+{
+    struct error_text err = {""};
+    hf_op *op;
+    int result = once_check_finish(once, bytes, size, keep_ms, &err);
+
+    if (result == HF_OK)
+        result = op_make(once->lock->store, OP_ONCE_FINISH, NULL, done, arg, &err, &op);
+    if (result != HF_OK)
+        return failure_keep(result, &err);
+    op->subject = once->lock;
+    op->size = size;
+    op->keep_ms = keep_ms;
+    op->bytes = malloc(size + 1);
+    if (!op->bytes) {
+        op_free(op);
+        return failure_keep(error_set(&err, HF_ENOMEM, "out of memory"), &err);
+    }
+    if (size > 0)
+        memcpy(op->bytes, bytes, size);
+    return failure_keep(op_start(op, &err, ret_op), &err);
+}
+
+int hf_once_release_start(hf_once *once, hf_done_fn *done, void *arg, hf_op **ret_op)
+{
+    return start_on_lock(hf_once_lock(once), OP_RELEASE, done, arg, ret_op);
+}
+
+int hf_once_read_start(hf_store *store, const char *key, hf_done_fn *done, void *arg,
+                       hf_op **ret_op)
+{
+    struct error_text err = {""};
+    hf_op *op;
+    int result = op_make_named(store, OP_ONCE_READ, key, done, arg, &err, &op);
+
+    if (result == HF_OK)
+        result = op_start(op, &err, ret_op);
+    return failure_keep(result, &err);
+}
+
 /* ---- the caller's side ------------------------------------------------------------------------
  */
 
@@ -336,6 +430,15 @@ hf_report *hf_op_take_report(hf_op *op)
     if (report)
         op->report = NULL;
     return report;
+}
+
+hf_once *hf_op_take_once(hf_op *op)
+{
+    hf_once *once = op ? op->once : NULL;
+
+    if (once)
+        op->once = NULL;
+    return once;
 }
 
 const char *hf_op_error(hf_op *op)

@@ -30,7 +30,7 @@ static int copy_known(const void *from, size_t known, void *into, const char *wh
     return HF_OK;
 }
 
-static int check_span(int64_t ms, const char *what, struct error_text *err)
+int check_span(int64_t ms, const char *what, struct error_text *err)
 {
     if (ms < 0 || ms > HF_DURATION_MAX_MS)
         return error_set(err, HF_EINVAL, "%s of %lld ms: must be from 0 to a year", what,
@@ -131,5 +131,32 @@ int list_options_read(const hf_list_options *options, hf_list_options *ret_optio
     if (options && (result = copy_known(options, sizeof o, &o, "HF_LIST_OPTIONS", err)) != HF_OK)
         return result;
     *ret_options = o;
+    return HF_OK;
+}
+
+int once_options_read(hf_store *store, const hf_once_options *options, hf_options *ret_options,
+                      struct once_terms *ret_terms, struct error_text *err)
+{
+    hf_once_options o = HF_ONCE_OPTIONS_INIT;
+    hf_options plain = HF_OPTIONS_INIT;
+    int result;
+
+    if (options && (result = copy_known(options, sizeof o, &o, "HF_ONCE_OPTIONS", err)) != HF_OK)
+        return result;
+    if (!(store->info.features & HF_HAS_ONCE) || !store->engine->finish)
+        return error_set(err, HF_ENOTSUP,
+                         "a %s store keeps no once-records; 'holdfast stores' says which do",
+                         store->info.scheme);
+    if ((result = check_span(o.death_ms, "the time a death is known for", err)) != HF_OK)
+        return result;
+    plain.wait_ms = o.wait_ms;
+    plain.ttl_ms = o.ttl_ms;
+    plain.owner = o.owner;
+    plain.need_strict = o.need_strict;
+    plain.cancel = o.cancel;
+    if ((result = options_read(store, &plain, ret_options, err)) != HF_OK)
+        return result;
+    *ret_terms = (struct once_terms){.no_heir = o.fail_if_died != 0,
+                                     .death_ms = o.death_ms ? o.death_ms : HF_ONCE_DEATH_MS};
     return HF_OK;
 }

@@ -31,6 +31,8 @@ int hf_lock_sequencer(const hf_lock *lock, char *ret_text, size_t size)
     int result =
         lock ? store_check(lock->store, &err) : error_set(&err, HF_EINVAL, "no lock given");
 
+    if (result == HF_OK && lock->claim.once)
+        result = error_set(&err, HF_EINVAL, "a sequencer is of a lock, not of a once-record");
     if (result == HF_OK)
         result = write_sequencer(lock, ret_text, size, &err);
     return failure_keep(result, &err);

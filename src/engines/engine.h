@@ -48,9 +48,12 @@ enum engine_outcome {
 
 /* What became of a once-record. */
 struct engine_record {
-    uint64_t token; /* of whoever ran it */
+    uint64_t token; /* of whoever ran it, or runs it */
     void *bytes;    /* malloc'ed, NULL when there are none; the client frees them */
     size_t size;
+    /* Set by once_read with ENGINE_HELD, where the store knows. */
+    char *owner;    /* of whoever runs it; malloc'ed, or NULL; the client frees it */
+    int64_t age_ms; /* since it began to run; -1, as the client sets it before, when not known */
 };
 
 struct engine_claim {
@@ -132,7 +135,8 @@ struct engine {
     /* One attempt. The same claim may be tried again and again; with the same lease it gives the
      * same token, or finds its place again. HELD promises a hold of at least ttl_ms from when this
      * call began: the client counts from there. HF_EUNKNOWN: the answer was lost. HF_ELOST: this
-     * lease is over (it ran out in the queue); the client begins again with another. */
+     * lease is over (it ran out in the queue); the client begins again with another. After DONE
+     * this lease has no hold and no place; after DIED the client abandons it if it had one. */
     int (*acquire)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                    struct error_text *err);
 
@@ -193,7 +197,8 @@ struct engine {
     int (*finish)(struct engine_store *store, struct engine_claim *claim, const void *bytes,
                   size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
     /* What is known of a key: ENGINE_HELD (somebody runs it, record.token), ENGINE_BUSY (nothing),
-     * ENGINE_DONE or ENGINE_DIED. ret_left_ms: how long that will be known, of the last two. */
+     * ENGINE_DONE or ENGINE_DIED. ret_left_ms: how long that will be known, of the last two; of the
+     * first how long its lease will last, or -1, as the client sets it before, when not known. */
     int (*once_read)(struct engine_store *store, const char *key, struct engine_record *ret_record,
                      int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 

@@ -1,6 +1,9 @@
 /* helper.c: other processes. `conformance --hold URL NAME [WORD...]` acquires, says "held TOKEN" (or "error
  * RESULT WORDS"), "lost" when it loses it, and then does what it reads: "release" (says "released
- * RESULT"), "left" (says "left MS"). At the end of its input it exits without releasing. */
+ * RESULT"), "left" (says "left MS"). At the end of its input it exits without releasing.
+ *
+ * With the word "once" NAME is a key, which it begins to run, and "finish TEXT" (says "finished RESULT")
+ * keeps TEXT for a minute. */
 #include "suite.h"
 
 #include <errno.h>
@@ -164,7 +167,7 @@ static void say_lost(hf_lock *lock, void *arg)
     say("lost");
 }
 
-static void read_word(const char *word, hf_options *options)
+static void read_word(const char *word, hf_options *options, bool *once)
 {
     const char *value = strchr(word, '=');
     long long number = value ? strtoll(value + 1, NULL, 10) : 0;
@@ -178,7 +181,9 @@ static void read_word(const char *word, hf_options *options)
     else if (strncmp(word, "permits=", 8) == 0) {
         options->mode = HF_PERMIT;
         options->permits = (uint32_t)number;
-    } else
+    } else if (strcmp(word, "once") == 0)
+        *once = true;
+    else
         _exit(64);
 }
 
@@ -199,11 +204,37 @@ static void obey(hf_store *store, hf_lock *lock)
     }
 }
 
+/* As `obey`, for something to be run once. */
+static void run_once(hf_store *store, const char *key, int64_t ttl_ms)
+{
+    hf_once_options options = HF_ONCE_OPTIONS_INIT;
+    char line[64];
+    hf_once *once;
+    int result;
+
+    if (hf_info(store)->features & HF_HAS_TTL)
+        options.ttl_ms = ttl_ms;
+    result = hf_once_begin(store, key, &options, &once);
+    if (result != HF_OK || !hf_once_runs(once)) {
+        say("error %s %s", hf_result_name(result), result == HF_OK ? "has been run" : hf_error());
+        _exit(1);
+    }
+    say("held %" PRIu64, hf_once_token(once));
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "finish ", 7) == 0)
+            say("finished %s",
+                hf_result_name(hf_once_finish(once, line + 7, strlen(line + 7), 60000)));
+    }
+    _exit(0);
+}
+
 int helper_main(int argc, char **argv)
 {
     hf_options options = HF_OPTIONS_INIT;
     hf_store *store;
     hf_lock *lock;
+    bool once = false;
     int result;
 
     if (argc < 4)
@@ -216,7 +247,9 @@ int helper_main(int argc, char **argv)
         options.ttl_ms = LONG_TTL_MS;
     options.on_lost = say_lost;
     for (int i = 4; i < argc; i++)
-        read_word(argv[i], &options);
+        read_word(argv[i], &options, &once);
+    if (once)
+        run_once(store, argv[3], options.ttl_ms);
     result = hf_acquire(store, argv[3], &options, &lock);
     if (result != HF_OK) {
         say("error %s %s", hf_result_name(result), hf_error());

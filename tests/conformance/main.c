@@ -55,8 +55,8 @@ static const struct store_kind store_kinds[] = {
 };
 
 static const struct suite_test *const all_tests[] = {
-    acquiring_tests, waiting_tests, dying_tests, asking_tests,
-    breaking_tests,  started_tests, mode_tests,  lease_tests,
+    acquiring_tests, waiting_tests, dying_tests, asking_tests, breaking_tests,
+    started_tests,   mode_tests,    lease_tests, once_tests,   once_end_tests,
 };
 
 static const struct store_kind *kind;
@@ -149,6 +149,7 @@ static const struct {
     {HF_HAS_TTL, "TTL"},      {HF_HAS_SHARED, "shared"}, {HF_HAS_PERMITS, "permits"},
     {HF_HAS_FIFO, "FIFO"},    {HF_HAS_DELAY, "delay"},   {HF_HAS_DETACH, "detach"},
     {HF_HAS_PASS_FD, "pass"}, {HF_HAS_BREAK, "break"},   {HF_HAS_FLOOR, "floor"},
+    {HF_HAS_ONCE, "once"},
 };
 
 static bool applies(const struct suite_test *test, uint32_t features)

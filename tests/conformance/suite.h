@@ -6,6 +6,7 @@
 #define TESTS_CONFORMANCE_SUITE_H
 
 #include <holdfast/holdfast.h>
+#include <holdfast/once.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +80,7 @@ struct suite_test {
     }
 
 extern const struct suite_test acquiring_tests[], waiting_tests[], dying_tests[], asking_tests[],
-    breaking_tests[], started_tests[], mode_tests[], lease_tests[];
+    breaking_tests[], started_tests[], mode_tests[], lease_tests[], once_tests[], once_end_tests[];
 
 /* main.c: the URL of a store of this kind whose place is `dir`. 0, or -1 with words on stderr. */
 int url_in(const char *dir, char ret_url[URL_SIZE]);
@@ -165,7 +166,7 @@ int waiter_join(struct waiter *waiter);
 /* ---- helper.c */
 
 /* Starts a process that acquires the name. extra: words such as "ttl=500", "mode=shared",
- * "permits=3", "delay=700"; or NULL. Belongs to the context, which ends it after the test. */
+ * "permits=3", "delay=700", "once" (then the name is the key of what it is to run); or NULL. Belongs to the context, which ends it after the test. */
 struct helper *helper_start(struct context *context, const char *name, const char *extra);
 void helper_say(struct helper *helper, const char *line);
 /* The rest of the next line, which must begin with `word`. Lives until the next call. */

@@ -66,9 +66,8 @@ static int hang(struct table *table, int call, int64_t deadline_ms, struct error
     return HF_OK;
 }
 
-/* Begins a call: after HF_OK the table is locked and settled. */
-static int begin(struct engine_store *store, int call, int64_t deadline_ms, bool *ret_lose_reply,
-                 struct error_text *err)
+int call_begin(struct engine_store *store, int call, int64_t deadline_ms, bool *ret_lose_reply,
+               struct error_text *err)
 {
     struct table *table = store->table;
     int64_t delay_ms;
@@ -106,7 +105,7 @@ static int begin(struct engine_store *store, int call, int64_t deadline_ms, bool
     return HF_OK;
 }
 
-static int finish(struct engine_store *store, bool lose_reply, int result, struct error_text *err)
+int call_end(struct engine_store *store, bool lose_reply, int result, struct error_text *err)
 {
     table_settle(store->table);
     table_unlock(store->table);
@@ -181,12 +180,12 @@ static int test_id(struct engine_store *store, char ret_id[65], int64_t deadline
                    struct error_text *err)
 {
     bool lose_reply;
-    int result = begin(store, CALL_ID, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_ID, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
     memcpy(ret_id, store->table->id, TABLE_ID_SIZE);
-    return finish(store, lose_reply, HF_OK, err);
+    return call_end(store, lose_reply, HF_OK, err);
 }
 
 /* ---- acquiring ------------------------------------------------------------------------------- */
@@ -206,15 +205,28 @@ static bool fits_users(struct table *table, const struct table_name *name,
     return true;
 }
 
+const char *name_in_table(const struct engine_claim *claim, char scratch[TABLE_NAME_SIZE])
+{
+    if (!claim->once)
+        return claim->name;
+    scratch[0] = TABLE_ONCE_MARK;
+    memcpy(scratch + 1, claim->name, strnlen(claim->name, HF_NAME_MAX) + 1);
+    return scratch;
+}
+
 static int join(struct engine_store *store, struct engine_claim *claim,
                 struct table_claim **ret_slot, struct error_text *err)
 {
     struct table *table = store->table;
-    struct table_name *name = table_take_name(table, claim->name);
+    char scratch[TABLE_NAME_SIZE];
+    struct table_name *name = table_take_name(table, name_in_table(claim, scratch));
     struct table_claim like = {.mode = claim->mode,
                                .permits = claim->permits,
                                .ttl_ms = claim->ttl_ms,
                                .delay_ms = claim->delay_ms,
+                               .once = claim->once,
+                               .no_heir = claim->no_heir,
+                               .death_ms = claim->death_ms,
                                .pid = getpid()};
 
     if (!name)
@@ -239,8 +251,10 @@ static int attempt(struct engine_store *store, struct engine_claim *claim, uint6
 {
     struct table *table = store->table;
     struct table_claim *slot = table_find(table, claim->lease);
-    int result = HF_OK;
+    int result = claim->once ? once_known(store, claim, err) : HF_OK;
 
+    if (result != HF_OK)
+        return result;
     if (table_is_ended(table, claim->lease))
         return error_set(err, HF_EREFUSED, "this lease is over");
     if (!slot)
@@ -268,11 +282,11 @@ static int test_acquire(struct engine_store *store, struct engine_claim *claim, 
 {
     uint64_t token = 0;
     bool lose_reply;
-    int result = begin(store, CALL_ACQUIRE, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_ACQUIRE, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
-    result = finish(store, lose_reply, attempt(store, claim, &token, err), err);
+    result = call_end(store, lose_reply, attempt(store, claim, &token, err), err);
     if (result == ENGINE_HELD)
         claim->token = token;
     return result;
@@ -297,7 +311,7 @@ static int test_abandon(struct engine_store *store, struct engine_claim *claim, 
 {
     struct table_claim *slot;
     bool lose_reply;
-    int result = begin(store, CALL_ABANDON, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_ABANDON, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
@@ -306,25 +320,26 @@ static int test_abandon(struct engine_store *store, struct engine_claim *claim, 
         table_end(store->table, slot);
     else
         table_remember(store->table, claim->lease, claim->ttl_ms);
-    return finish(store, lose_reply, HF_OK, err);
+    return call_end(store, lose_reply, HF_OK, err);
 }
 
 static int test_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                         struct error_text *err)
 {
+    char scratch[TABLE_NAME_SIZE];
     struct table_claim *slot;
     bool lose_reply;
-    int result = begin(store, CALL_RELEASE, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_RELEASE, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
     slot = table_find(store->table, claim->lease);
     if (!slot || slot->state != CLAIM_HELD || slot->token != claim->token ||
-        strcmp(store->table->names[slot->name].name, claim->name) != 0)
+        strcmp(store->table->names[slot->name].name, name_in_table(claim, scratch)) != 0)
         result = error_set(err, HF_ELOST, "the hold was over before");
     else
         table_end(store->table, slot);
-    return finish(store, lose_reply, result, err);
+    return call_end(store, lose_reply, result, err);
 }
 
 static int test_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
@@ -332,7 +347,7 @@ static int test_renew(struct engine_store *store, struct engine_claim *const *cl
 {
     int64_t now_ms;
     bool lose_reply;
-    int result = begin(store, CALL_RENEW, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_RENEW, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
@@ -349,7 +364,7 @@ static int test_renew(struct engine_store *store, struct engine_claim *const *cl
             slot->expires_ms = now_ms + claims[i]->ttl_ms;
         ret_left_ms[i] = slot->expires_ms - now_ms;
     }
-    return finish(store, lose_reply, HF_OK, err);
+    return call_end(store, lose_reply, HF_OK, err);
 }
 
 static int test_break(struct engine_store *store, const char *name, int64_t grace_ms,
@@ -359,7 +374,8 @@ static int test_break(struct engine_store *store, const char *name, int64_t grac
     struct table_name *slot;
     uint32_t broken = 0;
     bool lose_reply;
-    int result = begin(store, CALL_BREAK, clock_boot_ms() + BREAK_PATIENCE_MS, &lose_reply, err);
+    int result =
+        call_begin(store, CALL_BREAK, clock_boot_ms() + BREAK_PATIENCE_MS, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
@@ -376,7 +392,7 @@ static int test_break(struct engine_store *store, const char *name, int64_t grac
         else
             table_end(table, claim);
     }
-    result = finish(store, lose_reply, HF_OK, err);
+    result = call_end(store, lose_reply, HF_OK, err);
     if (result == HF_OK)
         *ret_broken = broken;
     return result;
@@ -386,7 +402,7 @@ static int test_floor(struct engine_store *store, uint64_t token, int64_t deadli
                       struct error_text *err)
 {
     bool lose_reply;
-    int result = begin(store, CALL_FLOOR, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_FLOOR, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
@@ -394,7 +410,7 @@ static int test_floor(struct engine_store *store, uint64_t token, int64_t deadli
         result = error_set(err, HF_EREFUSED, "no token is greater than that");
     else if (store->table->last_token < token)
         store->table->last_token = token;
-    return finish(store, lose_reply, result, err);
+    return call_end(store, lose_reply, result, err);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -436,8 +452,9 @@ static int add_claims(struct table *table, const struct table_name *name, int st
         for (int32_t i = 0; i < table->claims_used; i++) {
             const struct table_claim *claim = &table->claims[i];
 
-            if (claim->state == state && (!name || &table->names[claim->name] == name) &&
-                claim->place > last && (!next || claim->place < next->place))
+            if (claim->state == state && !claim->once &&
+                (!name || &table->names[claim->name] == name) && claim->place > last &&
+                (!next || claim->place < next->place))
                 next = claim;
         }
         if (!next)
@@ -454,7 +471,7 @@ static int test_show(struct engine_store *store, const char *name, const struct 
 {
     const struct table_name *slot;
     bool lose_reply;
-    int result = begin(store, CALL_SHOW, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_SHOW, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
@@ -463,7 +480,7 @@ static int test_show(struct engine_store *store, const char *name, const struct 
         result = add_claims(store->table, slot, CLAIM_HELD, sink);
     if (slot && result == HF_OK)
         result = add_claims(store->table, slot, CLAIM_QUEUED, sink);
-    return finish(store, lose_reply, result, err);
+    return call_end(store, lose_reply, result, err);
 }
 
 static int test_list(struct engine_store *store, const char *match, bool all,
@@ -471,14 +488,14 @@ static int test_list(struct engine_store *store, const char *match, bool all,
 {
     struct table *table = store->table;
     bool lose_reply;
-    int result = begin(store, CALL_LIST, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_LIST, deadline_ms, &lose_reply, err);
 
     (void)match; /* the client filters */
     if (result != HF_OK)
         return result;
     result = add_claims(table, NULL, CLAIM_HELD, sink);
     for (int32_t i = 0; all && result == HF_OK && i < table->names_used; i++)
-        if (table->names[i].claims == 0)
+        if (table->names[i].claims == 0 && table->names[i].name[0] != TABLE_ONCE_MARK)
             result = sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
                                                           .kind = HF_ENTRY_FREE,
                                                           .name = table->names[i].name,
@@ -486,7 +503,7 @@ static int test_list(struct engine_store *store, const char *match, bool all,
                                                           .lease = "",
                                                           .age_ms = -1,
                                                           .left_ms = -1});
-    return finish(store, lose_reply, result, err);
+    return call_end(store, lose_reply, result, err);
 }
 
 static int test_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
@@ -494,7 +511,7 @@ static int test_check(struct engine_store *store, const char *name, uint64_t tok
 {
     struct table *table = store->table;
     bool alive = false, lose_reply;
-    int result = begin(store, CALL_CHECK, deadline_ms, &lose_reply, err);
+    int result = call_begin(store, CALL_CHECK, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
         return result;
@@ -505,7 +522,7 @@ static int test_check(struct engine_store *store, const char *name, uint64_t tok
             strcmp(table->names[claim->name].name, name) == 0)
             alive = true;
     }
-    result = finish(store, lose_reply, HF_OK, err);
+    result = call_end(store, lose_reply, HF_OK, err);
     if (result == HF_OK)
         *ret_alive = alive;
     return result;
@@ -518,10 +535,10 @@ static const struct engine test_engine = {
     .traits = {.size = sizeof(hf_store_info),
                .scheme = TEST_ENGINE_WEAK ? "testweak" : "test",
                .url = TEST_ENGINE_WEAK ? "testweak:PATH" : "test:PATH",
-               .features = TEST_ENGINE_WEAK
-                               ? HF_HAS_TTL | HF_HAS_BREAK
-                               : HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_FIFO |
-                                     HF_HAS_DELAY | HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR,
+               .features = TEST_ENGINE_WEAK ? HF_HAS_TTL | HF_HAS_BREAK | HF_HAS_ONCE
+                                            : HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS |
+                                                  HF_HAS_FIFO | HF_HAS_DELAY | HF_HAS_DETACH |
+                                                  HF_HAS_BREAK | HF_HAS_FLOOR | HF_HAS_ONCE,
                .exclusion = TEST_ENGINE_WEAK ? HF_BEST_EFFORT : HF_STRICT,
                .tokens = TEST_ENGINE_WEAK ? HF_BEST_EFFORT : HF_STRICT,
                .survives = "process death; nothing else",
@@ -544,6 +561,8 @@ static const struct engine test_engine = {
     .check = test_check,
     .break_name = test_break,
     .floor = TEST_ENGINE_WEAK ? NULL : test_floor,
+    .finish = test_finish,
+    .once_read = test_once_read,
 };
 
 __attribute__((visibility("default"))) const struct engine *holdfast_engine(void);

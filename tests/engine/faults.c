@@ -138,8 +138,8 @@ int64_t faults_expiry_ms(struct faults *faults, const char *name)
 
 const char *fault_call_name(int call)
 {
-    static const char *const names[] = {"acquire", "renew", "release", "abandon", "show",
-                                        "list",    "check", "break",   "floor",   "id"};
+    static const char *const names[] = {"acquire", "renew", "release", "abandon", "show",   "list",
+                                        "check",   "break", "floor",   "id",      "finish", "read"};
 
     return call >= 0 && call < FAULT_CALLS ? names[call] : "all";
 }

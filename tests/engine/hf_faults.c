@@ -16,8 +16,8 @@ static _Noreturn void usage(void)
                     "  advance MS           the store's clock jumps ahead\n"
                     "  expire [NAME]        ends leases now, as if their TTL had run out\n"
                     "  counts [reset]       how often each call was made\n"
-                    "CALL: acquire renew release abandon show list check break floor id;"
-                    " none means all\n");
+                    "CALL: acquire renew release abandon show list check break floor id"
+                    " finish read; none means all\n");
     exit(64);
 }
 

@@ -44,6 +44,22 @@ struct local {
     uint64_t stamp; /* of the name, when last told */
 };
 
+/* engine.c: begins a call: after HF_OK the table is locked and settled; and ends it. */
+int call_begin(struct engine_store *store, int call, int64_t deadline_ms, bool *ret_lose_reply,
+               struct error_text *err);
+int call_end(struct engine_store *store, bool lose_reply, int result, struct error_text *err);
+/* The claim's name in the table. */
+#define TABLE_NAME_SIZE (HF_NAME_MAX + 2)
+const char *name_in_table(const struct engine_claim *claim, char scratch[TABLE_NAME_SIZE]);
+
+/* once.c: ENGINE_DONE, ENGINE_DIED, or HF_OK: nothing is known, and it is a claim like any other. With
+ * the table's mutex held. */
+int once_known(struct engine_store *store, struct engine_claim *claim, struct error_text *err);
+int test_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
+                size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
+int test_once_read(struct engine_store *store, const char *key, struct engine_record *ret_record,
+                   int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
+
 /* Notes what to tell the claim's owner from now on; with the table's mutex held, so that no change
  * falls in between. */
 int pushing_register(struct engine_store *store, struct engine_claim *claim, int role,

@@ -24,6 +24,7 @@ static uint64_t stamp_of(struct engine_store *store, const char *name)
 static bool is_due(struct engine_store *store, struct local *local)
 {
     const struct table_claim *found;
+    char scratch[TABLE_NAME_SIZE];
     uint64_t stamp;
 
     if (local->role == LOCAL_IDLE || (local->role == LOCAL_HELD && !store->push_lost) ||
@@ -35,7 +36,7 @@ static bool is_due(struct engine_store *store, struct local *local)
         found = table_find(store->table, local->claim->lease);
         return !found || found->state != normal;
     }
-    stamp = stamp_of(store, local->claim->name);
+    stamp = stamp_of(store, name_in_table(local->claim, scratch));
     if (stamp == local->stamp)
         return false;
     local->stamp = stamp;
@@ -128,6 +129,7 @@ int pushing_register(struct engine_store *store, struct engine_claim *claim, int
                      struct error_text *err)
 {
     struct local *local = claim->private;
+    char scratch[TABLE_NAME_SIZE];
     int result = HF_OK;
 
     pthread_mutex_lock(&store->mutex);
@@ -142,7 +144,7 @@ int pushing_register(struct engine_store *store, struct engine_claim *claim, int
         claim->private = local;
     }
     local->role = role;
-    local->stamp = stamp_of(store, claim->name);
+    local->stamp = stamp_of(store, name_in_table(claim, scratch));
     if ((store->push != PUSH_NO || role == LOCAL_OBSERVER) && !store->thread_runs)
         result = start_thread(store, err);
     pthread_mutex_unlock(&store->mutex);

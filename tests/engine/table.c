@@ -134,7 +134,7 @@ struct table_name *table_take_name(struct table *table, const char *name)
         for (int32_t i = 0; i < TABLE_NAMES_MAX; i++) {
             struct table_name *at = &table->names[i];
 
-            if (at->claims == 0 && at->withheld_ms <= table_now_ms(table) &&
+            if (at->claims == 0 && at->record == 0 && at->withheld_ms <= table_now_ms(table) &&
                 (!slot || at->stamp < slot->stamp))
                 slot = at;
         }
@@ -157,7 +157,7 @@ static uint32_t hash_lease(const char *lease)
     return hash;
 }
 
-void table_remember(struct table *table, const char *lease, int64_t ttl_ms)
+static struct table_ended *remember(struct table *table, const char *lease, int64_t ttl_ms)
 {
     int64_t until_ms = clock_after(table_now_ms(table), ttl_ms);
     struct table_ended *oldest = NULL;
@@ -175,17 +175,74 @@ void table_remember(struct table *table, const char *lease, int64_t ttl_ms)
     }
     memcpy(oldest->lease, lease, strnlen(lease, HF_LEASE_MAX) + 1);
     oldest->until_ms = until_ms;
+    oldest->died = 0;
+    return oldest;
 }
 
-bool table_is_ended(struct table *table, const char *lease)
+void table_remember(struct table *table, const char *lease, int64_t ttl_ms)
+{
+    remember(table, lease, ttl_ms);
+}
+
+static const struct table_ended *find_ended(struct table *table, const char *lease)
 {
     uint32_t at = hash_lease(lease);
 
     for (uint32_t i = 0; i < TABLE_ENDED_PROBES; i++) {
-        struct table_ended *slot = &table->ended[(at + i) % TABLE_ENDED_MAX];
+        const struct table_ended *slot = &table->ended[(at + i) % TABLE_ENDED_MAX];
 
         if (strcmp(slot->lease, lease) == 0)
-            return slot->until_ms > table_now_ms(table);
+            return slot->until_ms > table_now_ms(table) ? slot : NULL;
+    }
+    return NULL;
+}
+
+bool table_is_ended(struct table *table, const char *lease)
+{
+    return find_ended(table, lease) != NULL;
+}
+
+uint64_t table_died_for(struct table *table, const char *lease)
+{
+    const struct table_ended *ended = find_ended(table, lease);
+
+    return ended ? ended->died : 0;
+}
+
+/* ---- once-records ---------------------------------------------------------------------------- */
+
+struct table_record *table_record_of(struct table *table, const struct table_name *name)
+{
+    return name && name->record ? &table->records[name->record - 1] : NULL;
+}
+
+void table_forget_record(struct table *table, struct table_name *name)
+{
+    if (name->record)
+        table->records[name->record - 1].used = false;
+    name->record = 0;
+}
+
+bool table_set_record(struct table *table, struct table_name *name, uint64_t token,
+                      const void *bytes, size_t size, int64_t until_ms)
+{
+    table_forget_record(table, name);
+    for (int32_t i = 0; i < TABLE_RECORDS_MAX; i++) {
+        struct table_record *record = &table->records[i];
+
+        if (record->used)
+            continue;
+        record->done = bytes != NULL;
+        record->token = token;
+        record->until_ms = until_ms;
+        record->size = (uint32_t)size;
+        if (size > 0)
+            memcpy(record->bytes, bytes, size);
+        record->used = true;
+        name->record = i + 1;
+        name->stamp = ++table->stamp;
+        table_changed(table);
+        return true;
     }
     return false;
 }
@@ -246,6 +303,13 @@ bool table_has_waiters(struct table *table, const struct table_name *name)
     return name->claims > 0 && first_waiter(table, name) != NULL;
 }
 
+/* Does the first who waits for a once-record rather not replace a runner that died? */
+static bool declines(struct table *table, const struct table_name *name,
+                     const struct table_claim *claim)
+{
+    return claim->no_heir && table_record_of(table, name);
+}
+
 /* In the order of arrival, and nobody overtakes: a writer at the head stops the readers behind it. */
 static bool move_queue(struct table *table, struct table_name *name)
 {
@@ -255,6 +319,14 @@ static bool move_queue(struct table *table, struct table_name *name)
     name->dirty = false;
     while ((first = first_waiter(table, name)) &&
            table_could_hold(table, name, first->mode, first->permits)) {
+        if (declines(table, name, first)) {
+            uint64_t died = table_record_of(table, name)->token;
+
+            table_end(table, first);
+            remember(table, first->lease, first->ttl_ms)->died = died;
+            continue;
+        }
+        table_forget_record(table, name);
         first->token = ++table->last_token;
         first->since_ms = table_now_ms(table);
         first->state = CLAIM_HELD;
@@ -311,7 +383,19 @@ void table_expire(struct table *table, struct table_claim *claim, int64_t at_ms)
 
     if (claim->state == CLAIM_HELD && name->withheld_ms < until_ms)
         name->withheld_ms = until_ms;
+    if (claim->state == CLAIM_HELD && claim->once)
+        table_set_record(table, name, claim->token, NULL, 0, clock_after(at_ms, claim->death_ms));
     table_end(table, claim);
+}
+
+void table_end_waiters(struct table *table, const struct table_name *name)
+{
+    for (int32_t i = 0; i < table->claims_used; i++) {
+        struct table_claim *claim = &table->claims[i];
+
+        if (claim->state == CLAIM_QUEUED && of_name(table, claim, name))
+            table_end(table, claim);
+    }
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -335,6 +419,8 @@ void table_settle(struct table *table)
         }
         if (name->dirty)
             moved |= move_queue(table, name);
+        if (name->record && table->records[name->record - 1].until_ms <= now_ms)
+            table_forget_record(table, name);
     }
     if (moved)
         table_changed(table);

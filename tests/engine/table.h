@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "test_engine.h"
 
+#include <holdfast/once.h>
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -20,6 +22,8 @@
 #define TABLE_ENDED_MAX 16384 /* ended leases remembered; a full neighbourhood forgets its oldest */
 #define TABLE_ENDED_PROBES 16
 #define TABLE_ID_SIZE 33
+#define TABLE_RECORDS_MAX 32 /* once-records that have a result, or whose runner died */
+#define TABLE_ONCE_MARK '\1' /* before the key, in the name of a once-record */
 
 enum claim_state { CLAIM_FREE = 0, CLAIM_QUEUED = 1, CLAIM_HELD = 2 };
 
@@ -36,19 +40,32 @@ struct table_claim {
     int64_t pid;
     uint64_t token; /* 0 while queued */
     uint64_t place; /* order of arrival */
+    bool once, no_heir;
+    int64_t death_ms;
+};
+
+/* What became of a once-record. */
+struct table_record {
+    bool used, done; /* not done: its runner died */
+    uint64_t token;
+    int64_t until_ms; /* table time */
+    uint32_t size;
+    char bytes[HF_ONCE_RESULT_MAX];
 };
 
 struct table_name {
-    char name[HF_NAME_MAX + 1]; /* "" when the slot is free */
+    char name[HF_NAME_MAX + 2]; /* "" when the slot is free; with the mark of a once-record */
     int64_t withheld_ms;        /* nobody is granted it before: lock-delay or a break */
     uint64_t stamp;             /* table->stamp when its holders last changed */
     uint32_t claims;            /* in the table, holding or queued */
     bool dirty;                 /* its queue may be able to move */
+    int32_t record;             /* 0: none; else index into records, + 1 */
 };
 
 struct table_ended {
     char lease[HF_LEASE_MAX + 1];
     int64_t until_ms;
+    uint64_t died; /* it waited for a once-record, would not inherit, and this runner died; or 0 */
 };
 
 struct table {
@@ -68,9 +85,10 @@ struct table {
     struct table_claim claims[TABLE_CLAIMS_MAX];
     struct table_name names[TABLE_NAMES_MAX];
     struct table_ended ended[TABLE_ENDED_MAX];
+    struct table_record records[TABLE_RECORDS_MAX];
 };
 
-#define TABLE_READY 0x48465431u /* "HFT1": raised with the layout */
+#define TABLE_READY 0x48465432u /* "HFT2": raised with the layout */
 
 /* Maps the file, making it if it is not there. */
 int table_open(const char *path, struct table **ret_table, struct error_text *err);
@@ -106,5 +124,16 @@ void table_end(struct table *table, struct table_claim *claim);
 void table_expire(struct table *table, struct table_claim *claim, int64_t at_ms);
 void table_remember(struct table *table, const char *lease, int64_t ttl_ms);
 bool table_is_ended(struct table *table, const char *lease);
+/* Of an ended lease: the runner that died while it waited, or 0. */
+uint64_t table_died_for(struct table *table, const char *lease);
+
+/* NULL if nothing is known. */
+struct table_record *table_record_of(struct table *table, const struct table_name *name);
+void table_forget_record(struct table *table, struct table_name *name);
+/* False if there is no room. bytes NULL: its runner died. */
+bool table_set_record(struct table *table, struct table_name *name, uint64_t token,
+                      const void *bytes, size_t size, int64_t until_ms);
+/* Everybody who waits for the name is sent away, to look. */
+void table_end_waiters(struct table *table, const struct table_name *name);
 
 #endif

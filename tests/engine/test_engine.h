@@ -8,6 +8,8 @@
  * process, or not at all, so that the client has to poll (observers are told all the same). With lost=push the engine also reports the
  * end of a hold by itself; without, the holder hears of it at its next renewal.
  *
+ * A once-record of the key K is known to faults_expire as \1K.
+ *
  * A fault names the kind of call it strikes, and how many of those calls. They live in the mapping: a
  * test sets them from its own process or with the program hf-faults. */
 #ifndef TESTS_ENGINE_TEST_ENGINE_H
@@ -27,6 +29,8 @@ enum fault_call {
     CALL_BREAK,
     CALL_FLOOR,
     CALL_ID,
+    CALL_FINISH,
+    CALL_READ,   /* of a once-record */
     FAULT_CALLS, /* how many there are; and, to faults_set, all of them */
 };
 #define CALL_ANY FAULT_CALLS

@@ -14,14 +14,14 @@ _holdfast_names()
 _holdfast()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local commands="run lock renew unlock elect leader check ls show watch break floor stores cluster help"
+    local commands="run lock renew unlock elect leader check ls show watch break floor stores cluster guard once help"
     local command= name_at=0 i options
     COMPREPLY=()
 
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         --on | -w | --wait | -E | --conflict-exit-code | --ttl | --permits | --owner | --delay | --need | \
-            --grace | --max-hold | --hold-at-least | --on-lost | --lease | --token) ((i++)) ;;
+            --grace | --max-hold | --hold-at-least | --on-lost | --lease | --token | --keep | --if-died) ((i++)) ;;
         -c | --command) [[ -n $command ]] && ((i++)) ;;
         --) [[ -n $command && $name_at -gt 0 ]] && break ;;
         -*) ;;
@@ -38,7 +38,7 @@ _holdfast()
     done
 
     # After NAME, the command that runs under the lock is completed as itself.
-    if [[ ($command == run || $command == elect) && $name_at -gt 0 && $i -lt $COMP_CWORD ]]; then
+    if [[ ($command == run || $command == elect || $command == once) && $name_at -gt 0 && $i -lt $COMP_CWORD ]]; then
         if declare -F _command_offset >/dev/null; then
             [[ ${COMP_WORDS[i]} == -- ]] && ((i++))
             _command_offset "$i"
@@ -51,8 +51,9 @@ _holdfast()
     case $prev in
     --on) COMPREPLY=($(compgen -W "file: ${HOLDFAST_URL-}" -- "$cur")); return ;;
     --on-lost) COMPREPLY=($(compgen -W "term kill ignore" -- "$cur")); return ;;
+    --if-died) COMPREPLY=($(compgen -W "rerun fail" -- "$cur")); return ;;
     --need) COMPREPLY=($(compgen -W "strict" -- "$cur")); return ;;
-    --wait | -w | --ttl | --grace | --max-hold | --hold-at-least | --delay)
+    --wait | -w | --ttl | --grace | --max-hold | --hold-at-least | --delay | --keep)
         COMPREPLY=($(compgen -W "500ms 5s 30s 1m 10m 1h" -- "$cur")); return ;;
     esac
 
@@ -66,6 +67,9 @@ _holdfast()
     case $command in
     run) options="$waiting $taking $running --hold-at-least" ;;
     elect) options="$taking $running" ;;
+    once) options="--keep --if-died --only-success --no-wait --wait --conflict-exit-code --ttl --owner --need --command \
+        --on-lost --grace --close --verbose --quiet --show --json" ;;
+    guard) options="--json" ;;
     lock) options="$waiting $taking --json" ;;
     renew) options="--lease --token --ttl --json" ;;
     unlock) options="--lease --token --json" ;;
@@ -79,11 +83,13 @@ _holdfast()
     esac
     if [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W "$options --on --help" -- "$cur"))
-    elif [[ $command == run || $command == elect ]] && [[ $name_at -gt 0 ]]; then
+    elif [[ $command == run || $command == elect || $command == once ]] && [[ $name_at -gt 0 ]]; then
         COMPREPLY=($(compgen -c -f -- "$cur"))
     elif [[ $command == cluster ]]; then
         [[ $name_at -eq 0 ]] && COMPREPLY=($(compgen -W "status add remove transfer" -- "$cur"))
-    elif [[ $command != floor && $command != stores && $name_at -eq 0 ]]; then
+    elif [[ $command == guard ]]; then
+        [[ $name_at -eq 0 ]] && COMPREPLY=($(compgen -W "sql redis marks reset" -- "$cur"))
+    elif [[ $command != once && $command != floor && $command != stores && $name_at -eq 0 ]]; then
         COMPREPLY=($(compgen -W "$(_holdfast_names)" -- "$cur"))
     fi
 }

@@ -19,7 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+/* At a key that somebody has whom we do not see run; a millisecond apart. */
+#define PASSING_LOOKS 20
 
 struct file_claim *file_claim_of(struct engine_claim *claim)
 {
@@ -49,6 +53,8 @@ struct file_claim *claims_own(struct engine_claim *claim)
 
 /* ---- idle files ------------------------------------------------------------------------------ */
 
+/* Only of locks: a key is seldom used twice. */
+
 static struct lockfile *idle_place(struct engine_store *store, const char *file_name)
 {
     return &store->idle[hash_bytes(file_name, strlen(file_name)) % IDLE_FILES_MAX];
@@ -60,6 +66,8 @@ static int take_file(struct engine_store *store, struct file_claim *own, struct 
     struct lockfile *idle;
     bool found;
 
+    if (own->claim->once)
+        return lockfile_open(&store->keys, own->claim->name, &own->file, err);
     lockfile_encode_name(own->claim->name, file_name);
     idle = idle_place(store, file_name);
     pthread_mutex_lock(&store->mutex);
@@ -142,7 +150,7 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
         outcome = modes_try(own, err);
         if (outcome < 0 || outcome == ENGINE_HELD)
             return outcome;
-        if (!lockfile_is_current(&store->directory, &own->file)) {
+        if (!lockfile_is_current(folder_of(store, own->claim), &own->file)) {
             drop_file(store, own);
             continue;
         }
@@ -175,7 +183,7 @@ static int make_known(struct engine_store *store, struct file_claim *own, bool *
     failure = lockfile_lock(&own->file, F_WRLCK, RANGE_TOKEN + (int64_t)token, 1);
     if (failure)
         return directory_failure(&store->directory, failure, "lock a token", err);
-    *ret_replaced = lockfile_is_replaced(&store->directory, &own->file);
+    *ret_replaced = lockfile_is_replaced(folder_of(store, claim), &own->file);
     if (*ret_replaced)
         return HF_OK;
     claim->token = token;
@@ -198,15 +206,51 @@ static void undo(struct engine_store *store, struct file_claim *own)
     if (own->file.fd < 0)
         return;
     unlock_all(own);
-    if (was_registered)
-        waiting_ring_released(&own->file, HF_SHARED); /* a wake-up may have been meant for us */
+    if (was_registered || own->claim->once)           /* a wake-up may have been meant for us, */
+        waiting_ring_released(&own->file, HF_SHARED); /* or we were in somebody's way */
+}
+
+/* Steps 1 to 5, again if the file turns out to be replaced. A key may turn out to be done. */
+static int take(struct engine_store *store, struct file_claim *own, struct error_text *err)
+{
+    bool replaced = false;
+    int outcome;
+
+    do {
+        if (replaced)
+            drop_file(store, own);
+        outcome = take_ranges(store, own, err);
+        replaced = false;
+        if (outcome == ENGINE_HELD && own->claim->once)
+            outcome = file_once_decide(store, own, &replaced, err);
+        if (outcome == ENGINE_HELD && !replaced)
+            outcome = make_known(store, own, &replaced, err);
+    } while (outcome == ENGINE_HELD && replaced);
+    if (outcome == ENGINE_HELD && own->claim->once)
+        outcome = file_once_begin(store, own, err);
+    return outcome;
+}
+
+/* The same for a key, whose record may answer although somebody has the lock. Whoever does not wait
+ * shall not hear that it is busy because of somebody who only looks. */
+static int take_key(struct engine_store *store, struct file_claim *own, struct error_text *err)
+{
+    int outcome = file_once_look(store, own->claim, err);
+
+    if (outcome != ENGINE_HELD)
+        return outcome;
+    outcome = take(store, own, err);
+    for (int i = 0; i < PASSING_LOOKS && outcome == ENGINE_BUSY && file_once_is_passing(own); i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        outcome = take(store, own, err);
+    }
+    return outcome;
 }
 
 int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                  struct error_text *err)
 {
     struct file_claim *own = claims_own(claim);
-    bool replaced = false;
     int outcome;
 
     (void)deadline_ms; /* nothing here waits */
@@ -214,15 +258,8 @@ int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t
         return error_set(err, HF_ENOMEM, "out of memory");
     if (own->held)
         return ENGINE_HELD; /* the same lease, the same token */
-    do {
-        if (replaced)
-            drop_file(store, own);
-        outcome = take_ranges(store, own, err);
-        replaced = false;
-        if (outcome == ENGINE_HELD)
-            outcome = make_known(store, own, &replaced, err);
-    } while (outcome == ENGINE_HELD && replaced);
-    if (outcome < 0)
+    outcome = claim->once ? take_key(store, own, err) : take(store, own, err);
+    if (outcome < 0 || outcome == ENGINE_DONE || outcome == ENGINE_DIED)
         undo(store, own);
     if (outcome != ENGINE_HELD)
         return outcome;
@@ -240,33 +277,46 @@ static void leave_list(struct engine_store *store, struct file_claim *own)
     pthread_mutex_unlock(&store->mutex);
 }
 
-int file_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
-                 struct error_text *err)
+void claims_let_go(struct engine_store *store, struct file_claim *own, bool ring_all)
 {
-    struct file_claim *own = file_claim_of(claim);
-    bool replaced;
+    int mode = own->claim->mode;
 
-    (void)deadline_ms;
-    if (!own || !own->held)
-        return error_set(err, HF_ELOST, "'%s' is not held", claim->name);
-    replaced = lockfile_is_replaced(&store->directory, &own->file);
     if (own->passed) {
         leave_list(store, own);
         waiting_forget_the_dead(&own->file);
         /* As long as a child has the descriptor, the hold is the child's. The page outlives it. */
         forks_close(own->file.fd);
         own->file.fd = -1;
-        waiting_ring_released(&own->file, claim->mode);
-        lockfile_close(&own->file);
     } else {
         unlock_all(own);
-        waiting_ring_released(&own->file, claim->mode);
-        leave_list(store, own);
     }
+    if (ring_all)
+        waiting_ring_all(&own->file);
+    else
+        waiting_ring_released(&own->file, mode);
+    if (own->passed)
+        lockfile_close(&own->file);
+    else
+        leave_list(store, own);
     own->held = false;
+}
+
+int file_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                 struct error_text *err)
+{
+    struct file_claim *own = file_claim_of(claim);
+    bool replaced;
+    int result;
+
+    (void)deadline_ms;
+    if (!own || !own->held)
+        return error_set(err, HF_ELOST, "'%s' is not held", claim->name);
+    replaced = lockfile_is_replaced(folder_of(store, claim), &own->file);
+    result = claim->once ? file_once_forget(store, own, err) : HF_OK;
+    claims_let_go(store, own, false);
     if (replaced)
         return error_set(err, HF_ELOST, "'%s' had been broken by an operator", claim->name);
-    return HF_OK;
+    return result;
 }
 
 int file_abandon(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
@@ -301,7 +351,7 @@ void file_dispose(struct engine_store *store, struct engine_claim *claim)
             file_abandon(store, claim, 0, NULL);
         if (own->held)
             leave_list(store, own);
-        if (own->file.fd >= 0 && (own->held || claim->mode == ENGINE_OBSERVE))
+        if (own->file.fd >= 0 && (own->held || claim->once || claim->mode == ENGINE_OBSERVE))
             lockfile_close(&own->file);
         else if (own->file.fd >= 0)
             put_file_back(store, own);

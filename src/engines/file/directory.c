@@ -212,13 +212,14 @@ static int check_permissions(struct directory *directory, const struct allowance
     return HF_OK;
 }
 
-static int open_locks(struct directory *directory, struct error_text *err)
+/* DIR/FOLDER as the place of lock files, with DIR's own permissions if it has to be made. */
+static int open_folder(struct directory *directory, const char *folder, struct error_text *err)
 {
-    bool made = mkdirat(directory->fd, "locks", 0700) == 0;
+    bool made = mkdirat(directory->fd, folder, 0700) == 0;
 
-    snprintf(directory->locks_path, sizeof directory->locks_path, "%s/locks", directory->path);
+    snprintf(directory->locks_path, sizeof directory->locks_path, "%s/%s", directory->path, folder);
     directory->locks_fd =
-        openat(directory->fd, "locks", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        openat(directory->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (directory->locks_fd < 0)
         return directory_failure(directory, errno, "open the directory of locks", err);
     if (made) {
@@ -229,6 +230,26 @@ static int open_locks(struct directory *directory, struct error_text *err)
             return directory_failure(directory, errno, "set the permissions of the locks", err);
     }
     return HF_OK;
+}
+
+int directory_open_folder(const struct directory *directory, const char *folder, bool make,
+                          struct directory *ret_other, struct error_text *err)
+{
+    struct directory other = *directory;
+    int result;
+
+    if (!make && faccessat(directory->fd, folder, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return HF_OK;
+    other.fd = fcntl(directory->fd, F_DUPFD_CLOEXEC, 3);
+    other.locks_fd = -1;
+    if (other.fd < 0)
+        return directory_failure(directory, errno, "open the store", err);
+    result = open_folder(&other, folder, err);
+    if (result == HF_OK)
+        *ret_other = other;
+    else
+        directory_close(&other);
+    return result;
 }
 
 int directory_open(struct url *url, struct directory *ret_directory, struct error_text *err)
@@ -254,7 +275,7 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
         return directory_failure(directory, errno, "open the store", err);
     result = check_permissions(directory, &allow, err);
     if (result == HF_OK)
-        result = open_locks(directory, err);
+        result = open_folder(directory, "locks", err);
     if (result != HF_OK)
         directory_close(directory);
     return result;
@@ -282,29 +303,39 @@ static void ask_for_overwrite_in_place(int fd)
     }
 }
 
-int directory_temp_file(const struct directory *directory, int dirfd, char *ret_name, int *ret_fd,
-                        struct error_text *err)
+int directory_create_file(const struct directory *directory, int dirfd, const char *name,
+                          int *ret_fd, struct error_text *err)
 {
-    unsigned char bytes[16];
-    char hex[2 * sizeof bytes + 1];
     int fd, failure;
 
-    random_fill(bytes, sizeof bytes);
-    text_hex(bytes, sizeof bytes, hex);
-    snprintf(ret_name, DIRECTORY_TEMP_MAX, ".new-%s", hex);
-    fd = openat(dirfd, ret_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return directory_failure(directory, errno, "create a file", err);
     if (fchmod(fd, directory->file_mode) < 0 ||
         (geteuid() == 0 && fchown(fd, directory->owner, directory->group) < 0)) {
         failure = errno;
-        unlinkat(dirfd, ret_name, 0);
+        unlinkat(dirfd, name, 0);
         close(fd);
         return directory_failure(directory, failure, "set a file's permissions", err);
     }
-    ask_for_overwrite_in_place(fd);
     *ret_fd = fd;
     return HF_OK;
+}
+
+int directory_temp_file(const struct directory *directory, int dirfd, char *ret_name, int *ret_fd,
+                        struct error_text *err)
+{
+    unsigned char bytes[16];
+    char hex[2 * sizeof bytes + 1];
+    int result;
+
+    random_fill(bytes, sizeof bytes);
+    text_hex(bytes, sizeof bytes, hex);
+    snprintf(ret_name, DIRECTORY_TEMP_MAX, ".new-%s", hex);
+    result = directory_create_file(directory, dirfd, ret_name, ret_fd, err);
+    if (result == HF_OK)
+        ask_for_overwrite_in_place(*ret_fd);
+    return result;
 }
 
 int directory_failure(const struct directory *directory, int errno_value, const char *doing,

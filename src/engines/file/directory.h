@@ -5,11 +5,12 @@
 #include "base/error.h"
 #include "base/url.h"
 
+#include <stdbool.h>
 #include <sys/stat.h>
 
 struct directory {
     int fd;           /* DIR */
-    int locks_fd;     /* DIR/locks */
+    int locks_fd;     /* DIR/locks, or another folder of lock files */
     mode_t file_mode; /* what new files get: DIR's own permissions, less execute */
     uid_t owner;      /* and, when we are root, DIR's owner and group */
     gid_t group;
@@ -21,8 +22,15 @@ struct directory {
  * keep the promises: tmpfs, network filesystems, others able to write. */
 int directory_open(struct url *url, struct directory *ret_directory, struct error_text *err);
 void directory_close(struct directory *directory);
+/* The same store, with another folder in the place of DIR/locks; closed by itself. make: if it is not
+ * there; else *ret_other is left alone then. */
+int directory_open_folder(const struct directory *directory, const char *folder, bool make,
+                          struct directory *ret_other, struct error_text *err);
 
-/* A new file under a name of its own in dirfd, with the right mode and owner. ret_name: at least
+/* A new file, with the right mode and owner. */
+int directory_create_file(const struct directory *directory, int dirfd, const char *name,
+                          int *ret_fd, struct error_text *err);
+/* The same under a name of its own in dirfd, to be overwritten in place. ret_name: at least
  * DIRECTORY_TEMP_MAX bytes. */
 #define DIRECTORY_TEMP_MAX 48
 int directory_temp_file(const struct directory *directory, int dirfd, char *ret_name, int *ret_fd,

@@ -142,7 +142,7 @@ static int map_token_file(struct engine_store *store, int fd, void **ret_page,
     return HF_OK;
 }
 
-static int read_boot_id(char *ret_id, size_t size, struct error_text *err)
+int file_read_boot_id(char *ret_id, size_t size, struct error_text *err)
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, ret_id, size - 1) : -1;
@@ -167,7 +167,7 @@ static int open_tokens_locked(struct engine_store *store, bool to_draw, struct e
                                .unlock = disk_unlock};
     char boot_id[TOKENS_BOOT_ID_SIZE];
     void *page = NULL;
-    int fd, failure, result = read_boot_id(boot_id, sizeof boot_id, err);
+    int fd, failure, result = file_read_boot_id(boot_id, sizeof boot_id, err);
 
     if (result != HF_OK)
         return result;
@@ -229,6 +229,7 @@ static int file_open(struct url *url, const struct engine_host *host,
     store->host = *host;
     store->pid = getpid();
     store->tokens_fd = -1;
+    store->keys.fd = store->keys.locks_fd = -1;
     store->inotify_fd = -1;
     store->directory_watch = -1;
     list_init(&store->held);
@@ -255,6 +256,7 @@ static void file_close(struct engine_store *store)
         forks_close(store->tokens_fd);
     if (store->inotify_fd >= 0)
         close(store->inotify_fd);
+    directory_close(&store->keys);
     directory_close(&store->directory);
     if (!store->forked) {
         pthread_mutex_destroy(&store->mutex);
@@ -276,8 +278,8 @@ const struct engine file_engine = {
             .size = sizeof(hf_store_info),
             .scheme = "file",
             .url = "file:DIR",
-            .features =
-                HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_PASS_FD | HF_HAS_BREAK | HF_HAS_FLOOR,
+            .features = HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_PASS_FD | HF_HAS_BREAK |
+                        HF_HAS_FLOOR | HF_HAS_ONCE,
             .exclusion = HF_STRICT,
             .tokens = HF_STRICT,
             .survives = "death of the holder, at once; a reboot",
@@ -301,4 +303,6 @@ const struct engine file_engine = {
     .check = file_check,
     .break_name = file_break,
     .floor = file_floor,
+    .finish = file_finish,
+    .once_read = file_once_read,
 };

@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define CREATE_TRIES 100
+
 static const char lockfile_magic[8] = {'H', 'F', 'L', 'O', 'C', 'K', '0', '1'};
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -198,7 +200,8 @@ int lockfile_open(const struct directory *directory, const char *name, struct lo
 
     lockfile_encode_name(name, ret_file->file_name);
     failure = open_existing(directory, O_RDWR, ret_file, &size);
-    if (failure == ENOENT) {
+    /* The file of a key may be removed again before we have opened it. */
+    for (int i = 0; i < CREATE_TRIES && failure == ENOENT; i++) {
         result = create_in_place(directory, name, ret_file->file_name, err);
         if (result != HF_OK)
             return result;

@@ -6,6 +6,7 @@
 #include "engines/engine.h"
 #include "engines/file/directory.h"
 #include "engines/file/lockfile.h"
+#include "engines/file/record.h"
 #include "engines/file/tokens.h"
 
 #include <pthread.h>
@@ -13,13 +14,18 @@
 #define FILE_STATE_NAME "holdfast-state" /* the token file, in DIR */
 #define IDLE_FILES_MAX 64                /* open lock files kept for the next use of their names */
 
+enum keys_state { KEYS_CLOSED, KEYS_OPEN, KEYS_SYNCED };
+
 struct engine_store {
     struct directory directory;
+    struct directory keys; /* the same with DIR/once as the folder: of once-records */
+    struct record_place records;
+    _Atomic int keys_state; /* of enum keys_state; changed under tokens_mutex */
     struct engine_host host;
     pid_t pid; /* ours */
     bool forked;
 
-    pthread_mutex_t tokens_mutex; /* opening the token file */
+    pthread_mutex_t tokens_mutex; /* opening the token file, and the folder of keys */
     int tokens_fd;                /* -1 until the first use */
     struct tokens tokens;         /* page is NULL when we may only read */
     _Atomic bool tokens_ready;    /* open for drawing */
@@ -45,6 +51,7 @@ struct file_claim {
     bool held;
     bool passed;     /* a child has a copy of the descriptor: never unlock, only close */
     bool registered; /* among those who wait or observe, in the kernel and in the store's list */
+    bool has_record; /* of a key: there is one in its place, as far as we know */
     bool has_gate;
     bool is_head;       /* watches for the holder's death */
     int64_t head_token; /* of that holder; 0: not known yet */
@@ -60,8 +67,16 @@ struct file_claim {
     _Atomic int hasty; /* so many naps are short: a close was heard, an unlock will follow */
 };
 
+/* Where the lock file of a claim is. */
+static inline const struct directory *folder_of(const struct engine_store *store,
+                                                const struct engine_claim *claim)
+{
+    return claim->once ? &store->keys : &store->directory;
+}
+
 /* file.c */
 int file_open_tokens(struct engine_store *store, bool to_draw, struct error_text *err);
+int file_read_boot_id(char *ret_id, size_t size, struct error_text *err);
 
 /* claims.c: one attempt, and the way back */
 int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
@@ -76,6 +91,27 @@ int file_pass_fd(struct engine_store *store, struct engine_claim *claim, int *re
 /* The claim's own part: NULL before there is one; made if need be, NULL when out of memory. */
 struct file_claim *file_claim_of(struct engine_claim *claim);
 struct file_claim *claims_own(struct engine_claim *claim);
+/* Ends a hold and rings: for one who waits, or for all. */
+void claims_let_go(struct engine_store *store, struct file_claim *own, bool ring_all);
+
+/* once.c: the keys of once-records. Answers are of enum engine_outcome, or errors. */
+
+/* Is there an answer for whoever claims it, without a lock? ENGINE_HELD: none. */
+int file_once_look(struct engine_store *store, struct engine_claim *claim, struct error_text *err);
+/* The same with the lock, which ENGINE_HELD leaves to us; unless *ret_replaced: then it is the lock of a
+ * file that is no longer in its place. */
+int file_once_decide(struct engine_store *store, struct file_claim *own, bool *ret_replaced,
+                     struct error_text *err);
+/* With lock and token: from here on, if we are gone, we died. */
+int file_once_begin(struct engine_store *store, struct file_claim *own, struct error_text *err);
+/* The lock was taken, but not for us to wait: by somebody who only looks, or is about to begin? */
+bool file_once_is_passing(const struct file_claim *own);
+/* With the lock, before it is given up without a result: nobody died. */
+int file_once_forget(struct engine_store *store, struct file_claim *own, struct error_text *err);
+int file_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
+                size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
+int file_once_read(struct engine_store *store, const char *key, struct engine_record *ret_record,
+                   int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 
 /* modes.c: which ranges a mode takes */
 int modes_try(struct file_claim *own, struct error_text *err);

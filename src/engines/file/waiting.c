@@ -251,7 +251,8 @@ static void listen_to_file(struct engine_store *store, struct file_claim *own)
 {
     char path[sizeof store->directory.locks_path + sizeof own->file.file_name + 1];
 
-    snprintf(path, sizeof path, "%s/%s", store->directory.locks_path, own->file.file_name);
+    snprintf(path, sizeof path, "%s/%s", folder_of(store, own->claim)->locks_path,
+             own->file.file_name);
     pthread_mutex_lock(&store->mutex);
     open_inotify(store);
     if (store->inotify_fd >= 0)
@@ -299,7 +300,7 @@ static void tell_broken_holders(struct engine_store *store, const char *file_nam
 
         if (file_name && strcmp(file_name, own->file.file_name) != 0)
             continue;
-        if (!lockfile_is_current(&store->directory, &own->file))
+        if (!lockfile_is_current(folder_of(store, own->claim), &own->file))
             store->host.lost(store->host.context, own->claim, "broken by an operator");
     }
 }

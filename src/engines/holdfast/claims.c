@@ -16,13 +16,6 @@
 
 #define OBSERVE_MS 5000
 
-struct holdfast_claim {
-    struct waiting waiting;
-    bool drawn;        /* the lease is our own; else it was adopted */
-    bool unsure;       /* an answer was lost, so an acquisition may still arrive there */
-    struct call *call; /* an acquisition under way; the mutex's */
-};
-
 static struct holdfast_claim *private_of(struct engine_claim *claim)
 {
     struct holdfast_claim *own = claim->private;
@@ -81,7 +74,7 @@ static void read_acquire(void *context, int index, const struct resp_node *value
 
     (void)index;
     acquiring->outcome = HF_EINTERNAL;
-    if (value->type == RESP_INTEGER && value->integer > 0) {
+    if (value->type == RESP_INTEGER && value->integer > 0 && !acquiring->claim->once) {
         acquiring->claim->token = (uint64_t)value->integer;
         acquiring->outcome = ENGINE_HELD;
     } else if (value->type == RESP_NIL) {
@@ -90,6 +83,8 @@ static void read_acquire(void *context, int index, const struct resp_node *value
         acquiring->outcome = ENGINE_QUEUED;
         /* Here, with the mutex, so that a connection lost just now does not pass it over. */
         atomic_store(&own->waiting.idle, true);
+    } else if (acquiring->claim->once) {
+        acquiring->outcome = holdfast_once_answer(acquiring->claim, value);
     }
 }
 
@@ -108,10 +103,15 @@ static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, 
     struct resp_writer writer = {0};
     int result;
 
-    write_acquire(store, acquiring->claim, &writer);
+    if (acquiring->claim->once)
+        holdfast_once_write(store, acquiring->claim, &writer);
+    else
+        write_acquire(store, acquiring->claim, &writer);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && acquiring->outcome == HF_EINTERNAL)
         result = error_set(err, HF_EINTERNAL, "an answer to ACQUIRE that cannot be");
+    else if (result == HF_OK && acquiring->outcome == HF_ENOMEM)
+        result = error_set(err, HF_ENOMEM, "out of memory");
     else if (result == HF_OK)
         result = acquiring->outcome;
     own->unsure = own->unsure || call.lost || result == HF_EUNKNOWN;
@@ -132,6 +132,8 @@ int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int
     if (!own)
         return error_set(err, HF_ENOMEM, "out of memory");
     own->drawn = true;
+    if (claim->once && (result = holdfast_once_take_pushed(store, &own->waiting)) != HF_OK)
+        return result;
     atomic_store(&own->waiting.idle, false);
     if (claim->will_wait) /* before it asks: the push may come right behind the answer */
         waiting_add(store, &own->waiting);
@@ -187,7 +189,7 @@ int holdfast_observe(struct engine_store *store, struct engine_claim *claim, str
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-static void write_end(const struct engine_claim *claim, struct resp_writer *writer)
+void claim_write_end(const struct engine_claim *claim, struct resp_writer *writer)
 {
     resp_write_array(writer, 4);
     resp_write_text(writer, "END");
@@ -206,7 +208,7 @@ int holdfast_abandon(struct engine_store *store, struct engine_claim *claim, int
 
     if (own)
         waiting_remove(store, &own->waiting);
-    write_end(claim, &writer);
+    claim_write_end(claim, &writer);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && own)
         own->unsure = false;
@@ -236,14 +238,16 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
     struct resp_writer writer = {0};
     int result;
 
-    resp_write_array(&writer, 5);
+    resp_write_array(&writer, claim->once ? 6 : 5);
+    if (claim->once)
+        resp_write_text(&writer, "ONCE");
     resp_write_text(&writer, "RELEASE");
     holdfast_write_name(store, claim->name, &writer);
     resp_write_text(&writer, claim->lease);
     resp_write_text(&writer, "TOKEN");
     resp_write_number(&writer, (int64_t)claim->token);
     if (end)
-        write_end(claim, &writer);
+        claim_write_end(claim, &writer);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     /* That the server has no room to remember the lease does not undo what it answered before. */
     if (result != HF_OK && !(result == HF_EREFUSED && releasing.answer >= 0))
@@ -269,6 +273,15 @@ static bool is_drawn(const struct engine_claim *claim)
     return own && own->drawn;
 }
 
+/* With the mutex held. The lease is gone because what it waited for is there: it is not to begin again,
+ * but to take what was pushed. */
+static bool was_told(const struct engine_claim *claim)
+{
+    const struct holdfast_claim *own = claim->private;
+
+    return claim->once && own && own->waiting.told;
+}
+
 static void read_renew(void *context, int index, const struct resp_node *value)
 {
     struct renewing *renewing = context;
@@ -281,6 +294,8 @@ static void read_renew(void *context, int index, const struct resp_node *value)
             continue;
         if (!resp_to_int64(resp_item(value, at++), &renewing->left_ms[i]))
             renewing->wrong = true;
+        else if (renewing->left_ms[i] < 0 && was_told(renewing->claims[i]))
+            renewing->left_ms[i] = renewing->claims[i]->ttl_ms;
     }
 }
 
@@ -376,6 +391,7 @@ void holdfast_dispose(struct engine_store *store, struct engine_claim *claim)
         return;
     if (!store->forked)
         waiting_remove(store, &own->waiting);
+    free(own->waiting.record.bytes);
     free(own);
     claim->private = NULL;
 }

@@ -16,6 +16,7 @@ static const struct refusal refusals[] = {
     {"ENDED", HF_ELOST, "this lease is over"},
     {"MODE", HF_EMODE, NULL},
     {"LIMIT", HF_EREFUSED, NULL},
+    {"STALE", HF_ESTALE, NULL},
     {"UNKNOWN", HF_EUNKNOWN, "the answer was lost: it may or may not have taken effect"},
     {"NOAUTH", HF_EREFUSED,
      "it needs a password: give it in the URL, in ?password-file= or in HOLDFAST_PASSWORD"},

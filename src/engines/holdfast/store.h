@@ -6,6 +6,7 @@
  *     scouts.c    finding the server that leads
  *     waiting.c   who waits for a push, and who observes
  *     claims.c    taking, keeping and giving up
+ *     once.c      the same of once-records, and what becomes of them
  *     queries.c   asking about locks, and the operator's ways out
  *     rows.c      what SHOW and LOCKS answer
  *     cluster.c   asking about the servers themselves, and changing who they are
@@ -90,6 +91,17 @@ struct waiting {
     bool listed;
     /* Nothing is under way for it: if the connection was lost, it has to be told to ask again. */
     _Atomic bool idle;
+    /* Of a once-record: what was pushed. ENGINE_DONE or ENGINE_DIED, or 0. The mutex's. */
+    int told;
+    struct engine_record record;
+};
+
+/* claim->private */
+struct holdfast_claim {
+    struct waiting waiting;
+    bool drawn;        /* the lease is our own; else it was adopted */
+    bool unsure;       /* an answer was lost, so an acquisition may still arrive there */
+    struct call *call; /* an acquisition under way; the mutex's */
 };
 
 /* ---- the store ------------------------------------------------------------------------------- */
@@ -277,6 +289,25 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
 int holdfast_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
                    int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 void holdfast_dispose(struct engine_store *store, struct engine_claim *claim);
+/* END, after which its lease is remembered as ended. */
+void claim_write_end(const struct engine_claim *claim, struct resp_writer *writer);
+
+/* ---- once.c ---------------------------------------------------------------------------------- */
+
+void holdfast_once_write(const struct engine_store *store, const struct engine_claim *claim,
+                         struct resp_writer *writer);
+/* An answer to it other than nil and QUEUED: ENGINE_HELD, DONE or DIED, or HF_EINTERNAL, HF_ENOMEM. */
+int holdfast_once_answer(struct engine_claim *claim, const struct resp_node *value);
+/* With the mutex held: [done key lease token result], or [left key lease died token], or another push
+ * that says nothing more. */
+void holdfast_once_note_push(struct waiting *waiting, const struct resp_node *value);
+/* What was pushed, if anything: then it becomes the claim's. */
+int holdfast_once_take_pushed(struct engine_store *store, struct waiting *waiting);
+int holdfast_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
+                    size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
+int holdfast_once_read(struct engine_store *store, const char *key,
+                       struct engine_record *ret_record, int64_t *ret_left_ms, int64_t deadline_ms,
+                       struct error_text *err);
 
 /* ---- queries.c ------------------------------------------------------------------------------- */
 

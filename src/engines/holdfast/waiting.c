@@ -2,7 +2,11 @@
  *
  * The server pushes `granted` or `left` with name and lease when a place in a queue is over, and
  * `changed` with the name to those who observe it. A push wakes whom it concerns and nobody else.
- * It is only a reason to look: the claim asks again, with the same lease, and that answer counts. */
+ * It is only a reason to look: the claim asks again, with the same lease, and that answer counts.
+ *
+ * What became of a once-record is the exception. `done` brings the result, which may be kept no longer
+ * than that, and `left` with "died" the token of whoever died, who may have an heir by now: what was
+ * pushed is the answer, and nothing is asked. */
 #include "base/hash.h"
 #include "engines/holdfast/store.h"
 
@@ -86,7 +90,8 @@ static bool is_text(const struct resp_node *value, const char *text)
     return value->size == strlen(text) && memcmp(value->text, text, value->size) == 0;
 }
 
-/* [granted name lease token], [left name lease why], [changed name why token owner] */
+/* [granted name lease token], [left name lease why], [done key lease token result],
+ * [changed name why token owner] */
 void waiting_push(struct engine_store *store, const struct resp_node *value)
 {
     const struct resp_node *word = resp_item(value, 0), *name = resp_item(value, 1),
@@ -95,7 +100,7 @@ void waiting_push(struct engine_store *store, const struct resp_node *value)
     const char *short_name;
     size_t short_size;
 
-    if (!changed && !resp_is(word, "granted") && !resp_is(word, "left"))
+    if (!changed && !resp_is(word, "granted") && !resp_is(word, "left") && !resp_is(word, "done"))
         return;
     if (!name || name->type != RESP_BLOB || !lease || lease->type != RESP_BLOB ||
         name->size < store->prefix_size ||
@@ -106,11 +111,15 @@ void waiting_push(struct engine_store *store, const struct resp_node *value)
     LIST_EACH(node, changed ? bucket_of(store->observers, short_name, short_size)
                             : bucket_of(store->waiting, lease->text, lease->size))
     {
-        const struct engine_claim *claim = LIST_ENTRY(node, struct waiting, node)->claim;
+        struct waiting *waiting = LIST_ENTRY(node, struct waiting, node);
+        const struct engine_claim *claim = waiting->claim;
 
-        if (strlen(claim->name) == short_size && memcmp(claim->name, short_name, short_size) == 0 &&
-            (changed || is_text(lease, claim->lease)))
-            nudge(store, node);
+        if (strlen(claim->name) != short_size || memcmp(claim->name, short_name, short_size) != 0 ||
+            !(changed || is_text(lease, claim->lease)))
+            continue;
+        if (claim->once)
+            holdfast_once_note_push(waiting, value);
+        nudge(store, node);
     }
 }
 

@@ -73,6 +73,10 @@ static void write_acquire(void *context, int index, bool by_text, struct resp_wr
     const struct engine_claim *claim = acquiring->claim;
 
     (void)index;
+    if (claim->once) {
+        say_claim(acquiring->store, claim, acquiring->place, by_text, writer);
+        return;
+    }
     script_write(writer, SCRIPT_ACQUIRE, by_text, acquiring->store->prefix, claim->name,
                  claim->lease, 7);
     resp_write_text(writer, claim->lease);
@@ -103,6 +107,8 @@ static void read_acquire(void *context, int node, int index, const struct resp_n
         acquiring->own->left_ms = number;
         acquiring->own->told = told == 1;
         acquiring->outcome = code == 0 ? ENGINE_BUSY : ENGINE_QUEUED;
+    } else if (code == ENGINE_DONE || code == ENGINE_DIED) {
+        acquiring->outcome = redis_once_answer(value, &acquiring->claim->record);
     } else if (code == -1) {
         acquiring->outcome = HF_ELOST;
     } else if (code == -2 && second) {
@@ -136,6 +142,8 @@ static int ask(struct acquiring *acquiring, int64_t deadline_ms, struct error_te
     case HF_EMODE:
         return error_set(err, HF_EMODE, "'%.100s' is in use otherwise: %s", acquiring->claim->name,
                          acquiring->words);
+    case HF_ENOMEM:
+        return error_set(err, HF_ENOMEM, "out of memory");
     case HF_EINTERNAL:
         return error_set(err, HF_EINTERNAL, "the script gave an answer that cannot be");
     default:
@@ -162,7 +170,7 @@ int redis_acquire(struct engine_store *store, struct engine_claim *claim, int64_
 {
     struct redis_claim *own = private_of(store, claim);
     struct acquiring acquiring = {.store = store, .claim = claim, .own = own};
-    int result = redis_check_key(store, claim->name, err);
+    int result = claim->once ? HF_OK : redis_check_key(store, claim->name, err);
 
     if (result != HF_OK)
         return result;
@@ -179,7 +187,7 @@ int redis_acquire(struct engine_store *store, struct engine_claim *claim, int64_
             result = ask(&acquiring, deadline_ms, err);
         }
     }
-    if (result == ENGINE_HELD)
+    if (result == ENGINE_HELD || result == ENGINE_DONE || result == ENGINE_DIED)
         listener_remove(store, &own->waiting);
     return result;
 }

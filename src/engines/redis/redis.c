@@ -39,7 +39,7 @@ const struct engine redis_engine = {
                .scheme = "redis",
                .url = "redis://HOST[:PORT][/DB]",
                .features = HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_DELAY |
-                           HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR,
+                           HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR | HF_HAS_ONCE,
                .exclusion = HF_BEST_EFFORT,
                .tokens = HF_BEST_EFFORT,
                .survives = "no failover, no loss of data and no jump of the server's clock",
@@ -61,4 +61,6 @@ const struct engine redis_engine = {
     .check = redis_check,
     .break_name = redis_break,
     .floor = redis_floor,
+    .finish = redis_finish,
+    .once_read = redis_once_read,
 };

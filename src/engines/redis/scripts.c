@@ -10,6 +10,7 @@
 
 #define SCRIPT_BYTES_MAX 16384
 #define KEYS 8
+#define KEYS_ONCE 10 /* of a once-record: two more */
 
 struct script {
     const char *quick; /* what can be decided without common.lua; or NULL */
@@ -31,6 +32,9 @@ static struct script scripts[SCRIPT_COUNT] = {
     [SCRIPT_VOTE] = {.body = script_text_vote},
     [SCRIPT_SEAL] = {.body = script_text_seal},
     [SCRIPT_REFILL] = {.body = script_text_refill},
+    [SCRIPT_ONCE_CLAIM] = {.body = script_text_once_claim},
+    [SCRIPT_ONCE_FINISH] = {.body = script_text_once_finish},
+    [SCRIPT_ONCE_READ] = {.body = script_text_once_read},
 };
 
 static void put_together(void)
@@ -66,8 +70,8 @@ const char *script_sha(enum script_id id)
     return script_get(id)->sha;
 }
 
-/* The order is that of KEYS in common.lua. */
-static const char *const labels[KEYS] = {
+/* The order is that of KEYS in keys.lua. */
+static const char *const labels[KEYS_ONCE] = {
     "",
     SCRIPT_KEY_RESERVED "info:",
     SCRIPT_KEY_RESERVED "wait:",
@@ -76,29 +80,39 @@ static const char *const labels[KEYS] = {
     SCRIPT_KEY_RESERVED "turn:",
     SCRIPT_KEY_RESERVED "token:",
     SCRIPT_KEY_RESERVED "ended:",
+    SCRIPT_KEY_RESERVED "record:",
+    SCRIPT_KEY_RESERVED "runner:",
 };
+/* What the name of a lock is to its keys, this and the key are to a once-record's: they do not meet,
+ * because no key of a lock begins so. */
+#define LABEL_ONCE SCRIPT_KEY_RESERVED "once:"
 #define KEY_COUNTER 6 /* one per prefix */
 #define KEY_ENDED 7   /* one per lease */
 
-static void write_key(struct resp_writer *writer, const char *label, const char *prefix,
-                      const char *rest)
+static void write_key(struct resp_writer *writer, const char *label, const char *once,
+                      const char *prefix, const char *rest)
 {
-    char key[sizeof SCRIPT_KEY_RESERVED + 16 + HF_URL_MAX + HF_NAME_MAX];
-    size_t label_size = strlen(label), prefix_size = strlen(prefix), rest_size = strlen(rest);
+    const char *const parts[] = {label, once, prefix, rest};
+    char key[sizeof SCRIPT_KEY_RESERVED + 16 + sizeof LABEL_ONCE + HF_URL_MAX + HF_NAME_MAX];
+    size_t used = 0;
 
-    INVARIANT(label_size + prefix_size + rest_size <= sizeof key);
-    memcpy(key, label, label_size);
-    memcpy(key + label_size, prefix, prefix_size);
-    memcpy(key + label_size + prefix_size, rest, rest_size);
-    resp_write_blob(writer, key, label_size + prefix_size + rest_size);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t size = strlen(parts[i]);
+
+        INVARIANT(used + size <= sizeof key);
+        memcpy(key + used, parts[i], size);
+        used += size;
+    }
+    resp_write_blob(writer, key, used);
 }
 
-void script_write(struct resp_writer *writer, enum script_id id, bool by_text, const char *prefix,
-                  const char *name, const char *lease, size_t arguments)
+static void write_script(struct resp_writer *writer, enum script_id id, bool by_text, bool once,
+                         const char *prefix, const char *name, const char *lease, size_t arguments)
 {
     const struct script *script = script_get(id);
+    int keys = once ? KEYS_ONCE : KEYS;
 
-    resp_write_array(writer, 3 + KEYS + arguments);
+    resp_write_array(writer, 3 + (size_t)keys + arguments);
     if (by_text) {
         resp_write_text(writer, "EVAL");
         resp_write_blob(writer, script->text, script->size);
@@ -106,7 +120,25 @@ void script_write(struct resp_writer *writer, enum script_id id, bool by_text, c
         resp_write_text(writer, "EVALSHA");
         resp_write_blob(writer, script->sha, 2 * SHA1_SIZE);
     }
-    resp_write_number(writer, KEYS);
-    for (int i = 0; i < KEYS; i++)
-        write_key(writer, labels[i], prefix, i == KEY_COUNTER ? "" : i == KEY_ENDED ? lease : name);
+    resp_write_number(writer, keys);
+    for (int i = 0; i < keys; i++) {
+        bool of_name = i != KEY_COUNTER && i != KEY_ENDED;
+
+        write_key(writer, labels[i], of_name && once ? LABEL_ONCE : "", prefix,
+                  of_name          ? name
+                  : i == KEY_ENDED ? lease
+                                   : "");
+    }
+}
+
+void script_write(struct resp_writer *writer, enum script_id id, bool by_text, const char *prefix,
+                  const char *name, const char *lease, size_t arguments)
+{
+    write_script(writer, id, by_text, false, prefix, name, lease, arguments);
+}
+
+void script_write_once(struct resp_writer *writer, enum script_id id, bool by_text,
+                       const char *prefix, const char *key, const char *lease, size_t arguments)
+{
+    write_script(writer, id, by_text, true, prefix, key, lease, arguments);
 }

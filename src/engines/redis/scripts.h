@@ -17,6 +17,9 @@ enum script_id {
     SCRIPT_VOTE,
     SCRIPT_SEAL,
     SCRIPT_REFILL,
+    SCRIPT_ONCE_CLAIM,
+    SCRIPT_ONCE_FINISH,
+    SCRIPT_ONCE_READ,
     SCRIPT_COUNT
 };
 
@@ -27,6 +30,9 @@ enum script_id {
  * come `arguments` arguments. name and lease may be "" where the script does not look at them. */
 void script_write(struct resp_writer *writer, enum script_id id, bool by_text, const char *prefix,
                   const char *name, const char *lease, size_t arguments);
+/* The same for the key of a once-record, whose keys have other names. */
+void script_write_once(struct resp_writer *writer, enum script_id id, bool by_text,
+                       const char *prefix, const char *key, const char *lease, size_t arguments);
 
 /* For tests and the bench, which calls the same scripts by other means. */
 const char *script_text(enum script_id id);

@@ -97,6 +97,9 @@ void say_abandon(const struct engine_store *store, const struct engine_claim *cl
                  const char *place, int64_t remember_ms, bool by_text, struct resp_writer *writer);
 void say_renew(const struct engine_store *store, const struct engine_claim *claim,
                const char *place, bool by_text, struct resp_writer *writer);
+/* redis: only, of a once-record. */
+void say_claim(const struct engine_store *store, const struct engine_claim *claim,
+               const char *place, bool by_text, struct resp_writer *writer);
 
 /* ---- claims.c: taking, keeping and giving up, on one server */
 
@@ -112,6 +115,15 @@ int redis_release(struct engine_store *store, struct engine_claim *claim, int64_
 int redis_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
                 int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 void redis_dispose(struct engine_store *store, struct engine_claim *claim);
+
+/* ---- once.c: once-records, on one server; claiming them is in claims.c */
+
+/* What a script answered about a record: ENGINE_DONE or ENGINE_DIED, or an error without words. */
+int redis_once_answer(const struct resp_node *value, struct engine_record *ret_record);
+int redis_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
+                 size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
+int redis_once_read(struct engine_store *store, const char *key, struct engine_record *ret_record,
+                    int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 
 /* ---- queries.c: asking about locks, and the operator's ways out, on one server */
 

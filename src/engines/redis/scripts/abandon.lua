@@ -5,6 +5,9 @@ if ARGV[2] ~= '' then
     leave_queue(ARGV[2])
     if call('GET', turn) == ARGV[2] then call('DEL', turn) end
 end
-if let_go(ARGV[1], '') == 0 then wake() end
+if let_go(ARGV[1], '') == 0 then
+    if mark and select(2, mark_of()) == ARGV[1] then call('DEL', mark) end -- it never ran
+    wake()
+end
 if tonumber(ARGV[3]) > 0 then call('SET', ended, '1', 'PX', ARGV[3]) end
 return 1

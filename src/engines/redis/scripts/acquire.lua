@@ -6,28 +6,13 @@ local lease, ttl, mode, permits = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(
 local delay, owner, place = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 
 local function busy(left, told)
-    if place == '' then return {0, left, told} end
-    call('ZADD', wait, 'NX', now_us, place)
-    call('ZADD', due, now + ttl, place)
-    last_at_least(wait, ttl + SLACK_MS)
-    last_at_least(due, ttl + SLACK_MS)
-    return {2, left, told}
+    return queue_up(place, ttl, left, told)
 end
 
 local function granted(token)
-    if place ~= '' and leave_queue(place) == 1 and call('GET', turn) == place then
-        call('DEL', turn)
-    end
+    if place ~= '' then leave_for_good(place) end
     changed()
     return {1, token}
-end
-
--- Has somebody else been told that it is his turn?
-local function kept_for_another()
-    if call('ZCARD', wait) == 0 then return nil end
-    local whose = call('GET', turn)
-    if whose and whose ~= place then return call('PTTL', turn) end
-    return nil
 end
 
 local value = call('GET', main)
@@ -74,7 +59,7 @@ end
 if not value then
     local back = held_back()
     if back > 0 then return busy(back, 1) end
-    local kept = kept_for_another()
+    local kept = kept_for_another(place)
     if kept then return busy(kept, 1) end
     if mode ~= 'x' then
         call('SET', main, mode == 's' and '*shared' or '*permits:' .. permits, 'NX', 'PX', ttl)
@@ -95,7 +80,7 @@ end
 -- A shared hold beside others, or one of several permits.
 local back = tonumber(call('HGET', info, '*back') or 0)
 if back > now then return busy(math.ceil(back - now), 1) end
-local kept = kept_for_another()
+local kept = kept_for_another(place)
 if kept then return busy(kept, 1) end
 if mode == 's' and call('ZCARD', wait) > 0 then -- readers do not pass a writer who waits
     local first, first_mode = first_waiter()

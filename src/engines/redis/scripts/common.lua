@@ -104,6 +104,34 @@ local function leave_queue(place)
     return call('ZREM', wait, place)
 end
 
+-- The same for a place whose turn it may be.
+local function leave_for_good(place)
+    if leave_queue(place) == 1 and call('GET', turn) == place then call('DEL', turn) end
+end
+
+-- A place lasts for another ttl.
+local function keep_place(place, ttl)
+    call('ZADD', due, now + ttl, place)
+    last_at_least(wait, ttl + SLACK_MS)
+    last_at_least(due, ttl + SLACK_MS)
+end
+
+-- The answer to who cannot have it: busy, without a place or with one.
+local function queue_up(place, ttl, left, told)
+    if place == '' then return {0, left, told} end
+    call('ZADD', wait, 'NX', now_us, place)
+    keep_place(place, ttl)
+    return {2, left, told}
+end
+
+-- Has somebody else been told that it is his turn? Then for how long.
+local function kept_for_another(place)
+    if call('ZCARD', wait) == 0 then return nil end
+    local whose = call('GET', turn)
+    if whose and whose ~= place then return call('PTTL', turn) end
+    return nil
+end
+
 -- 'mode:client:claim:owner'
 local function client_of(place)
     return string.match(place, '^(.):([^:]*):(%d+):')
@@ -139,6 +167,27 @@ local function wake()
     end
 end
 
+-- Of a once-record: token and lease of whoever runs it, or ran it when he died.
+local function mark_of()
+    return string.match(call('GET', mark) or '', '^(%d+) (.*)$')
+end
+
+-- That he died shall be known for `death` ms after his lease.
+local function keep_mark(token, lease, ttl, death)
+    if death > 0 and call('PTTL', mark) < ttl + death then
+        call('SET', mark, token .. ' ' .. lease, 'PX', ttl + death)
+    end
+end
+
+-- Of a once-record: the token and what came out, if it is done.
+local function kept_result()
+    local kept = call('GET', record)
+    if not kept then return nil end
+    local blank = string.find(kept, ' ', 1, true)
+    if not blank then error('the record of this key is not one of ours') end
+    return string.sub(kept, 1, blank - 1), string.sub(kept, blank + 1)
+end
+
 -- Ends the hold of a lease, if it has one and (token not '') that token. Tells the next.
 local function let_go(lease, token)
     local value = call('GET', main)
@@ -154,6 +203,7 @@ local function let_go(lease, token)
     if token ~= '' and own and own ~= '0' and own ~= token then return 0 end
     if value == lease then
         call('DEL', main, info)
+        if mark then call('DEL', mark) end
     else
         call('ZREM', members, lease)
         call('HDEL', info, lease)

@@ -1,4 +1,5 @@
--- ARGV: lease, token ('0': not known), ttl, delay, owner, place ('': does not wait).
+-- ARGV: lease, token ('0': not known), ttl, delay, owner, place ('': does not wait); of a once-record
+-- also for how long the death of its runner is known.
 -- Answers the ms left; -1: the lease is gone; -2: gone, and nobody holds the name. Never shortens.
 local lease, ttl, delay, place = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[6]
 local value = call('GET', main)
@@ -15,6 +16,7 @@ if value == lease then
     last_at_least(main, ttl)
     last_at_least(info, ttl + delay)
     if delay > 0 then hold_back_until(now + ttl + delay) end
+    if mark then keep_mark(token or ARGV[2], lease, ttl, tonumber(ARGV[7])) end
     return call('PTTL', main)
 end
 if value == '*shared' or (value and permits_of(value)) then
@@ -27,9 +29,7 @@ if value == '*shared' or (value and permits_of(value)) then
     end
 end
 if place ~= '' and call('ZSCORE', wait, place) then
-    call('ZADD', due, now + ttl, place)
-    last_at_least(wait, ttl + SLACK_MS)
-    last_at_least(due, ttl + SLACK_MS)
+    keep_place(place, ttl)
     return ttl
 end
 return value and -1 or -2

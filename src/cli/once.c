@@ -1,0 +1,459 @@
+/* once.c: holdfast once KEY [--] CMD...
+ *
+ *     begin ──it has been run──▶ replay
+ *       │
+ *       └─▶ run ──exit──▶ finish: kept ──▶ its exit status
+ *            │             └─ refused: 76; not known: 69
+ *            ├──cannot be run, or --only-success and it failed──▶ release: the key is free
+ *            └──ended by a signal, or lost (76)──▶ likewise; with --if-died fail, it counts as dead */
+#include "base/clock.h"
+#include "cli/capture.h"
+#include "cli/environment.h"
+#include "cli/jobopts.h"
+#include "cli/json.h"
+#include "cli/output.h"
+#include "cli/replay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OPT_KEEP = OPT_JOB_OWN, OPT_IF_DIED, OPT_ONLY_SUCCESS, OPT_SHOW };
+
+static const struct option_spec options[] = {
+    {OPT_KEEP, "keep", "DUR", "how long the result is kept and replayed (24h)"},
+    {OPT_IF_DIED, "if-died", "WHAT", "rerun (the default) or fail: when whoever ran it died"},
+    {OPT_ONLY_SUCCESS, "only-success", NULL, "keep nothing of a run that fails: the key is free"},
+    {OPT_NO_WAIT, "no-wait", NULL, "do not wait for a run: exit with 75 while there is one"},
+    {OPT_WAIT, "wait", "DUR", "wait at most so long (default: as long as it takes)"},
+    {OPT_CONFLICT, "conflict-exit-code", "N", "exit with N instead of 75 when not finished"},
+    {OPT_TTL, "ttl", "DUR", "the lease: how soon others run it if we vanish (100ms to 24h)"},
+    {OPT_OWNER, "owner", "TEXT", "what to show others (default: user, host, program, pid)"},
+    {OPT_NEED, "need", "strict", "refuse a store that is only best effort (exit status 78)"},
+    {OPT_COMMAND, "command", "TEXT", "run TEXT with the shell ($SHELL, else /bin/sh)"},
+    {OPT_ON_LOST, "on-lost", "WHAT",
+     "term (the default), kill or ignore: the job when the key is lost"},
+    {OPT_GRACE, "grace", "DUR", "between SIGTERM and SIGKILL when the key is being lost (5s)"},
+    {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the key"},
+    {OPT_VERBOSE, "verbose", NULL, "say what happens"},
+    {OPT_QUIET, "quiet", NULL, "do not say who runs it while waiting or when busy"},
+    {OPT_SHOW, "show", NULL, "run nothing: say what is known of KEY (also with --json)"},
+    {0},
+};
+
+struct wish {
+    struct jobopts job;
+    int64_t keep_ms;
+    bool fail_if_died, only_success, show;
+};
+
+static bool take_if_died(struct wish *wish, const struct args *args)
+{
+    wish->fail_if_died = strcmp(args->value, "fail") == 0;
+    if (wish->fail_if_died || strcmp(args->value, "rerun") == 0)
+        return true;
+    args_complain(args, "--if-died '%s' is not one of rerun, fail", printable(args->value));
+    return false;
+}
+
+static bool take_own(void *context, const struct args *args, int id)
+{
+    struct wish *wish = context;
+
+    switch (id) {
+    case OPT_KEEP:
+        return args_duration(args, "--keep", 1, HF_DURATION_MAX_MS, &wish->keep_ms);
+    case OPT_IF_DIED:
+        return take_if_died(wish, args);
+    case OPT_ONLY_SUCCESS:
+        return wish->only_success = true;
+    case OPT_SHOW:
+        return wish->show = wish->job.no_command = true;
+    default:
+        return false;
+    }
+}
+
+/* ---- what is known --------------------------------------------------------------------------- */
+
+static void show_json(const char *key, const hf_once *once, const struct replay *replay,
+                      size_t size)
+{
+    static const char *const words[] = {"nothing", "running", "done", "died"};
+    int state = hf_once_state(once);
+    struct json json;
+
+    json_begin(&json);
+    json_name(&json, key);
+    json_string(&json, "state", words[state]);
+    if (state != HF_ONCE_NOTHING) {
+        json_u64(&json, "token", hf_once_token(once));
+        json_ms(&json, "left_ms", hf_once_left_ms(once));
+    }
+    if (state == HF_ONCE_RUNNING) {
+        json_string(&json, "owner", hf_once_owner(once));
+        json_ms(&json, "age_ms", hf_once_age_ms(once));
+    }
+    if (state == HF_ONCE_DONE)
+        json_u64(&json, "bytes", size);
+    if (replay) {
+        json_u64(&json, "status", (uint64_t)replay->status);
+        json_bool(&json, "output_kept", !replay->left_out);
+        json_u64(&json, "stdout_bytes", replay->out_size);
+        json_u64(&json, "stderr_bytes", replay->err_size);
+    }
+    json_end(&json);
+}
+
+static void show_done(const hf_once *once, const struct replay *replay, size_t size)
+{
+    printf("done, token %llu, kept for another %s: ", (unsigned long long)hf_once_token(once),
+           span(hf_once_left_ms(once)));
+    if (!replay)
+        printf("%zu bytes that 'holdfast once' did not write\n", size);
+    else if (replay->left_out)
+        printf("exit status %d, its output was too long to be kept\n", replay->status);
+    else
+        printf("exit status %d, %zu bytes of output, %zu of errors\n", replay->status,
+               replay->out_size, replay->err_size);
+}
+
+static void show_text(const char *key, const hf_once *once, const struct replay *replay,
+                      size_t size)
+{
+    hf_entry runner = {
+        .owner = hf_once_owner(once), .token = hf_once_token(once), .age_ms = hf_once_age_ms(once)};
+    char text[512];
+
+    printf("%s: ", printable(key));
+    switch (hf_once_state(once)) {
+    case HF_ONCE_RUNNING:
+        describe_holder(&runner, text, sizeof text);
+        printf("run by %s", text);
+        if (hf_once_left_ms(once) >= 0 && hf_once_left_ms(once) != HF_UNLIMITED)
+            printf(", %s left", span(hf_once_left_ms(once)));
+        putchar('\n');
+        break;
+    case HF_ONCE_DONE:
+        show_done(once, replay, size);
+        break;
+    case HF_ONCE_DIED:
+        printf("whoever ran it, with token %llu, died; that is known for another %s\n",
+               (unsigned long long)hf_once_token(once), span(hf_once_left_ms(once)));
+        break;
+    default:
+        printf("nothing is known of it\n");
+    }
+}
+
+static int show(struct cli *cli, const char *key)
+{
+    struct replay replay;
+    hf_once *once;
+    const void *bytes;
+    size_t size = 0;
+    bool ours;
+    int result = hf_once_read(cli->store, key, &once);
+
+    if (result != HF_OK)
+        return say_result(result);
+    bytes = hf_once_result(once, &size);
+    ours = bytes && replay_read(bytes, size, &replay);
+    (cli->json ? show_json : show_text)(key, once, ours ? &replay : NULL, size);
+    hf_once_free(once);
+    return finish_output(EXIT_DONE);
+}
+
+/* ---- what has been run ----------------------------------------------------------------------- */
+
+static int replay_it(const struct wish *wish, const hf_once *once)
+{
+    struct replay replay;
+    size_t size = 0;
+    const void *bytes = hf_once_result(once, &size);
+
+    if (!replay_read(bytes, size, &replay)) {
+        say("what is kept of '%s' was not written by 'holdfast once', and cannot be replayed",
+            printable(wish->job.name));
+        return EXIT_REFUSED;
+    }
+    if (wish->job.lock.verbose)
+        say("'%s' has been run, with token %llu: replaying that", printable(wish->job.name),
+            (unsigned long long)hf_once_token(once));
+    if (replay.left_out && !wish->job.lock.quiet)
+        say("'%s' has been run, with token %llu and exit status %d; its output was too long to be "
+            "kept",
+            printable(wish->job.name), (unsigned long long)hf_once_token(once), replay.status);
+    fwrite(replay.out, 1, replay.out_size, stdout);
+    if (fflush(stdout) != 0 && errno == EPIPE)
+        clearerr(stdout); /* its reader has what it wanted */
+    fwrite(replay.err, 1, replay.err_size, stderr);
+    fflush(stderr);
+    return replay.status;
+}
+
+/* ---- running it ------------------------------------------------------------------------------ */
+
+/* Nothing is kept: the key is free, unless it is lost already. */
+static void give_up(const struct wish *wish, hf_once *once, const char *why)
+{
+    uint64_t token = hf_once_token(once);
+    int result = hf_once_release(once);
+
+    if (result != HF_OK && result != HF_ELOST)
+        say("could not give up '%s' (%s); others may run it when its lease has run out",
+            printable(wish->job.name), hf_error());
+    else if (wish->job.lock.verbose)
+        say("nothing is kept of '%s', token %llu: %s", printable(wish->job.name),
+            (unsigned long long)token, why);
+}
+
+/* What it has done is not known: it may be run again, unless that must not be. */
+static void give_up_doubtful(const struct wish *wish, hf_once *once, const char *why)
+{
+    if (!wish->fail_if_died) {
+        give_up(wish, once, why);
+        return;
+    }
+    say("nothing is kept of '%s', token %llu: %s; it counts as dead", printable(wish->job.name),
+        (unsigned long long)hf_once_token(once), why);
+    hf_once_abandon(once);
+}
+
+/* Stores what came out. 0, or the exit status that takes the place of the job's. */
+static int keep(const struct wish *wish, hf_once *once, const struct capture *capture, int status)
+{
+    const struct bytes *out = &capture->streams[CAPTURE_OUT].kept;
+    const struct bytes *err = &capture->streams[CAPTURE_ERR].kept;
+    struct replay replay = {.status = status, .left_out = capture->too_much};
+    static char bytes[HF_ONCE_RESULT_MAX];
+    int result;
+
+    if (!capture->too_much) {
+        replay.out = out->at;
+        replay.out_size = out->size;
+        replay.err = err->at;
+        replay.err_size = err->size;
+    }
+    replay_write(&replay, bytes);
+    result = hf_once_finish(once, bytes, REPLAY_HEADER + replay.out_size + replay.err_size,
+                            wish->keep_ms);
+    if (result == HF_OK) {
+        if (wish->job.lock.verbose)
+            say("'%s' is done with exit status %d, which is kept for %s%s",
+                printable(wish->job.name), status, span(wish->keep_ms),
+                capture->too_much ? ", but not its output" : "");
+        return 0;
+    }
+    say("%s", hf_error());
+    return result == HF_ESTALE ? EXIT_LOST : status_of(result);
+}
+
+/* Was it told to end, and did? A job that obeys a signal need not die by it. */
+static bool was_stopped(const struct outcome *outcome)
+{
+    return WIFSIGNALED(outcome->wait_status) ||
+           (outcome->told != 0 && exit_status_of(outcome->wait_status) != 0);
+}
+
+/* The job has ended, or was not started. Frees once. The exit status. */
+static int settle(const struct wish *wish, hf_once *once, const struct job_result *run,
+                  const struct capture *capture)
+{
+    int status = run->status ? run->status : exit_status_of(run->outcome.wait_status), instead;
+
+    if (run->status == 0 && run->outcome.failure != 0)
+        status = say_cannot_run(wish->job.argv[0], run->outcome.failure);
+    if (run->status != 0 || run->outcome.failure != 0) {
+        give_up(wish, once, "it could not be run");
+    } else if (run->outcome.lost) {
+        give_up_doubtful(wish, once, "it was lost");
+        return EXIT_LOST;
+    } else if (was_stopped(&run->outcome)) {
+        give_up_doubtful(wish, once, "it was ended by a signal");
+    } else if (wish->only_success && status != 0) {
+        give_up(wish, once, "it failed");
+    } else {
+        instead = keep(wish, once, capture, status);
+        return instead ? instead : status;
+    }
+    return status;
+}
+
+static _Noreturn void die(struct cli *cli, int number, bool group)
+{
+    hf_close(cli->store);
+    signals_die(number, group);
+}
+
+/* As in run.c: who interrupted the job at the terminal meant us, too. */
+static bool interrupted_at_terminal(const struct outcome *outcome)
+{
+    return outcome->was_foreground && WIFSIGNALED(outcome->wait_status) &&
+           (WTERMSIG(outcome->wait_status) == SIGINT || WTERMSIG(outcome->wait_status) == SIGQUIT);
+}
+
+static int run_it(const struct wish *wish, struct cli *cli, struct signals *signals, hf_once *once)
+{
+    struct capture capture;
+    struct supervision how = {
+        .lock = hf_once_lock(once), .signals = signals, .capture = &capture, .pass_fd = -1};
+    struct job_result result;
+    struct error_text err;
+    int failure = capture_begin(&capture, REPLAY_OUTPUT_MAX), number, status;
+    char **envp;
+
+    if (failure) {
+        say("cannot take the output of '%s': %s", printable(wish->job.argv[0]), strerror(failure));
+        give_up(wish, once, "it could not be run");
+        return EXIT_UNAVAILABLE;
+    }
+    if (wish->job.lock.verbose)
+        say("runs '%s', token %llu, in %s", printable(wish->job.name),
+            (unsigned long long)hf_once_token(once), printable(hf_info(cli->store)->where));
+    envp = environment_for_once(cli->store, how.lock, &err);
+    jobopts_try(&wish->job, cli, &how, envp, &err, &result);
+    environment_free(envp);
+    capture_job_has_it(&capture);
+    if (!capture_finish(&capture, signals, &number))
+        die(cli, number, false); /* and the key is freed with the store */
+    status = settle(wish, once, &result, &capture);
+    if (number == 0)
+        number = capture_pass_on(&capture, signals);
+    if (number != 0)
+        die(cli, number, false);
+    capture_free(&capture);
+    if (result.status == 0 && result.outcome.failure == 0 && !result.outcome.lost &&
+        interrupted_at_terminal(&result.outcome))
+        die(cli, WTERMSIG(result.outcome.wait_status), true);
+    return status;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* -1 with the answer, else the exit status. */
+static int begin(const struct wish *wish, struct cli *cli, struct signals *signals,
+                 hf_once **ret_once)
+{
+    const hf_options *plain = &wish->job.lock.options;
+    hf_once_options once = HF_ONCE_OPTIONS_INIT;
+    struct acquisition wanted = {.store = cli->store,
+                                 .name = wish->job.name,
+                                 .options = *plain,
+                                 .once = &once,
+                                 .signals = signals,
+                                 .quiet = wish->job.lock.quiet,
+                                 .say_busy = true};
+    struct error_text err = {""};
+    int number = 0, result;
+
+    once.ttl_ms = plain->ttl_ms;
+    once.owner = plain->owner;
+    once.need_strict = plain->need_strict;
+    once.fail_if_died = wish->fail_if_died;
+    result = environment_check_nested_once(cli->store, wish->job.name, &err);
+    if (result == HF_OK)
+        result = acquire_once(&wanted, ret_once, &number, &err);
+    if (result == HF_OK)
+        return -1;
+    if (result == HF_ECANCELED)
+        die(cli, number, false);
+    if (result != HF_EBUSY || !wish->job.lock.quiet)
+        say("%s", err.text);
+    return result == HF_EBUSY   ? wish->job.lock.conflict_status
+           : result == HF_ELOST ? EXIT_LOST
+                                : status_of(result);
+}
+
+static int check(struct wish *wish, const struct args *args, struct cli *cli)
+{
+    const hf_store_info *info = hf_info(cli->store);
+
+    if (!(info->features & HF_HAS_ONCE))
+        return args_complain(args,
+                             "a %s store keeps no once-records ('holdfast stores' says which do)",
+                             info->scheme);
+    if (wish->job.lock.options.ttl_ms != 0 && !(info->features & HF_HAS_TTL))
+        return args_complain(args, "a %s store has no TTL: a run there ends with its process",
+                             info->scheme);
+    return wish->show ? 0 : jobopts_check(&wish->job, args, cli->store);
+}
+
+/* Else what we open would be taken for them, and written to. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+static int run(struct cli *cli, struct args *args)
+{
+    struct wish wish = {.job = JOBOPTS_INIT, .keep_ms = HF_ONCE_KEEP_MS};
+    struct signals signals;
+    hf_once *once;
+    int status;
+
+    fill_standard_descriptors();
+    wish.job.kind = "key";
+    status = jobopts_parse(&wish.job, args, take_own, &wish);
+    if (status >= 0)
+        return status;
+    if (cli->json && !wish.show)
+        return args_complain(args, "has --json with --show only: its output is the command's own");
+    if (!wish.show && !signals_begin(&signals)) {
+        say("cannot take care of signals: %s", strerror(errno));
+        return EXIT_OURS;
+    }
+    status = cli_open(cli);
+    if (status == 0)
+        status = check(&wish, args, cli);
+    if (status != 0)
+        return status;
+    if (wish.show)
+        return show(cli, wish.job.name);
+    status = begin(&wish, cli, &signals, &once);
+    if (status >= 0)
+        return status;
+    if (hf_once_runs(once))
+        return run_it(&wish, cli, &signals, once);
+    pthread_sigmask(SIG_SETMASK, &signals.inherited, NULL); /* nothing depends on us any more */
+    status = replay_it(&wish, once);
+    hf_once_free(once);
+    return status;
+}
+
+const struct command command_once = {
+    .name = "once",
+    .summary = "run a command once, and replay what came out",
+    .usage = "KEY [OPTION...] [--] CMD [ARG...] | KEY --show",
+    .description =
+        "Runs CMD unless that has been done for KEY, and keeps its exit status and its output, up "
+        "to\n"
+        "64 KiB, for --keep. Whoever asks meanwhile waits for that; whoever asks later gets the "
+        "same\n"
+        "at once. It is run at least once until its result is kept, and there is one result: the\n"
+        "command sees HOLDFAST_TOKEN, which whatever it writes to should check, HOLDFAST_NAME and\n"
+        "HOLDFAST_URL.",
+    .options = options,
+    .takes_json = true,
+    .examples = "  holdfast once charge:4711 -- charge --amount 20 --order 4711\n"
+                "  holdfast once cache:home --keep 5m -- render-home-page\n"
+                "  holdfast once mail:4711 --if-died fail -- send-mail 4711\n"
+                "  holdfast once charge:4711 --show\n",
+    .statuses =
+        "  the command's own, now or when it was run (128+n: ended by signal n, which is not "
+        "kept;\n"
+        "  126, 127: cannot be run, not found)\n"
+        "  75 not finished in time       76 lost, refused as stale, or died and --if-died fail\n"
+        "  69 store unreachable, or not known whether the result is kept\n"
+        "  77 refused by the store       78 too weak for --need    64 usage    70 a fault of "
+        "holdfast\n",
+    .run = run,
+};

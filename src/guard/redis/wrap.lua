@@ -1,0 +1,4 @@
+-- body is a user's own script. It may have read and written before it fails, so the mark stays
+-- raised then.
+local refusal = enter(KEYS, ARGV, #KEYS >= 1 and #ARGV >= 2, 'N MARK [KEY ...] TOKEN MODE [ARG ...]')
+return refusal or body({unpack(KEYS, 2)}, {unpack(ARGV, 3)})

@@ -1,0 +1,175 @@
+-- Holdfast's guard for PostgreSQL 14 or later: it refuses whoever comes with an older token.
+-- One statement, all of it or nothing. Applying it again is harmless, and forgets nothing.
+DO @outer@
+BEGIN
+
+-- The greatest token seen, for each key. guard: '' for holdfast_enter, else the table.
+-- xact: the transaction that wrote it last.
+IF to_regclass(@marks_name@) IS NULL THEN
+    CREATE TABLE @own@.holdfast_marks (
+        guard text NOT NULL DEFAULT '',
+        key text NOT NULL,
+        token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
+        xact xid8 NOT NULL DEFAULT pg_current_xact_id(),
+        PRIMARY KEY (guard, key)
+    ) WITH (fillfactor = 70);
+    -- Which tables have triggers, and what their columns are called.
+    CREATE TABLE @own@.holdfast_guards (
+        guard text PRIMARY KEY,
+        key_column text NOT NULL,
+        token_column text NOT NULL
+    );
+    -- Every mark that was lowered.
+    CREATE TABLE @own@.holdfast_resets (
+        at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        who text NOT NULL DEFAULT session_user,
+        guard text NOT NULL,
+        key text NOT NULL,
+        old_mark bigint NOT NULL,
+        new_mark bigint NOT NULL
+    );
+END IF;
+
+CREATE OR REPLACE FUNCTION @own@.holdfast_refuse(guard text, key text, token bigint, seen bigint)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'HF001',
+        MESSAGE = format('stale fencing token %s for "%s": %s was seen', token, concat_ws(':', nullif(guard, ''), key), seen),
+        DETAIL = CASE WHEN token = seen THEN 'This guard takes a newer token only: a step that must happen once has happened.'
+                 ELSE 'Somebody else has held the lock since this token was given.' END,
+        HINT = 'Do not try again with this token: take the lock again, read again, and decide again.';
+END
+@inner@;
+
+CREATE OR REPLACE FUNCTION @own@.holdfast_no_token(token bigint)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+        MESSAGE = format('%s is not a fencing token: a number from 1 to 9007199254740991', coalesce(token::text, 'NULL'));
+END
+@inner@;
+
+-- Raises a mark and holds it until the transaction ends; returns the mark as it is then. mode 'keep' never refuses.
+--
+-- It writes the row even if the token is the one that is there, once in a transaction: whoever waited for the row
+-- with a snapshot from before (REPEATABLE READ and SERIALIZABLE) must get a serialization failure, because it would not
+-- see what was written meanwhile. A row that was only locked would let it pass.
+CREATE OR REPLACE FUNCTION @own@.holdfast_raise(a_guard text, a_key text, a_token bigint, a_mode text)
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    me xid8 := pg_current_xact_id();
+    seen bigint;
+    writer xid8;
+BEGIN
+    IF a_guard IS NULL OR a_key IS NULL OR octet_length(a_key) NOT BETWEEN 1 AND 400 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('%s is not a key: 1 to 400 bytes', coalesce(quote_literal(left(a_key, 40)), 'NULL'));
+    ELSIF a_mode IS NULL OR a_mode NOT IN ('not-older', 'newer', 'keep') THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('%s is not a mode: there are ''not-older'' and ''newer''', coalesce(quote_literal(a_mode), 'NULL'));
+    ELSIF a_token IS NULL OR a_token > 9007199254740991 OR a_token < (a_mode <> 'keep')::integer THEN
+        PERFORM @own@.holdfast_no_token(a_token);
+    END IF;
+    FOR i IN 1 .. 100 LOOP
+        UPDATE @own@.holdfast_marks AS m SET token = greatest(m.token, a_token), xact = me
+            WHERE m.guard = a_guard AND m.key = a_key
+            AND (m.token < a_token OR a_mode = 'keep' OR (m.token = a_token AND a_mode = 'not-older' AND m.xact <> me))
+            RETURNING m.token INTO seen;
+        IF FOUND THEN
+            RETURN seen;
+        END IF;
+        SELECT m.token, m.xact INTO seen, writer FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard AND m.key = a_key;
+        IF NOT FOUND THEN
+            INSERT INTO @own@.holdfast_marks (guard, key, token, xact) VALUES (a_guard, a_key, a_token, me)
+                ON CONFLICT (guard, key) DO NOTHING;
+            IF FOUND AND a_token = 0 THEN -- nothing to remember; it was there to wait for whoever is raising this mark
+                DELETE FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard AND m.key = a_key AND m.token = 0;
+                RETURN 0;
+            ELSIF FOUND THEN
+                RETURN a_token;
+            END IF;
+        ELSIF seen > a_token OR (seen = a_token AND a_mode = 'newer') THEN
+            PERFORM @own@.holdfast_refuse(a_guard, a_key, a_token, seen);
+        ELSIF seen = a_token AND writer = me THEN -- written before in this transaction; the lock makes sure that it was this one
+            SELECT m.token INTO seen FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard AND m.key = a_key FOR NO KEY UPDATE;
+            IF seen = a_token THEN
+                RETURN seen;
+            END IF;
+        END IF;
+        -- Somebody else was faster: look again.
+    END LOOP;
+    RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('the mark of "%s" keeps changing: try again', a_key);
+END
+@inner@;
+
+-- SELECT holdfast_enter('batch:4472', 35): first in the transaction, before anything is read.
+CREATE OR REPLACE FUNCTION @own@.holdfast_enter(key text, token bigint, mode text DEFAULT 'not-older')
+RETURNS bigint LANGUAGE plpgsql AS @inner@
+BEGIN
+    IF mode = 'keep' THEN
+        mode := NULL;
+    END IF;
+    RETURN @own@.holdfast_raise('', key, token, mode);
+END
+@inner@;
+
+-- For the triggers of tables: what the transaction brings for a row whose statement names no token; NULL if nothing.
+CREATE OR REPLACE FUNCTION @own@.holdfast_brought(a_row text)
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    -- INSERT ... ON CONFLICT DO UPDATE: the token that the INSERT named counts for its UPDATE.
+    inserted text := current_setting('holdfast.inserted', true);
+    setting text := current_setting('holdfast.token', true);
+BEGIN
+    IF inserted <> '' AND substr(inserted, strpos(inserted, ' ') + 1) = a_row THEN
+        setting := split_part(inserted, ' ', 1);
+    ELSIF setting IS NULL OR setting = '' THEN
+        RETURN NULL;
+    END IF;
+    IF setting !~ '^[0-9]{1,16}$' OR setting::bigint NOT BETWEEN 1 AND 9007199254740991 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('holdfast.token is %L: that is not a fencing token, a number from 1 to 9007199254740991', setting),
+            HINT = 'SET LOCAL holdfast.token = ''35''';
+    END IF;
+    RETURN setting::bigint;
+END
+@inner@;
+
+-- For operators: lowers a mark, and writes down who did. guard: '' for holdfast_enter, else the table.
+CREATE OR REPLACE FUNCTION @own@.holdfast_reset(key text, mark bigint DEFAULT 0, guard text DEFAULT '')
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    old_mark bigint;
+    in_row bigint;
+    about record;
+BEGIN
+    SELECT m.token INTO old_mark FROM @own@.holdfast_marks AS m
+        WHERE m.guard = holdfast_reset.guard AND m.key = holdfast_reset.key FOR UPDATE;
+    SELECT * INTO about FROM @own@.holdfast_guards AS g WHERE g.guard = holdfast_reset.guard;
+    IF FOUND THEN -- of a row that is there, the row itself carries the mark
+        EXECUTE format('SELECT %I FROM %s WHERE %I = %L FOR UPDATE', about.token_column, guard::regclass, about.key_column, key)
+            INTO in_row;
+        old_mark := greatest(old_mark, in_row);
+    END IF;
+    IF old_mark IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'P0002', MESSAGE = format('"%s" has no mark', concat_ws(':', nullif(guard, ''), key));
+    ELSIF mark IS NULL OR mark < 0 OR mark > old_mark THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('the mark of "%s" is %s: it can be set to a number from 0 to that', key, old_mark);
+    END IF;
+    UPDATE @own@.holdfast_marks AS m SET token = mark
+        WHERE m.guard = holdfast_reset.guard AND m.key = holdfast_reset.key AND m.token > mark;
+    IF in_row > mark THEN
+        PERFORM set_config('holdfast.reset', guard || ':' || key, true);
+        EXECUTE format('UPDATE %s SET %I = %L WHERE %I = %L', guard::regclass, about.token_column, nullif(mark, 0),
+            about.key_column, key);
+        PERFORM set_config('holdfast.reset', '', true);
+    END IF;
+    INSERT INTO @own@.holdfast_resets (guard, key, old_mark, new_mark) VALUES (guard, key, old_mark, mark);
+    RETURN old_mark;
+END
+@inner@;
+REVOKE ALL ON FUNCTION @own@.holdfast_reset(text, bigint, text) FROM PUBLIC;
+
+END
+@outer@;

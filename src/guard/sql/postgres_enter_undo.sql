@@ -1,0 +1,20 @@
+-- Takes Holdfast's guard out of the database, and forgets all marks: a stale holder may pass afterwards.
+DO @outer@
+DECLARE
+    guarded text;
+BEGIN
+IF to_regclass(@guards_name@) IS NOT NULL THEN
+    SELECT string_agg(guard, ', ') INTO guarded FROM @own@.holdfast_guards;
+    IF guarded IS NOT NULL THEN
+        RAISE EXCEPTION 'still guarded: %', guarded USING HINT = 'Undo each table first.';
+    END IF;
+END IF;
+DROP FUNCTION IF EXISTS @own@.holdfast_reset(text, bigint, text);
+DROP FUNCTION IF EXISTS @own@.holdfast_brought(text);
+DROP FUNCTION IF EXISTS @own@.holdfast_enter(text, bigint, text);
+DROP FUNCTION IF EXISTS @own@.holdfast_raise(text, text, bigint, text);
+DROP FUNCTION IF EXISTS @own@.holdfast_no_token(bigint);
+DROP FUNCTION IF EXISTS @own@.holdfast_refuse(text, text, bigint, bigint);
+DROP TABLE IF EXISTS @own@.holdfast_resets, @own@.holdfast_guards, @own@.holdfast_marks;
+END
+@outer@;

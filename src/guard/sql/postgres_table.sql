@@ -1,0 +1,150 @@
+
+-- The table: triggers that refuse stale tokens. A row that is there carries its own mark, in the column; holdfast_marks
+-- has those of keys whose row is gone, so that DELETE and a new INSERT forget nothing.
+DO @outer@
+#variable_conflict use_column
+DECLARE
+    target regclass := @table_name@::regclass;
+    kind "char" := (SELECT relkind FROM pg_class WHERE oid = target);
+    key_number smallint := (SELECT attnum FROM pg_attribute WHERE attrelid = target AND attname = @key_name@ AND NOT attisdropped);
+    key_type regtype := (SELECT coalesce(nullif(t.typbasetype, 0), t.oid) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+                         WHERE a.attrelid = target AND a.attnum = key_number);
+    token_type regtype := (SELECT atttypid FROM pg_attribute WHERE attrelid = target AND attname = @column_name@ AND NOT attisdropped);
+    old_column text := (SELECT token_column FROM @own@.holdfast_guards WHERE guard = @guard@);
+BEGIN
+
+IF kind NOT IN ('r', 'p') THEN
+    RAISE EXCEPTION '% is not a table', target;
+ELSIF key_number IS NULL THEN
+    RAISE EXCEPTION '% has no column "%"', target, @key_name@ USING HINT = 'Say which column has the key: --key-column';
+ELSIF key_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype, 'text'::regtype, 'varchar'::regtype,
+                       'char'::regtype, 'uuid'::regtype) THEN
+    RAISE EXCEPTION 'the key column "%" is a %: it must be of whole numbers, text or uuid', @key_name@, key_type
+        USING DETAIL = 'The text of other types depends on settings, or differs for equal values.';
+ELSIF NOT EXISTS (SELECT FROM pg_index WHERE indrelid = target AND indisunique AND indisvalid AND indpred IS NULL
+                  AND (kind = 'p' AND key_number = ANY (indkey::smallint[]) OR indnkeyatts = 1 AND indkey[0] = key_number)) THEN
+    RAISE EXCEPTION 'the key column "%" of % is not unique', @key_name@, target
+        USING HINT = 'Guard the table in which it is, or call holdfast_enter() first in each transaction.';
+ELSIF token_type IS NULL THEN
+    ALTER TABLE @table@ ADD COLUMN @column@ bigint;
+ELSIF token_type <> 'bigint'::regtype THEN
+    RAISE EXCEPTION 'the column "%" of % is a %: it must be a bigint', @column_name@, target, token_type;
+ELSIF EXISTS (SELECT FROM @table@ WHERE @column@ NOT BETWEEN 1 AND 9007199254740991) THEN
+    RAISE EXCEPTION 'the column "%" of % has values that are no tokens, from 1 to 9007199254740991', @column_name@, target;
+END IF;
+
+CREATE OR REPLACE FUNCTION @guard_function@()
+RETURNS trigger LANGUAGE plpgsql AS @inner@
+DECLARE
+    name text;
+    brought bigint;
+BEGIN
+    -- What is plainly fine goes first, in one expression each: an UPDATE pays for little more than that.
+@if_unnamed@    IF NEW.@column@ = OLD.@column@ AND NEW.@key@ = OLD.@key@
+@if_unnamed@       AND (current_setting('holdfast.token', true) <> '' OR current_setting('holdfast.inserted', true) <> '') IS NOT TRUE THEN
+@if_unnamed@        RETURN NEW;
+@if_unnamed@    END IF;
+    IF NEW.@column@ > OLD.@column@ AND NEW.@column@ <= 9007199254740991 AND NEW.@key@ = OLD.@key@ THEN
+        RETURN NEW;
+    END IF;
+    name := @guard@ || ':' || CASE TG_OP WHEN 'INSERT' THEN NEW.@key@ ELSE OLD.@key@ END;
+    IF current_setting('holdfast.reset', true) = name AND has_table_privilege(@marks_name@, 'UPDATE') THEN
+        RETURN NEW; -- holdfast_reset()
+    END IF;
+
+@if_named@    -- Only this trigger knows that the statement names the column, should it name the value that is there: it tells the
+@if_named@    -- other trigger by the sign.
+@if_named@    IF TG_NAME = 'zz_holdfast_1_named' THEN
+@if_named@        IF NEW.@column@ < 1 THEN
+@if_named@            PERFORM @own@.holdfast_no_token(NEW.@column@);
+@if_named@        ELSIF NEW.@column@ = OLD.@column@ THEN
+@if_named@            NEW.@column@ := -NEW.@column@;
+@if_named@        END IF;
+@if_named@        RETURN NEW;
+@if_named@    END IF;
+
+    IF TG_OP = 'INSERT' THEN
+        brought := NEW.@column@;
+        IF brought IS NOT NULL THEN
+            PERFORM set_config('holdfast.inserted', brought || ' ' || name, true);
+        END IF;
+    ELSIF TG_OP = 'UPDATE' THEN
+@if_named@        IF NEW.@column@ = -OLD.@column@ THEN
+@if_named@            NEW.@column@ := OLD.@column@;
+@if_named@            brought := OLD.@column@;
+@if_named@        END IF;
+        IF NEW.@column@ IS DISTINCT FROM OLD.@column@ THEN
+            brought := NEW.@column@;
+        END IF;
+    END IF;
+    brought := coalesce(brought, @own@.holdfast_brought(name));
+
+@if_require@    IF brought IS NULL THEN
+@if_require@        RAISE EXCEPTION USING ERRCODE = 'HF002', MESSAGE = format('no fencing token for "%s"', name),
+@if_require@            HINT = @require_hint@;
+@if_require@    END IF;
+    IF brought < 1 OR brought > 9007199254740991 THEN
+        PERFORM @own@.holdfast_no_token(brought);
+    ELSIF TG_OP <> 'INSERT' AND brought @too_old@ OLD.@column@ THEN
+        PERFORM @own@.holdfast_refuse(@guard@, OLD.@key@::text, brought, OLD.@column@);
+    END IF;
+
+    -- The key that a row leaves keeps its mark.
+    IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND NEW.@key@ IS DISTINCT FROM OLD.@key@) THEN
+        IF brought IS NOT NULL THEN
+            PERFORM @own@.holdfast_raise(@guard@, OLD.@key@::text, brought, @mode@);
+        ELSIF OLD.@column@ IS NOT NULL THEN
+            PERFORM @own@.holdfast_raise(@guard@, OLD.@key@::text, OLD.@column@, 'keep');
+        END IF;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        RETURN OLD;
+    END IF;
+
+    -- And the row carries the mark of the key it comes to, also if it brings no token.
+    IF TG_OP = 'UPDATE' AND NEW.@key@ IS NOT DISTINCT FROM OLD.@key@ THEN
+        NEW.@column@ := coalesce(brought, OLD.@column@);
+    ELSIF brought IS NOT NULL THEN
+        NEW.@column@ := @own@.holdfast_raise(@guard@, NEW.@key@::text, brought, @mode@);
+    ELSIF NEW.@key@ IS NOT NULL THEN
+        NEW.@column@ := nullif(@own@.holdfast_raise(@guard@, NEW.@key@::text, 0, 'keep'), 0);
+    END IF;
+    RETURN NEW;
+END
+@inner@;
+
+-- TRUNCATE names no key, so no token of a row can be compared.
+CREATE OR REPLACE FUNCTION @truncate_function@()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+BEGIN
+@if_require@    RAISE EXCEPTION USING ERRCODE = 'HF002', MESSAGE = format('no fencing token for TRUNCATE of %s', @guard@),
+@if_require@        HINT = 'TRUNCATE cannot bring one: use DELETE.';
+@if_lax@    INSERT INTO @own@.holdfast_marks AS m (guard, key, token) SELECT @guard@, @key@::text, max(@column@) FROM @table@
+@if_lax@        WHERE @column@ IS NOT NULL GROUP BY 2
+@if_lax@        ON CONFLICT (guard, key) DO UPDATE SET token = greatest(m.token, excluded.token);
+@if_lax@    RETURN NULL;
+END
+@inner@;
+
+-- Triggers fire in the order of their names: these should be the last ones.
+@if_named@CREATE OR REPLACE TRIGGER zz_holdfast_1_named BEFORE UPDATE OF @column@ ON @table@
+@if_named@    FOR EACH ROW EXECUTE FUNCTION @guard_function@();
+@if_unnamed@IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'zz_holdfast_1_named') THEN
+@if_unnamed@    DROP TRIGGER zz_holdfast_1_named ON @table@;
+@if_unnamed@END IF;
+CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
+    FOR EACH ROW EXECUTE FUNCTION @guard_function@();
+CREATE OR REPLACE TRIGGER zz_holdfast_3_truncate BEFORE TRUNCATE ON @table@
+    FOR EACH STATEMENT EXECUTE FUNCTION @truncate_function@();
+
+-- A guard that was here before: what it knew stays known, whatever its column was called.
+IF old_column <> @column_name@ AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = target AND attname = old_column AND NOT attisdropped) THEN
+    EXECUTE format('UPDATE %s SET %I = %I WHERE %I > coalesce(%I, 0)', target, @column_name@, old_column, old_column, @column_name@);
+END IF;
+UPDATE @table@ AS t SET @column@ = m.token FROM @own@.holdfast_marks AS m
+    WHERE m.guard = @guard@ AND m.key = t.@key@::text AND m.token > coalesce(t.@column@, 0);
+INSERT INTO @own@.holdfast_guards VALUES (@guard@, @key_name@, @column_name@)
+    ON CONFLICT (guard) DO UPDATE SET key_column = excluded.key_column, token_column = excluded.token_column;
+
+END
+@outer@;

@@ -1,0 +1,74 @@
+#include "once_folder.h"
+
+#include "base/clock.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+char dir[4096], url[4200];
+struct driver driver, other;
+
+int folder_start(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/once-XXXXXX",
+             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
+    if (!mkdtemp(dir) || !realpath(dir, url))
+        return -1;
+    memcpy(dir, url, strlen(url) + 1);
+    snprintf(url, sizeof url, "file:%s", dir);
+    driver_open(&driver, url);
+    driver_open(&other, url);
+    return 0;
+}
+
+int folder_stop(void **state)
+{
+    char command[9000];
+
+    (void)state;
+    clock_test_shift_ms(0);
+    driver_close(&driver);
+    driver_close(&other);
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0 ? 0 : -1;
+}
+
+const char *path_of(const char *file)
+{
+    static char path[5000];
+
+    snprintf(path, sizeof path, "%s/once/%s", dir, file);
+    return path;
+}
+
+bool is_there(const char *file)
+{
+    struct stat st;
+
+    return lstat(path_of(file), &st) == 0;
+}
+
+void overwrite(const char *file, off_t at, const void *bytes, size_t size)
+{
+    int fd = open(path_of(file), O_WRONLY);
+
+    assert_true(fd >= 0);
+    assert_int_equal(size, pwrite(fd, bytes, size, at));
+    close(fd);
+}
+
+int outcome_of(const char *key, bool no_heir)
+{
+    uint64_t token;
+
+    return ask_once(&driver, key, no_heir, &token);
+}
