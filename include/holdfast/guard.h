@@ -112,7 +112,8 @@ typedef struct hf_fence_item {
 } hf_fence_item;
 
 /* Up to HF_FENCE_BATCH_MAX at the price of one write to the disk, in their order: a key may be there
- * several times. HF_OK: every item has its result. Anything else: no mark and no item was changed. */
+ * several times. HF_OK: every item has its result. Anything else: no item was changed, nor any mark,
+ * unless the disk failed in the very last step (HF_EIO). */
 HF_API int hf_fence_admit_many(hf_fence *fence, hf_fence_item *items, size_t count, int mode);
 
 /* The mark of a key; 0: it has none. */

@@ -2,7 +2,7 @@
 import subprocess
 
 import pytest
-from postgres import (BIN, MISSING, SERIALIZE, STALE, WRONG, db, entering, printed, psycopg2, refused,  # noqa: F401
+from postgres import (BIN, SERIALIZE, STALE, WRONG, db, entering, printed, psycopg2, refused,  # noqa: F401
                       server)
 
 TOKEN_MAX = 2**53 - 1

@@ -17,7 +17,7 @@ struct marks {
     struct list node;
     unsigned users;
     bool inherited; /* from before a fork: not ours to touch */
-    dev_t device; /* which directory it is */
+    dev_t device;   /* which directory it is */
     ino_t inode;
     MDB_env *env;
     MDB_dbi dbi;

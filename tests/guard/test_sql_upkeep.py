@@ -1,0 +1,170 @@
+"""The triggers that guard a table of PostgreSQL: who may what, lowering a mark, and applying it to all kinds of tables."""
+import pytest
+from postgres import MISSING, STALE, printed, refused
+from sql_batches import GUARD, batches, db, server  # noqa: F401
+
+
+# ---- who may what
+
+
+def test_a_plain_user_writes_to_a_guarded_table(db, batches):
+    role = db.role()
+    batches(f"GRANT SELECT, INSERT, UPDATE, DELETE ON batches TO {role}")
+    user = db.session(role)
+    user("UPDATE batches SET fence_token = 35")
+    for statement in ("UPDATE batches SET fence_token = 34", "SET holdfast.token = '34'; DELETE FROM batches"):
+        with refused(STALE, 34, 35):
+            user(statement)
+    user("RESET holdfast.token")
+    user("DELETE FROM batches")
+    with refused(STALE, 34, 35):
+        user("INSERT INTO batches VALUES (7, 'late', 0, 34)")
+    user("INSERT INTO batches VALUES (7, 'next', 0, 36)")
+    user("SET holdfast.reset = 'public.batches:7'")  # what holdfast_reset uses: for its owner alone
+    with refused(STALE, 35, 36):
+        user("UPDATE batches SET fence_token = 35")
+
+
+def test_a_plain_user_who_may_truncate(db, batches):
+    role = db.role()
+    batches(f"GRANT TRUNCATE ON batches TO {role}")
+    db.session(role)("TRUNCATE batches")
+    assert batches.mark() == 34
+
+
+def test_reset_of_a_row(batches):
+    batches("UPDATE batches SET fence_token = 40")
+    assert batches("SELECT holdfast_reset('7', 20, %s)", GUARD) == [(40,)]
+    assert batches.row() == ("new", 20) and batches.mark() == 20
+    with refused(STALE, 19, 20):
+        batches("UPDATE batches SET fence_token = 19")
+    batches("UPDATE batches SET fence_token = 21")
+    batches("DELETE FROM batches")
+    assert batches("SELECT holdfast_reset('7', 0, %s)", GUARD) == [(21,)]
+    batches("INSERT INTO batches VALUES (7, 'x', 0, 1)")
+    assert batches("SELECT holdfast_reset('7', guard => %s)", GUARD) == [(1,)]
+    assert batches.row() == ("x", None)
+    assert batches("SELECT guard, key, old_mark, new_mark FROM holdfast_resets ORDER BY at") == [
+        (GUARD, "7", 40, 20), (GUARD, "7", 21, 0), (GUARD, "7", 1, 0)]
+    with refused("P0002", '"public.batches:8" has no mark'):
+        batches("SELECT holdfast_reset('8', 0, %s)", GUARD)
+
+
+# ---- applying it
+
+
+def test_applying_it_again_forgets_nothing(batches):
+    batches("INSERT INTO batches VALUES (8, 'x', 0, 40)")
+    batches("DELETE FROM batches WHERE id = 8")
+    for options in ([], ["--require"], ["--mode", "newer"], []):
+        batches.apply(*options)
+        with refused(STALE, 33, 34):
+            batches("UPDATE batches SET fence_token = 33 WHERE id = 7")
+        with refused(STALE, 39, 40):
+            batches("INSERT INTO batches VALUES (8, 'late', 0, 39)")
+    assert batches.row() == ("new", 34)
+
+
+def test_the_later_options_win(batches):
+    batches.apply("--require")
+    with refused(MISSING):
+        batches("UPDATE batches SET state = 'bare'")
+    with refused(MISSING):
+        batches("TRUNCATE batches")
+    batches.apply("--mode", "newer")
+    assert batches("UPDATE batches SET state = 'bare'") == 1
+    with refused(STALE):
+        batches("UPDATE batches SET fence_token = 34")
+    batches.apply()
+    assert batches("UPDATE batches SET fence_token = 34") == 1
+    batches("TRUNCATE batches")
+    assert batches("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1") == [
+        ("zz_holdfast_2",), ("zz_holdfast_3_truncate",)]
+
+
+def test_another_column_takes_over_the_marks(batches):
+    batches("UPDATE batches SET fence_token = 40")  # of which only the row knows
+    batches.apply("--column", "token")
+    assert batches("SELECT token, fence_token FROM batches") == [(40, 40)]
+    with refused(STALE, 39, 40):
+        batches("UPDATE batches SET token = 39")
+    batches("UPDATE batches SET fence_token = 1")
+    batches("UPDATE batches SET token = 41")
+    assert batches("SELECT holdfast_reset('7', 30, %s)", GUARD) == [(41,)]
+    assert batches("SELECT token FROM batches") == [(30,)]
+
+
+def test_while_it_was_off_it_forgot_nothing(batches):
+    batches("INSERT INTO batches VALUES (8, 'x', 0, 40)")
+    batches("DELETE FROM batches WHERE id = 8")
+    batches.apply("--undo")
+    batches("INSERT INTO batches VALUES (8, 'meanwhile', 0)")
+    batches.apply()
+    assert batches.row(8) == ("meanwhile", 40)
+    for key, token, mark in ((7, 33, 34), (8, 39, 40)):
+        with refused(STALE, token, mark):
+            batches("UPDATE batches SET fence_token = %s WHERE id = %s", token, key)
+
+
+def test_tokens_that_were_there_before_are_marks(db):
+    session = db.session()
+    session("CREATE TABLE batches (id uuid PRIMARY KEY, fence_token bigint)")
+    session("INSERT INTO batches VALUES (gen_random_uuid(), 34)")
+    db.apply("--table", "batches")
+    with refused(STALE, 33, 34):
+        session("UPDATE batches SET fence_token = 33")
+
+
+@pytest.mark.parametrize("columns, options, said", [
+    ("x int PRIMARY KEY", [], 'batches has no column "id"'),
+    ("id int", [], 'the key column "id" of batches is not unique'),
+    ("id int, x int, PRIMARY KEY (id, x)", [], "is not unique"),
+    ("id timestamptz PRIMARY KEY", [], 'the key column "id" is a timestamp with time zone'),
+    ("id numeric PRIMARY KEY", [], "is a numeric"),
+    ("id int PRIMARY KEY, fence_token int", [], 'the column "fence_token" of batches is a integer: it must be a bigint'),
+])
+def test_a_table_that_cannot_be_guarded(db, columns, options, said):
+    session = db.session()
+    session(f"CREATE TABLE batches ({columns})")
+    done = db.psql(printed("--dialect", "postgres", "--table", "batches", *options))
+    assert done.returncode == 3 and said in done.stderr, done.stderr
+    assert session.value("SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal") == 0
+
+
+def test_other_things_that_cannot_be_guarded(db):
+    session = db.session()
+    session("CREATE VIEW batches AS SELECT 1 AS id")
+    apply = printed("--dialect", "postgres", "--table", "batches")
+    with refused("P0001", "batches is not a table"):
+        session(apply)
+    session("DROP VIEW batches")
+    with refused("42P01", 'relation "public.batches" does not exist'):
+        session(apply)
+    session("CREATE TABLE batches (id int PRIMARY KEY, fence_token bigint)")
+    session("INSERT INTO batches VALUES (1, 0)")
+    with refused("P0001", "has values that are no tokens"):
+        session(apply)
+
+
+@pytest.mark.parametrize("kind, key", [("smallint", 7), ("bigint", 2**40), ("text", "a:b'c\""), ("varchar(20)", "x y"),
+                                       ("char(8)", "abc"), ("uuid", "0b5c5c1e-7b7a-4d0e-9d5e-5a8f3f1b2c3d")])
+def test_kinds_of_keys(db, kind, key):
+    session = db.session()
+    session(f"CREATE TABLE batches (code {kind} PRIMARY KEY)")
+    db.apply("--table", "batches", "--key-column", "code")
+    session("INSERT INTO batches VALUES (%s, 34)", key)
+    with refused(STALE, f'token 33 for "public.batches:{key}": 34'):
+        session("UPDATE batches SET fence_token = 33")
+    session("DELETE FROM batches")
+    with refused(STALE, f'token 33 for "public.batches:{key}": 34'):
+        session("INSERT INTO batches VALUES (%s, 33)", key)
+    assert session("SELECT holdfast_reset(%s, 0, 'public.batches')", str(key)) == [(34,)]
+
+
+def test_a_key_that_the_database_makes_up(db):
+    session = db.session()
+    session("CREATE TABLE batches (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, state text)")
+    db.apply("--table", "batches", "--require")
+    session("INSERT INTO batches (state, fence_token) VALUES ('a', 34), ('b', 34)")
+    with refused(STALE, 'token 33 for "public.batches:2": 34'):
+        session("UPDATE batches SET fence_token = 33 WHERE id = 2")
