@@ -215,9 +215,10 @@ static int check_permissions(struct directory *directory, const struct allowance
 /* DIR/FOLDER as the place of lock files, with DIR's own permissions if it has to be made. */
 static int open_folder(struct directory *directory, const char *folder, struct error_text *err)
 {
-    bool made = mkdirat(directory->fd, folder, 0700) == 0;
+    bool made;
 
     snprintf(directory->locks_path, sizeof directory->locks_path, "%s/%s", directory->path, folder);
+    made = mkdirat(directory->fd, folder, 0700) == 0;
     directory->locks_fd =
         openat(directory->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (directory->locks_fd < 0)
