@@ -8,11 +8,7 @@
 #include <string.h>
 
 static const struct command *const actions[] = {
-    &command_guard_sql,
-    &command_guard_redis,
-    &command_guard_marks,
-    &command_guard_reset,
-    NULL,
+    &command_guard_sql, &command_guard_redis, &command_guard_marks, &command_guard_reset, NULL,
 };
 
 #define ACTION_COUNT (sizeof actions / sizeof *actions - 1)

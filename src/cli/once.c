@@ -333,15 +333,26 @@ static int run_it(const struct wish *wish, struct cli *cli, struct signals *sign
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+static hf_once_options once_options_of(const struct wish *wish)
+{
+    const hf_options *plain = &wish->job.lock.options;
+    hf_once_options once = HF_ONCE_OPTIONS_INIT;
+
+    once.ttl_ms = plain->ttl_ms;
+    once.owner = plain->owner;
+    once.need_strict = plain->need_strict;
+    once.fail_if_died = wish->fail_if_died;
+    return once;
+}
+
 /* -1 with the answer, else the exit status. */
 static int begin(const struct wish *wish, struct cli *cli, struct signals *signals,
                  hf_once **ret_once)
 {
-    const hf_options *plain = &wish->job.lock.options;
-    hf_once_options once = HF_ONCE_OPTIONS_INIT;
+    const hf_once_options once = once_options_of(wish);
     struct acquisition wanted = {.store = cli->store,
                                  .name = wish->job.name,
-                                 .options = *plain,
+                                 .options = wish->job.lock.options,
                                  .once = &once,
                                  .signals = signals,
                                  .quiet = wish->job.lock.quiet,
@@ -349,10 +360,6 @@ static int begin(const struct wish *wish, struct cli *cli, struct signals *signa
     struct error_text err = {""};
     int number = 0, result;
 
-    once.ttl_ms = plain->ttl_ms;
-    once.owner = plain->owner;
-    once.need_strict = plain->need_strict;
-    once.fail_if_died = wish->fail_if_died;
     result = environment_check_nested_once(cli->store, wish->job.name, &err);
     if (result == HF_OK)
         result = acquire_once(&wanted, ret_once, &number, &err);
@@ -397,7 +404,7 @@ static int run(struct cli *cli, struct args *args)
 {
     struct wish wish = {.job = JOBOPTS_INIT, .keep_ms = HF_ONCE_KEEP_MS};
     struct signals signals;
-    hf_once *once;
+    hf_once *once = NULL;
     int status;
 
     fill_standard_descriptors();

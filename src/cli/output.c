@@ -40,6 +40,8 @@ int status_of(int result)
         return EXIT_BUSY;
     case HF_ELOST:
         return EXIT_NOT;
+    case HF_ESTALE:
+        return EXIT_LOST;
     case HF_EINVAL:
     case HF_ENOTSUP:
     case HF_ESTORE:

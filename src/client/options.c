@@ -101,6 +101,24 @@ static int check_strength(const hf_store *store, struct error_text *err)
     return HF_OK;
 }
 
+static int settle(hf_store *store, const hf_options *o, hf_options *ret_options,
+                  struct error_text *err)
+{
+    int result;
+
+    if ((result = check_spans(store, o, err)) != HF_OK ||
+        (result = check_mode(store, o, err)) != HF_OK)
+        return result;
+    if (o->owner && strnlen(o->owner, HF_OWNER_MAX + 1) > HF_OWNER_MAX)
+        return error_set(err, HF_EINVAL, "an owner label has at most %d bytes", HF_OWNER_MAX);
+    if (o->need_strict && (result = check_strength(store, err)) != HF_OK)
+        return result;
+    *ret_options = *o;
+    if (o->ttl_ms == 0)
+        ret_options->ttl_ms = store->info.ttl_ms;
+    return HF_OK;
+}
+
 int options_read(hf_store *store, const hf_options *options, hf_options *ret_options,
                  struct error_text *err)
 {
@@ -109,17 +127,7 @@ int options_read(hf_store *store, const hf_options *options, hf_options *ret_opt
 
     if (options && (result = copy_known(options, sizeof o, &o, "HF_OPTIONS", err)) != HF_OK)
         return result;
-    if ((result = check_spans(store, &o, err)) != HF_OK ||
-        (result = check_mode(store, &o, err)) != HF_OK)
-        return result;
-    if (o.owner && strnlen(o.owner, HF_OWNER_MAX + 1) > HF_OWNER_MAX)
-        return error_set(err, HF_EINVAL, "an owner label has at most %d bytes", HF_OWNER_MAX);
-    if (o.need_strict && (result = check_strength(store, err)) != HF_OK)
-        return result;
-    if (o.ttl_ms == 0)
-        o.ttl_ms = store->info.ttl_ms;
-    *ret_options = o;
-    return HF_OK;
+    return settle(store, &o, ret_options, err);
 }
 
 int list_options_read(const hf_list_options *options, hf_list_options *ret_options,
@@ -154,7 +162,7 @@ int once_options_read(hf_store *store, const hf_once_options *options, hf_option
     plain.owner = o.owner;
     plain.need_strict = o.need_strict;
     plain.cancel = o.cancel;
-    if ((result = options_read(store, &plain, ret_options, err)) != HF_OK)
+    if ((result = settle(store, &plain, ret_options, err)) != HF_OK)
         return result;
     *ret_terms = (struct once_terms){.no_heir = o.fail_if_died != 0,
                                      .death_ms = o.death_ms ? o.death_ms : HF_ONCE_DEATH_MS};

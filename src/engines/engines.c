@@ -1,9 +1,9 @@
 /* engines.c: which stores there are. A store with a heavy client library is a module, loaded with
  * its first use, so that the file store starts like flock(1). */
+#include "base/modules.h"
 #include "engines/engine.h"
 #include "engines/file/file.h"
 #include "engines/holdfast/table.h"
-#include "base/modules.h"
 #include "engines/redis/redis.h"
 
 #include <stdbool.h>

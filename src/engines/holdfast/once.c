@@ -116,11 +116,17 @@ int holdfast_once_take_pushed(struct engine_store *store, struct waiting *waitin
 
 /* ---- finishing ------------------------------------------------------------------------------- */
 
+struct finishing {
+    int64_t answer;
+};
+
 static void read_finish(void *context, int index, const struct resp_node *value)
 {
+    struct finishing *finishing = context;
+
     (void)index;
-    if (!resp_to_int64(value, context))
-        *(int64_t *)context = -1;
+    if (!resp_to_int64(value, &finishing->answer))
+        finishing->answer = -1;
 }
 
 /* An acquisition whose answer was lost may still arrive, when the record is long forgotten. */
@@ -142,8 +148,8 @@ int holdfast_finish(struct engine_store *store, struct engine_claim *claim, cons
                     size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err)
 {
     const struct holdfast_claim *own = claim->private;
-    int64_t answer = -1;
-    struct call call = {.replies = 1, .context = &answer, .on_reply = read_finish};
+    struct finishing finishing = {-1};
+    struct call call = {.replies = 1, .context = &finishing, .on_reply = read_finish};
     struct resp_writer writer = {0};
     int result;
 
@@ -156,7 +162,7 @@ int holdfast_finish(struct engine_store *store, struct engine_claim *claim, cons
     resp_write_number(&writer, keep_ms);
     resp_write_blob(&writer, bytes, size);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
-    if (result == HF_OK && answer != 1)
+    if (result == HF_OK && finishing.answer != 1)
         return error_set(err, HF_EINTERNAL, "an answer to ONCE FINISH that cannot be");
     if (result == HF_OK && own && own->unsure)
         end_lease(store, claim);
