@@ -4,7 +4,9 @@ Each row has one fresh writer, whose tokens rise. What it was told to be done is
 token below that is stale for certain, whatever else is under way. A stale write must be refused, a fresh one not, and in the
 end each row must hold what its fresh writer left there.
 """
+import contextlib
 import multiprocessing
+import queue
 import random
 import sqlite3
 
@@ -14,6 +16,7 @@ FRESH_MIN = 300  # of each process, however fast the others are
 FIRST = 100  # the first token
 BATCH = 20  # stale writes of a connection before the next one's turn
 PATIENCE = 120
+STALE, DEADLOCK = "HF001", "40P01"
 
 
 class Postgres:
@@ -46,12 +49,15 @@ class Postgres:
                 setting + "DELETE FROM stock WHERE id = %(row)s" + ("; " + insert if fresh else "")]
 
     def write(self, connection, way, words):
-        """The refusal; "" if it was taken; None if there was no such row at that moment: its fresh writer replaces it."""
+        """The refusal; "" if it was taken; None if nothing came of it: there was no such row at that moment, because its fresh
+        writer replaces it, or PostgreSQL ended a deadlock."""
         with connection.cursor() as cursor:
             try:
                 cursor.execute(way % words)
             except connection.Error as error:
-                if error.pgcode != "HF001":
+                if error.pgcode == DEADLOCK:
+                    return None
+                if error.pgcode != STALE:
                     raise
                 return error.diag.message_primary
             return "" if cursor.rowcount else None
@@ -147,11 +153,24 @@ def write_fresh(guard, acked, rows, seed, stop, results):
         guard.batch(connection)
         refusal = guard.write(connection, way, words)
         guard.end(connection)
+        if refusal is None:
+            continue
         if refusal != "":
             others.append((way % words, acked[row], refusal))
         acked[row] = token
         count += 1
     results.put((count, others))
+
+
+def gather(results, processes):
+    """What each of them tells. One that died tells nothing."""
+    told = []
+    while len(told) < len(processes):
+        with contextlib.suppress(queue.Empty):
+            told.append(results.get(timeout=1))
+            continue
+        assert not any(process.exitcode for process in processes), "one died: its words are above"
+    return told
 
 
 def storm(guard, apply, count):
@@ -169,9 +188,11 @@ def storm(guard, apply, count):
         guard, acked, count // STALE_PROCESSES, 100 + i, stale_results), daemon=True) for i in range(STALE_PROCESSES)]
     for process in fresh + stale:
         process.start()
-    refused = [stale_results.get() for _ in stale]
-    stop.set()
-    taken = [fresh_results.get() for _ in fresh]
+    try:
+        refused = gather(stale_results, stale)
+    finally:
+        stop.set()
+    taken = gather(fresh_results, fresh)
     for process in fresh + stale:
         process.join()
     cursor = connection.cursor()

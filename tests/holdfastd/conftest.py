@@ -414,6 +414,14 @@ class Holdfastd:
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
+    def sockets(self):
+        """Those of its descriptors that come and go with clients: segments of the log do so with the log."""
+        count = 0
+        for name in os.listdir(f"/proc/{self.pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                count += os.readlink(f"/proc/{self.pid}/fd/{name}").startswith("socket:")
+        return count
+
     def pause(self):
         """Stops it in the middle of whatever it does. The kernel still accepts connections."""
         os.kill(self.pid, signal.SIGSTOP)

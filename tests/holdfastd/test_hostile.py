@@ -43,7 +43,7 @@ class Bystander(threading.Thread):
 @pytest.fixture
 def bystander(server):
     """Served before, during and after. Then the server has nothing left of those who came meanwhile."""
-    descriptors, clients = server.descriptors(), server.count("connected_clients")
+    sockets, clients = server.sockets(), server.count("connected_clients")
     other = Bystander(server)
     other.start()
     eventually(lambda: other.turns or other.failure, "it is served")
@@ -56,7 +56,7 @@ def bystander(server):
         raise other.failure
     assert other.worst < SECONDS
     eventually(lambda: server.count("connected_clients") == clients, "no client is left")
-    eventually(lambda: server.descriptors() <= descriptors, "no descriptor is left")
+    eventually(lambda: server.sockets() <= sockets, "no socket is left")
 
 
 @pytest.fixture
