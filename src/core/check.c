@@ -23,7 +23,7 @@ static int check_hold(const struct core *core, const struct lock *lock, const st
         return BROKEN(err, "[C5] a hold without a lease, or a ghost with one");
     if (claim->flags & CLAIM_KEPT)
         return BROKEN(err, "[C8] a hold is kept");
-    if ((claim->state == CORE_GHOST) != (claim->timer != TIMER_NONE))
+    if ((claim->state == CORE_GHOST) != (claim->timer.moment != TIMER_NONE))
         return BROKEN(err, "[C7] a ghost without a deadline, or a hold with one");
     return HF_OK;
 }
@@ -38,7 +38,7 @@ static int check_place(const struct core *core, const struct lock *lock, const s
     if ((claim->mode == HF_PERMIT) != (lock->permits != 0) ||
         (lock->once && claim->mode != HF_EXCLUSIVE))
         return BROKEN(err, "[C1] a place in another mode than its name");
-    if ((claim->deadline_ms == INT64_MAX) != (claim->timer == TIMER_NONE))
+    if ((claim->deadline_ms == INT64_MAX) != (claim->timer.moment == TIMER_NONE))
         return BROKEN(err, "[C7] a place's WAIT is not in the timers, or without need");
     return HF_OK;
 }
@@ -76,7 +76,7 @@ static int check_lock(const struct core *core, uint32_t slot, struct error_text 
     if (lock->record &&
         (!lock->once || lock->holds || (lock->places && core->last_token < HF_TOKEN_MAX)))
         return BROKEN(err, "[C6] a record beside a hold or a place");
-    if ((lock->record != 0) != (lock->timer != TIMER_NONE))
+    if ((lock->record != 0) != (lock->timer.moment != TIMER_NONE))
         return BROKEN(err, "[C7] a record without a deadline");
     return HF_OK;
 }
@@ -97,33 +97,101 @@ static int check_lease(const struct core *core, uint32_t slot, struct error_text
     }
     if (count != lease->claims || (count == 0) != lease->ended)
         return BROKEN(err, "[C5] a living lease with nothing, or an ended one with something");
-    if (kept != lease->kept || (kept != 0) != (lease->timer == TIMER_NONE))
+    if (kept != lease->kept || (kept != 0) != (lease->timer.moment == TIMER_NONE))
         return BROKEN(err, "[C8] a lease without a deadline that nobody keeps, or the reverse");
     if (!lease->ended && (lease->ttl_ms < HF_TTL_MIN_MS || lease->ttl_ms > CORE_TTL_MAX_MS))
         return BROKEN(err, "[C5] a lease with a TTL of %u ms", lease->ttl_ms);
     return HF_OK;
 }
 
+static int64_t deadline_of(const struct core *core, uint32_t what)
+{
+    uint32_t slot = timer_slot(what);
+
+    switch (timer_kind(what)) {
+    case TIMER_LEASE:
+        return lease_at(core, slot)->deadline_ms;
+    case TIMER_CLAIM:
+        return claim_at(core, slot)->deadline_ms;
+    case TIMER_LOCK:
+        break;
+    }
+    return record_of(core, lock_at(core, slot))->deadline_ms;
+}
+
+static bool is_indexed(const struct timers *timers, uint32_t slot)
+{
+    const struct moment *moment = slab_at(&timers->moments, slot);
+    uint32_t i = index_first(&timers->index, moment->link.hash);
+
+    while (i != SLAB_NONE && i != slot)
+        i = index_next(&timers->index, i);
+    return i == slot;
+}
+
+static int check_moment(const struct core *core, uint32_t slot, struct error_text *err)
+{
+    const struct timers *timers = &core->timers;
+    const struct moment *moment = slab_at(&timers->moments, slot);
+    uint32_t open = 0, before = 0;
+
+    for (uint32_t i = 0; i < moment->count; i++) {
+        uint32_t what = moment_list(moment)[i];
+        const struct timer *timer;
+
+        if (!what)
+            continue;
+        open++;
+        timer = timers->of(timers->context, timer_kind(what), timer_slot(what));
+        if (timer->moment != slot + 1 || timer->at != i)
+            return BROKEN(err, "[C7] a deadline does not know its place");
+        if (deadline_of(core, what) != moment->deadline_ms)
+            return BROKEN(err, "[C7] a deadline in the timers is another than in its record");
+        if (i < moment->first || (!moment->unordered && what < before))
+            return BROKEN(err, "[C7] a deadline is in the wrong place");
+        before = what;
+    }
+    if (open == 0 || open != moment->open)
+        return BROKEN(err, "[C7] the number of deadlines in a moment is wrong");
+    return HF_OK;
+}
+
+/* By what the records say. */
+static uint32_t count_deadlines(const struct core *core)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = slab_next(&core->leases, 0); i != NONE; i = slab_next(&core->leases, i + 1))
+        count += lease_at(core, i)->timer.moment != TIMER_NONE;
+    for (uint32_t i = slab_next(&core->claims, 0); i != NONE; i = slab_next(&core->claims, i + 1))
+        count += claim_at(core, i)->timer.moment != TIMER_NONE;
+    for (uint32_t i = slab_next(&core->locks, 0); i != NONE; i = slab_next(&core->locks, i + 1))
+        count += lock_at(core, i)->timer.moment != TIMER_NONE;
+    return count;
+}
+
 static int check_timers(const struct core *core, struct error_text *err)
 {
     const struct timers *timers = &core->timers;
+    uint32_t listed = 0;
 
     for (uint32_t i = 1; i <= timers->count; i++) {
-        const struct timer *timer = &timers->heap[i];
-        uint32_t slot = timer_slot(timer);
-        int64_t deadline;
+        const struct due *due = &timers->heap[i];
+        const struct moment *moment = slab_at(&timers->moments, due->moment);
 
-        if (*timers->position(timers->context, timer_kind(timer), slot) != i)
-            return BROKEN(err, "[C7] a deadline does not know its position");
-        if (timer_kind(timer) == TIMER_LEASE)
-            deadline = lease_at(core, slot)->deadline_ms;
-        else if (timer_kind(timer) == TIMER_CLAIM)
-            deadline = claim_at(core, slot)->deadline_ms;
-        else
-            deadline = record_of(core, lock_at(core, slot))->deadline_ms;
-        if (deadline != timer->deadline_ms)
-            return BROKEN(err, "[C7] a deadline in the timers is another than in its record");
+        if (moment->at != i || moment->deadline_ms != due->deadline_ms ||
+            !is_indexed(timers, due->moment))
+            return BROKEN(err, "[C7] a moment does not know its place");
+        if (due->deadline_ms < timers->heap[1].deadline_ms)
+            return BROKEN(err, "[C7] the moment that comes first is not the first");
+        if (check_moment(core, due->moment, err) != HF_OK)
+            return HF_EIO;
+        listed += moment->open;
     }
+    if (timers->count != timers->moments.used || listed != count_deadlines(core))
+        return BROKEN(err, "[C7] a deadline is not in the timers");
+    if (timers->recent && !slab_is_used(&timers->moments, timers->recent - 1))
+        return BROKEN(err, "[C7] the moment that was used last is gone");
     return HF_OK;
 }
 

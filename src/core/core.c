@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t *timer_position(void *context, enum timer_kind kind, uint32_t slot)
+#define FORESEEN_AGAIN 4u /* commands later */
+
+static struct timer *timer_of(void *context, enum timer_kind kind, uint32_t slot)
 {
     struct core *core = context;
 
@@ -34,8 +36,9 @@ struct core *core_new(const unsigned char seed[16])
     index_init(&core->lease_index, &core->leases);
     index_init(&core->lock_index, &core->locks);
     index_init(&core->claim_index, &core->claims);
-    core->timers.context = core;
-    core->timers.position = timer_position;
+    timers_init(&core->timers, seed);
+    timers_moved(&core->timers, core);
+    core->timers.of = timer_of;
     return core;
 }
 
@@ -64,9 +67,7 @@ void core_free(struct core *core)
 
 int64_t core_next_deadline(const struct core *core)
 {
-    const struct timer *first = timers_first(&core->timers);
-
-    return first ? first->deadline_ms : -1;
+    return timers_next_ms(&core->timers);
 }
 
 int64_t core_now(const struct core *core)
@@ -554,6 +555,11 @@ int core_apply(struct core *core, const void *bytes, size_t size, const struct c
     core_end_due(core);
     for (uint32_t i = 0; i < header.count; i++) {
         core_unpack(&unpacker, &command);
+        /* Once more: of a large entry, what was fetched while it was checked may be gone again. */
+        if (i + FORESEEN_AGAIN < header.count) {
+            index_foresee(&core->lease_index, core->foreseen[i + FORESEEN_AGAIN].lease_hash);
+            index_foresee(&core->lock_index, core->foreseen[i + FORESEEN_AGAIN].name_hash);
+        }
         core->known = &core->foreseen[i];
         apply_command(core, i, &command);
     }

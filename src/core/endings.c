@@ -1,6 +1,8 @@
 /* endings.c: what ends because time passes, and what a new leader's term ends. */
 #include "core/inside.h"
 
+#define FORESEEN 6u
+
 /* The connections that kept places alive were another leader's: from now on their TTL runs. */
 void core_unkeep_all(struct core *core)
 {
@@ -34,16 +36,30 @@ static void end_claim_in_time(struct core *core, uint32_t slot)
     lease_tidy(core, lease);
 }
 
+/* What the end of a lease will look for is fetched from memory while those before it end. */
+__attribute__((always_inline)) static inline void foresee_end(const struct core *core,
+                                                              uint32_t what)
+{
+    const struct lease *lease;
+
+    if (timer_kind(what) != TIMER_LEASE)
+        return;
+    lease = lease_at(core, timer_slot(what));
+    index_foresee(&core->lease_index, lease->link.hash);
+    if (lease->first_claim != NONE)
+        index_foresee(&core->lock_index,
+                      lock_at(core, claim_at(core, lease->first_claim)->lock)->link.hash);
+}
+
 void core_end_due(struct core *core)
 {
     for (uint32_t i = 0; i < CORE_ENDINGS_MAX; i++) {
-        const struct timer *first = timers_first(&core->timers);
-        uint32_t slot;
+        uint32_t what = timers_due(&core->timers, core->now_ms), slot = timer_slot(what);
 
-        if (!first || first->deadline_ms > core->now_ms)
+        if (what == TIMER_NONE)
             return;
-        slot = timer_slot(first);
-        switch (timer_kind(first)) {
+        foresee_end(core, timers_ahead(&core->timers, FORESEEN));
+        switch (timer_kind(what)) {
         case TIMER_LEASE:
             end_lease_in_time(core, slot);
             break;

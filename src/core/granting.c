@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CLAIMS_FEW 8u /* of a lease: no need for memory to list them */
+
 void core_emit(struct core *core, const struct core_effect *effect)
 {
     if (core->sink)
@@ -210,10 +212,12 @@ static int by_slot(const void *a, const void *b)
 
 /* The lease's claims in the order of their slots. In its list they are in an order that a restored
  * copy would not have; and who is granted first gets the lower token. */
-static uint32_t *claims_of(const struct core *core, uint32_t lease_slot, uint32_t *ret_count)
+static uint32_t *claims_of(const struct core *core, uint32_t lease_slot, uint32_t few[CLAIMS_FEW],
+                           uint32_t *ret_count)
 {
     const struct lease *lease = lease_at(core, lease_slot);
-    uint32_t *slots = core_alloc((lease->claims + 1) * sizeof *slots), count = 0;
+    uint32_t *slots = lease->claims <= CLAIMS_FEW ? few : core_alloc(lease->claims * sizeof *slots);
+    uint32_t count = 0;
 
     for (uint32_t i = lease->first_claim; i != NONE; i = claim_at(core, i)->lease_next)
         slots[count++] = i;
@@ -257,13 +261,14 @@ static void claim_end(struct core *core, uint32_t slot, enum core_why why, bool 
 uint32_t lease_end(struct core *core, uint32_t slot, enum core_why why, bool withhold,
                    int64_t remember_ms)
 {
-    uint32_t count, *claims = claims_of(core, slot, &count);
+    uint32_t few[CLAIMS_FEW], count, *claims = claims_of(core, slot, few, &count);
     struct lease *lease = lease_at(core, slot);
 
     touch_lease(core, slot);
     for (uint32_t i = 0; i < count; i++)
         claim_end(core, claims[i], why, withhold);
-    free(claims);
+    if (claims != few)
+        free(claims);
     INVARIANT(lease->claims == 0 && lease->kept == 0);
     if (remember_ms < 0) {
         lease_forget(core, slot);

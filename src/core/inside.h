@@ -4,7 +4,7 @@
  *                                │
  *                  of one lease, of one lock
  *
- * All are slots of slabs. Texts lie in slabs by size, so that a name of 20 bytes takes 24. */
+ * All are slots of slabs. Texts lie in slabs by size, so that a name of 18 bytes takes 20. */
 #ifndef CORE_INSIDE_H
 #define CORE_INSIDE_H
 
@@ -16,15 +16,15 @@
 #define NONE SLAB_NONE
 #define CLAIMS_LISTED_MAX 16u /* with more, the claims of a lease are indexed */
 
-/* Sizes up to 64 by 8, then coarser: texts.c. */
-#define TEXT_CLASSES 17
+/* Sizes from 8 to 64 by 4, then coarser: texts.c. */
+#define TEXT_CLASSES 24
 
 struct lease {
     struct index_link link; /* first: see index.h */
     uint32_t id_slot;
     int64_t deadline_ms; /* of a kept lease: not in the timers, and it may be later */
     uint32_t ttl_ms;
-    uint32_t timer;
+    struct timer timer;
     uint32_t first_claim, claims;
     uint32_t kept; /* places that a connection keeps alive: while there are any, no deadline */
     uint8_t id_size;
@@ -38,12 +38,12 @@ struct claim {
     uint32_t lease, lock;   /* lease: NONE for a ghost */
     uint32_t lease_prev, lease_next;
     uint32_t lock_prev, lock_next; /* among holds, or among places */
+    uint32_t owner_slot;           /* here, or there would be a hole */
     uint64_t number;               /* token, or ticket of a place */
     int64_t since_ms;
     int64_t deadline_ms; /* of a place's WAIT (INT64_MAX: none), or of a ghost */
     uint64_t delay_ms;   /* lock-delay; of a once-record: how long its runner's death is known */
-    uint32_t timer;
-    uint32_t owner_slot;
+    struct timer timer;
     uint32_t attachment; /* of a place: which of its connections keeps it, if one does */
     uint8_t owner_size;
     uint8_t mode;
@@ -71,7 +71,7 @@ struct lock {
     uint32_t permits;       /* 0: exclusive and shared */
     uint32_t holds, places; /* holds: ghosts included */
     uint32_t first_hold, last_hold, first_place, last_place;
-    uint32_t timer;
+    struct timer timer;
     uint32_t record; /* slot plus 1; 0: none */
 };
 

@@ -330,12 +330,12 @@ static void replace(struct core *core, struct core *fresh)
     core->lease_index.slab = &core->leases;
     core->lock_index.slab = &core->locks;
     core->claim_index.slab = &core->claims;
-    core->timers.context = core;
+    timers_moved(&core->timers, core);
     *fresh = old;
     fresh->lease_index.slab = &fresh->leases;
     fresh->lock_index.slab = &fresh->locks;
     fresh->claim_index.slab = &fresh->claims;
-    fresh->timers.context = fresh;
+    timers_moved(&fresh->timers, fresh);
     core_free(fresh);
 }
 

@@ -110,7 +110,12 @@ static void mark_used(struct slab *slab, uint32_t slot)
 static void mark_free(struct slab *slab, uint32_t slot)
 {
     for (int level = 0; level < SLAB_LEVELS; level++) {
-        slab->full[level][slot / WORD_BITS] &= ~(UINT64_C(1) << slot % WORD_BITS);
+        uint64_t *word = &slab->full[level][slot / WORD_BITS];
+        bool was_full = *word == UINT64_MAX;
+
+        *word &= ~(UINT64_C(1) << slot % WORD_BITS);
+        if (!was_full) /* the levels above know */
+            return;
         slot /= WORD_BITS;
     }
 }

@@ -26,34 +26,42 @@ struct snapshot {
 
 #define VARINT_MAX 10u
 
-static void reserve(struct snapshot_writer *writer, size_t size)
+/* Where the next bytes go: there is room for so many. What was put there is the writer's after commit. */
+static unsigned char *reserve(struct snapshot_writer *writer, size_t size)
 {
-    if (writer->size + size <= writer->capacity)
-        return;
-    while (writer->size + size > writer->capacity)
-        writer->capacity = writer->capacity ? 2 * writer->capacity : 4096;
-    writer->bytes = core_realloc(writer->bytes, writer->capacity);
+    if (writer->size + size > writer->capacity) {
+        while (writer->size + size > writer->capacity)
+            writer->capacity = writer->capacity ? 2 * writer->capacity : 4096;
+        writer->bytes = core_realloc(writer->bytes, writer->capacity);
+    }
+    return writer->bytes + writer->size;
 }
 
-static void put_byte(struct snapshot_writer *writer, int byte)
+static void commit(struct snapshot_writer *writer, const unsigned char *end)
 {
-    writer->bytes[writer->size++] = (unsigned char)byte;
+    writer->size = (size_t)(end - writer->bytes);
 }
 
-static void put(struct snapshot_writer *writer, uint64_t number)
+static unsigned char *put_byte(unsigned char *at, int byte)
+{
+    *at = (unsigned char)byte;
+    return at + 1;
+}
+
+static unsigned char *put(unsigned char *at, uint64_t number)
 {
     for (; number >= 0x80; number >>= 7)
-        put_byte(writer, (int)(number & 0x7f) | 0x80);
-    put_byte(writer, (int)number);
+        *at++ = (unsigned char)(number | 0x80);
+    *at = (unsigned char)number;
+    return at + 1;
 }
 
-static void put_text(struct snapshot_writer *writer, struct core_text text)
+static unsigned char *put_text(unsigned char *at, struct core_text text)
 {
-    reserve(writer, VARINT_MAX + text.size);
-    put(writer, text.size);
+    at = put(at, text.size);
     if (text.size)
-        memcpy(writer->bytes + writer->size, text.bytes, text.size);
-    writer->size += text.size;
+        memcpy(at, text.bytes, text.size);
+    return at + text.size;
 }
 
 uint64_t snapshot_sum(uint64_t sum, const void *block, size_t size)
@@ -69,91 +77,105 @@ static void write_members(struct snapshot_writer *writer, const struct core *cor
 {
     for (uint32_t i = 0; i < core->member_count; i++) {
         const struct member *member = &core->members[i];
+        unsigned char *at = reserve(writer, 1 + 2 * VARINT_MAX + member->size);
 
-        reserve(writer, 1 + VARINT_MAX);
-        put_byte(writer, SNAPSHOT_MEMBER);
-        put(writer, member->id);
-        put_text(writer, (struct core_text){member->address, member->size});
+        at = put_byte(at, SNAPSHOT_MEMBER);
+        at = put(at, member->id);
+        at = put_text(at, (struct core_text){member->address, member->size});
+        commit(writer, at);
     }
 }
 
 void snapshot_write_header(struct snapshot_writer *writer, const struct core *core)
 {
-    reserve(writer, SNAPSHOT_MAGIC_SIZE + 8 * VARINT_MAX + 1 + sizeof core->id);
-    memcpy(writer->bytes + writer->size, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
-    writer->size += SNAPSHOT_MAGIC_SIZE;
-    put(writer, (uint64_t)core->now_ms);
-    put(writer, core->last_token);
-    put(writer, core->last_ticket);
-    put(writer, core->last_attachment);
-    put(writer, core->leases.used);
-    put(writer, core->locks.used);
-    put(writer, core->claims.used);
-    put_byte(writer, core->identified);
-    memcpy(writer->bytes + writer->size, core->id, sizeof core->id);
-    writer->size += sizeof core->id;
+    unsigned char *at = reserve(writer, SNAPSHOT_MAGIC_SIZE + 7 * VARINT_MAX + 1 + sizeof core->id);
+
+    memcpy(at, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
+    at += SNAPSHOT_MAGIC_SIZE;
+    at = put(at, (uint64_t)core->now_ms);
+    at = put(at, core->last_token);
+    at = put(at, core->last_ticket);
+    at = put(at, core->last_attachment);
+    at = put(at, core->leases.used);
+    at = put(at, core->locks.used);
+    at = put(at, core->claims.used);
+    at = put_byte(at, core->identified);
+    memcpy(at, core->id, sizeof core->id);
+    commit(writer, at + sizeof core->id);
     write_members(writer, core);
 }
 
 void snapshot_write_lease(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct lease *lease = lease_at(core, slot);
+    struct core_text id = lease_id(core, lease);
+    unsigned char *at = reserve(writer, 2 + 4 * VARINT_MAX + id.size);
 
-    reserve(writer, 2 + 4 * VARINT_MAX);
-    put_byte(writer, SNAPSHOT_LEASE);
-    put(writer, slot);
-    put_text(writer, lease_id(core, lease));
-    reserve(writer, 2 + 4 * VARINT_MAX);
-    put(writer, lease->ttl_ms);
-    put(writer, (uint64_t)lease->deadline_ms);
-    put_byte(writer, lease->ended);
+    at = put_byte(at, SNAPSHOT_LEASE);
+    at = put(at, slot);
+    at = put_text(at, id);
+    at = put(at, lease->ttl_ms);
+    at = put(at, (uint64_t)lease->deadline_ms);
+    at = put_byte(at, lease->ended);
+    commit(writer, at);
 }
 
 static void write_claim(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct claim *claim = claim_at(core, slot);
     bool endless = claim->state == CORE_HOLD || claim->deadline_ms == INT64_MAX;
+    struct core_text owner = claim_owner(core, claim);
+    unsigned char *at = reserve(writer, 3 + 8 * VARINT_MAX + owner.size);
 
-    reserve(writer, 3 + 8 * VARINT_MAX);
-    put(writer, slot);
-    put(writer, claim->lease == NONE ? 0 : (uint64_t)claim->lease + 1);
-    put_byte(writer, claim->state);
-    put_byte(writer, claim->mode);
-    put_byte(writer, claim->flags);
-    put(writer, claim->number);
-    put(writer, (uint64_t)claim->since_ms);
-    put(writer, endless ? 0 : (uint64_t)claim->deadline_ms);
-    put(writer, claim->delay_ms);
-    put(writer, claim->attachment);
-    put_text(writer, claim_owner(core, claim));
+    at = put(at, slot);
+    at = put(at, claim->lease == NONE ? 0 : (uint64_t)claim->lease + 1);
+    at = put_byte(at, claim->state);
+    at = put_byte(at, claim->mode);
+    at = put_byte(at, claim->flags);
+    at = put(at, claim->number);
+    at = put(at, (uint64_t)claim->since_ms);
+    at = put(at, endless ? 0 : (uint64_t)claim->deadline_ms);
+    at = put(at, claim->delay_ms);
+    at = put(at, claim->attachment);
+    at = put_text(at, owner);
+    commit(writer, at);
+}
+
+static void write_record(struct snapshot_writer *writer, const struct record *record)
+{
+    unsigned char *at = reserve(writer, 1 + 3 * VARINT_MAX + (record ? record->size : 0));
+
+    if (!record) {
+        commit(writer, put_byte(at, SNAPSHOT_NO_RECORD));
+        return;
+    }
+    at = put_byte(at, record->bytes ? SNAPSHOT_DONE : SNAPSHOT_DIED);
+    at = put(at, record->token);
+    at = put(at, (uint64_t)record->deadline_ms);
+    if (record->bytes)
+        at = put_text(at, (struct core_text){record->bytes, record->size});
+    commit(writer, at);
 }
 
 void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct lock *lock = lock_at(core, slot);
-    const struct record *record = record_of(core, lock);
+    struct core_text name = lock_name(core, lock);
+    unsigned char *at = reserve(writer, 2 + 5 * VARINT_MAX + name.size);
 
-    reserve(writer, 2 + 5 * VARINT_MAX);
-    put_byte(writer, SNAPSHOT_LOCK);
-    put(writer, slot);
-    put_text(writer, lock_name(core, lock));
-    reserve(writer, 2 + 5 * VARINT_MAX);
-    put_byte(writer, lock->once);
-    put(writer, lock->permits);
-    put(writer, lock->holds);
-    put(writer, lock->places);
+    at = put_byte(at, SNAPSHOT_LOCK);
+    at = put(at, slot);
+    at = put_text(at, name);
+    at = put_byte(at, lock->once);
+    at = put(at, lock->permits);
+    at = put(at, lock->holds);
+    at = put(at, lock->places);
+    commit(writer, at);
     for (uint32_t i = lock->first_hold; i != NONE; i = claim_at(core, i)->lock_next)
         write_claim(writer, core, i);
     for (uint32_t i = lock->first_place; i != NONE; i = claim_at(core, i)->lock_next)
         write_claim(writer, core, i);
-    reserve(writer, 1 + 2 * VARINT_MAX);
-    put_byte(writer, !record ? SNAPSHOT_NO_RECORD : record->bytes ? SNAPSHOT_DONE : SNAPSHOT_DIED);
-    if (!record)
-        return;
-    put(writer, record->token);
-    put(writer, (uint64_t)record->deadline_ms);
-    if (record->bytes)
-        put_text(writer, (struct core_text){record->bytes, record->size});
+    write_record(writer, record_of(core, lock));
 }
 
 /* ---- in steps --------------------------------------------------------------------------------- */
@@ -228,8 +250,7 @@ static void complete(struct snapshot *snapshot)
     struct snapshot_writer *writer = &snapshot->writer;
     uint64_t sum;
 
-    reserve(writer, 1 + SNAPSHOT_SUM_SIZE);
-    put_byte(writer, SNAPSHOT_END);
+    commit(writer, put_byte(reserve(writer, 1 + SNAPSHOT_SUM_SIZE), SNAPSHOT_END));
     add_to_sum(snapshot, true);
     sum = htole64(snapshot->sum);
     memcpy(writer->bytes + writer->size, &sum, SNAPSHOT_SUM_SIZE);

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static const uint16_t class_size[TEXT_CLASSES] = {8,  16,  24,  32,  40,  48,  56,  64, 80,
+static const uint16_t class_size[TEXT_CLASSES] = {8,  12,  16,  20,  24,  28,  32,  36,
+                                                  40, 44,  48,  52,  56,  60,  64,  80,
                                                   96, 112, 128, 192, 256, 320, 384, 512};
 
 _Static_assert(HF_NAME_MAX <= 512 && HF_LEASE_MAX <= 512 && HF_OWNER_MAX <= 512,
@@ -11,7 +12,7 @@ _Static_assert(HF_NAME_MAX <= 512 && HF_LEASE_MAX <= 512 && HF_OWNER_MAX <= 512,
 
 static int class_of(size_t size)
 {
-    int class = size <= 64 ? (int)((size + 7) / 8) - 1 : 8;
+    int class = size <= 8 ? 0 : size <= 64 ? (int)((size + 3) / 4) - 2 : 15;
 
     while (class_size[class] < size)
         class ++;

@@ -1,14 +1,21 @@
-/* timers.h: deadlines in order. A heap with four children to a node, of what is due when; each
- * record knows its position, so that a deadline can be moved or taken out again.
+/* timers.h: deadlines in order. What is due in the same millisecond of the cluster's clock shares a *moment*, which
+ * lists it; the moments are a heap with four children to a node.
  *
- * Equal deadlines are in the order of kind and slot, so that all copies end them in one order. */
+ * Most leases live equally long, so that what one entry brings ends together: to set a deadline mostly adds to the
+ * moment that was used last, to clear one leaves a gap in its moment's list, and neither looks at other records
+ * unless a list grows or shrinks.
+ *
+ * A moment's list is put in the order of kind and slot when its time has come, so that all copies of the
+ * table end it in one order. */
 #ifndef CORE_TIMERS_H
 #define CORE_TIMERS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "core/index.h"
 
-#define TIMER_NONE 0 /* the position of a record that has no deadline; others count from 1 */
+#include <stdbool.h>
+
+#define TIMER_NONE 0
+#define MOMENT_FEW 2u
 
 enum timer_kind {
     TIMER_LEASE = 1, /* a living lease expires, a remembered one is forgotten */
@@ -16,35 +23,75 @@ enum timer_kind {
     TIMER_LOCK       /* a once-record is forgotten */
 };
 
+/* Where a record's deadline is, for the record to keep. */
 struct timer {
+    uint32_t moment; /* its slot plus 1; TIMER_NONE: it has none */
+    uint32_t at;     /* in the moment's list */
+};
+
+struct moment {
+    struct index_link link;
+    uint32_t at; /* in the heap */
     int64_t deadline_ms;
-    uint32_t what; /* kind in the upper byte, slot below */
+    uint32_t count;    /* listed, gaps included */
+    uint32_t open;     /* without gaps */
+    uint32_t first;    /* only gaps before it */
+    uint32_t capacity; /* 0: they are in `few` */
+    uint32_t highest;  /* that was ever added */
+    bool unordered;
+    union {
+        uint32_t few[MOMENT_FEW]; /* kind in the upper byte, slot below; 0: a gap */
+        uint32_t *many;
+    };
+};
+
+struct due {
+    int64_t deadline_ms;
+    uint32_t moment;
 };
 
 struct timers {
-    struct timer *heap; /* from 1 on */
+    struct slab moments;
+    struct index index; /* of the moments, by deadline */
+    struct due *heap;   /* from 1 on */
     uint32_t count, capacity;
+    uint32_t recent; /* the moment used last, plus 1; 0: it is gone */
+    uint32_t *scratch;
+    uint32_t scratch_capacity;
+    unsigned char seed[16];
     void *context;
-    /* Where the record keeps its position. */
-    uint32_t *(*position)(void *context, enum timer_kind kind, uint32_t slot);
+    struct timer *(*of)(void *context, enum timer_kind kind, uint32_t slot);
 };
 
+void timers_init(struct timers *timers, const unsigned char seed[16]);
 void timers_free(struct timers *timers);
+/* They are at another address now. */
+void timers_moved(struct timers *timers, void *context);
 /* Sets or moves a deadline. */
 void timers_set(struct timers *timers, enum timer_kind kind, uint32_t slot, int64_t deadline_ms);
 /* Harmless if there is none. */
 void timers_clear(struct timers *timers, enum timer_kind kind, uint32_t slot);
-/* The first, or NULL. */
-const struct timer *timers_first(const struct timers *timers);
+/* The earliest deadline, or -1. */
+int64_t timers_next_ms(const struct timers *timers);
+/* What ends first of what is due by then, or TIMER_NONE. */
+uint32_t timers_due(struct timers *timers, int64_t now_ms);
+/* After timers_due has named one: what ends so many places later in the same moment, or TIMER_NONE if that is a gap or beyond
+ * the end. */
+uint32_t timers_ahead(const struct timers *timers, uint32_t places);
 
-static inline enum timer_kind timer_kind(const struct timer *timer)
+static inline const uint32_t *moment_list(const struct moment *moment)
 {
-    return (enum timer_kind)(timer->what >> 24);
+    return moment->capacity ? moment->many : moment->few;
 }
 
-static inline uint32_t timer_slot(const struct timer *timer)
+static inline enum timer_kind timer_kind(uint32_t what)
 {
-    return timer->what & 0xffffffu;
+    return (enum timer_kind)(what >> 24);
+}
+
+static inline uint32_t timer_slot(uint32_t what)
+{
+    return what & 0xffffffu;
 }
 
 #endif

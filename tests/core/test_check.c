@@ -69,14 +69,14 @@ static struct core *table(void)
     return core;
 }
 
-/* The table is broken for good: it is left as it is, and freed. */
-static void finds(struct core *core, const char *number)
+/* What core_check says begins so. The table is broken for good: it is left as it is, and freed. */
+static void finds(struct core *core, const char *words)
 {
     struct error_text err = {""};
 
     assert_int_equal(HF_EIO, core_check(core, &err));
-    if (strncmp(err.text, number, 4) != 0)
-        fail_msg("\"%s\" instead of %s", err.text, number);
+    if (strncmp(err.text, words, strlen(words)) != 0)
+        fail_msg("\"%s\" instead of %s", err.text, words);
     core_free(core);
 }
 
@@ -192,22 +192,172 @@ static void deadlines_that_are_not_in_the_timers(void **state)
 
     (void)state;
     timers_clear(&core->timers, TIMER_LOCK, KEY);
-    finds(core, "[C7]");
+    finds(core, "[C7] a record without a deadline");
     core = table();
     timers_clear(&core->timers, TIMER_CLAIM, WAITER);
-    finds(core, "[C7]");
+    finds(core, "[C7] a place's WAIT");
     core = table();
     timers_set(&core->timers, TIMER_CLAIM, HOLDER, 1000);
-    finds(core, "[C7]");
-    core = table();
+    finds(core, "[C7] a ghost without a deadline, or a hold with one");
+}
+
+/* In either: the timers moved it, or the record changed. */
+static void deadlines_that_are_others_in_the_timers(void **state)
+{
+    static const char words[] = "[C7] a deadline in the timers is another than in its record";
+    struct core *core = table();
+
+    (void)state;
     timers_set(&core->timers, TIMER_CLAIM, WAITER, 1);
-    finds(core, "[C7]");
+    finds(core, words);
     core = table();
     timers_set(&core->timers, TIMER_LEASE, HOLDER, 1);
-    finds(core, "[C7]");
+    finds(core, words);
     core = table();
     timers_set(&core->timers, TIMER_LOCK, KEY, 1);
-    finds(core, "[C7]");
+    finds(core, words);
+    core = table();
+    claim_at(core, WAITER)->deadline_ms--;
+    finds(core, words);
+    core = table();
+    lease_at(core, HOLDER)->deadline_ms++;
+    finds(core, words);
+    core = table();
+    record_of(core, lock_at(core, KEY))->deadline_ms++;
+    finds(core, words);
+}
+
+/* Everything in the table ends in the same millisecond, but what is set for another. */
+static struct moment *moment_of_all(const struct core *core)
+{
+    assert_int_equal(1, core->timers.count);
+    return slab_at(&core->timers.moments, core->timers.heap[1].moment);
+}
+
+static void deadlines_that_do_not_know_their_place(void **state)
+{
+    static const char words[] = "[C7] a deadline does not know its place";
+    struct core *core = table();
+    struct moment *moment;
+
+    (void)state;
+    lease_at(core, HOLDER)->timer.at++;
+    finds(core, words);
+    core = table();
+    lease_at(core, HOLDER)->timer.moment++;
+    finds(core, words);
+    core = table();
+    claim_at(core, WAITER)->timer.at = lease_at(core, HOLDER)->timer.at;
+    finds(core, words);
+    core = table();
+    moment = moment_of_all(core);
+    assert_true(moment->count < moment->capacity);
+    moment->many[moment->count++] = moment->many[0]; /* twice */
+    moment->open++;
+    finds(core, words);
+}
+
+static void moments_that_miscount(void **state)
+{
+    static const char words[] = "[C7] the number of deadlines in a moment is wrong";
+    struct core *core = table();
+
+    (void)state;
+    moment_of_all(core)->open++;
+    finds(core, words);
+    core = table();
+    moment_of_all(core)->open--;
+    finds(core, words);
+    core = table();
+    moment_of_all(core)->count--;
+    finds(core, words);
+    core = table();
+    moment_of_all(core)->many[lease_at(core, HOLDER)->timer.at] = 0;
+    finds(core, words);
+    core = table(); /* nothing but gaps: it should be gone */
+    moment_of_all(core)->count = moment_of_all(core)->open = 0;
+    finds(core, words);
+}
+
+static void moments_that_do_not_know_their_place(void **state)
+{
+    static const char words[] = "[C7] a moment does not know its place";
+    struct core *core = table();
+
+    (void)state;
+    moment_of_all(core)->at++;
+    finds(core, words);
+    core = table();
+    moment_of_all(core)->deadline_ms++;
+    finds(core, words);
+    core = table();
+    core->timers.heap[1].deadline_ms--;
+    finds(core, words);
+    core = table();
+    table_hold(core, "another", "later", 6000);
+    assert_int_equal(2, core->timers.count);
+    core->timers.heap[2] = core->timers.heap[1];
+    finds(core, words);
+}
+
+static void deadlines_in_the_wrong_place(void **state)
+{
+    static const char words[] = "[C7] a deadline is in the wrong place";
+    struct core *core = table();
+    struct moment *moment = moment_of_all(core);
+
+    (void)state;
+    moment->first = 1; /* it would be passed over */
+    finds(core, words);
+    core = table();
+    moment = moment_of_all(core);
+    assert_true(moment->unordered);
+    moment->unordered = false; /* copies would end them in another order */
+    finds(core, words);
+}
+
+static void deadlines_that_believe_to_be_in_the_timers(void **state)
+{
+    static const char words[] = "[C7] a deadline is not in the timers";
+    struct core *core = table();
+    struct moment *moment = moment_of_all(core);
+
+    (void)state;
+    moment->many[lease_at(core, HOLDER)->timer.at] = 0;
+    moment->open--;
+    finds(core, words);
+    core = table();
+    table_hold(core, "another", "later", 6000);
+    core->timers.count--;
+    finds(core, words);
+}
+
+static void moments_out_of_order(void **state)
+{
+    struct core *core = table();
+    struct timers *timers = &core->timers;
+    struct due first;
+
+    (void)state;
+    table_hold(core, "another", "later", 6000);
+    first = timers->heap[1];
+    timers->heap[1] = timers->heap[2];
+    timers->heap[2] = first;
+    for (uint32_t i = 1; i <= 2; i++)
+        ((struct moment *)slab_at(&timers->moments, timers->heap[i].moment))->at = i;
+    finds(core, "[C7] the moment that comes first is not the first");
+}
+
+static void moments_that_are_not_found(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    index_remove(&core->timers.index, core->timers.heap[1].moment);
+    finds(core, "[C7] a moment does not know its place");
+    core = table();
+    core->timers.recent = 1 + 40;
+    finds(core, "[C7] the moment that was used last is gone");
 }
 
 static void leases_that_live_for_ever(void **state)
@@ -237,6 +387,14 @@ int main(void)
         cmocka_unit_test(leases_and_claims_that_do_not_know_each_other),
         cmocka_unit_test(names_that_nobody_uses),
         cmocka_unit_test(deadlines_that_are_not_in_the_timers),
+        cmocka_unit_test(deadlines_that_are_others_in_the_timers),
+        cmocka_unit_test(deadlines_that_do_not_know_their_place),
+        cmocka_unit_test(moments_that_miscount),
+        cmocka_unit_test(moments_that_do_not_know_their_place),
+        cmocka_unit_test(deadlines_in_the_wrong_place),
+        cmocka_unit_test(deadlines_that_believe_to_be_in_the_timers),
+        cmocka_unit_test(moments_out_of_order),
+        cmocka_unit_test(moments_that_are_not_found),
         cmocka_unit_test(leases_that_live_for_ever),
     };
 

@@ -1,7 +1,7 @@
-/* test_pieces.c: what the table is built of: slabs, the index, the timers. */
+/* test_pieces.c: what the table is built of: slabs and the index. The timers have
+ * a file of their own, test_timers.c. */
 #include "core/index.h"
 #include "core/slab.h"
-#include "core/timers.h"
 #include "tools.h"
 
 /* ---- slabs ------------------------------------------------------------------------------------ */
@@ -336,123 +336,6 @@ static void the_hash_is_siphash(void **state)
     }
 }
 
-/* ---- timers ----------------------------------------------------------------------------------- */
-
-#define TIMED 700u
-
-struct timed {
-    uint32_t positions[4][TIMED]; /* by kind */
-    int64_t deadlines[4][TIMED];  /* -1: none */
-};
-
-static uint32_t *position(void *context, enum timer_kind kind, uint32_t slot)
-{
-    return &((struct timed *)context)->positions[kind][slot];
-}
-
-/* The first of all, by looking at every one. */
-static bool least(const struct timed *timed, enum timer_kind *ret_kind, uint32_t *ret_slot)
-{
-    int64_t first = INT64_MAX;
-
-    for (uint32_t kind = TIMER_LEASE; kind <= TIMER_LOCK; kind++) {
-        for (uint32_t slot = 0; slot < TIMED; slot++) {
-            int64_t deadline = timed->deadlines[kind][slot];
-
-            if (deadline >= 0 && deadline < first) {
-                first = deadline;
-                *ret_kind = (enum timer_kind)kind;
-                *ret_slot = slot;
-            }
-        }
-    }
-    return first != INT64_MAX;
-}
-
-static void compare_first(const struct timers *timers, const struct timed *timed)
-{
-    const struct timer *first = timers_first(timers);
-    enum timer_kind kind = TIMER_LEASE;
-    uint32_t slot = 0;
-
-    assert_int_equal(least(timed, &kind, &slot), first != NULL);
-    if (!first)
-        return;
-    assert_int_equal(kind, timer_kind(first));
-    assert_int_equal(slot, timer_slot(first));
-    assert_int_equal(timed->deadlines[kind][slot], first->deadline_ms);
-}
-
-static void deadlines_end_in_order(void **state)
-{
-    static struct timed timed;
-    struct timers timers = {.context = &timed, .position = position};
-    uint64_t seed = 3;
-    uint32_t open = 0;
-
-    (void)state;
-    memset(timed.deadlines, 0xff, sizeof timed.deadlines);
-    for (int round = 0; round < 30000; round++) {
-        enum timer_kind kind = (enum timer_kind)(1 + below(&seed, 3));
-        uint32_t slot = below(&seed, TIMED);
-        int64_t *deadline = &timed.deadlines[kind][slot];
-
-        /* It fills, and empties again; few values, so that many are equal. */
-        if (below(&seed, 100) < (round / 6000 % 2 ? 20u : 80u)) {
-            open += *deadline < 0;
-            *deadline = below(&seed, 300);
-            timers_set(&timers, kind, slot, *deadline);
-        } else {
-            open -= *deadline >= 0;
-            *deadline = -1;
-            timers_clear(&timers, kind, slot);
-            assert_int_equal(TIMER_NONE, timed.positions[kind][slot]);
-        }
-        assert_int_equal(open, timers.count);
-        if (round % 8 == 0)
-            compare_first(&timers, &timed);
-    }
-    while (open-- > 0) {
-        const struct timer *first = timers_first(&timers);
-
-        compare_first(&timers, &timed);
-        timed.deadlines[timer_kind(first)][timer_slot(first)] = -1;
-        timers_clear(&timers, timer_kind(first), timer_slot(first));
-    }
-    assert_null(timers_first(&timers));
-    assert_in_range(timers.capacity, 1, 256);
-    timers_free(&timers);
-}
-
-static void equal_deadlines_end_by_kind_and_slot(void **state)
-{
-    static const struct {
-        enum timer_kind kind;
-        uint32_t slot;
-    } order[] = {{TIMER_LEASE, 2}, {TIMER_LEASE, 9}, {TIMER_CLAIM, 0},
-                 {TIMER_CLAIM, 5}, {TIMER_LOCK, 1},  {TIMER_LOCK, 3}};
-    static struct timed timed;
-    struct timers timers = {.context = &timed, .position = position};
-
-    (void)state;
-    for (size_t i = 0; i < COUNT(order); i++) {
-        size_t mixed = i * 5 % COUNT(order);
-
-        timers_set(&timers, order[mixed].kind, order[mixed].slot, 1000);
-    }
-    for (size_t i = 0; i < COUNT(order); i++) {
-        const struct timer *first = timers_first(&timers);
-
-        assert_non_null(first);
-        assert_int_equal(order[i].kind, timer_kind(first));
-        assert_int_equal(order[i].slot, timer_slot(first));
-        timers_clear(&timers, order[i].kind, order[i].slot);
-        timers_clear(&timers, order[i].kind, order[i].slot); /* harmless */
-    }
-    assert_null(timers_first(&timers));
-    timers_free(&timers);
-}
-
 /* ---- claims of one lease ------------------------------------------------------------------------ */
 
 #define MANY_NAMES 200
@@ -543,8 +426,6 @@ int main(void)
         cmocka_unit_test(the_index_gives_its_memory_back),
         cmocka_unit_test(records_with_one_hash_are_all_found),
         cmocka_unit_test(the_hash_is_siphash),
-        cmocka_unit_test(deadlines_end_in_order),
-        cmocka_unit_test(equal_deadlines_end_by_kind_and_slot),
         cmocka_unit_test(a_lease_with_many_claims_finds_each_of_them),
     };
 
