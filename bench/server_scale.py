@@ -21,7 +21,7 @@ STALL_MS_MAX = 50        # for others, while a snapshot is taken or leases end
 ENDING = 100000          # leases that end in the same second
 CONNECTIONS = 10000
 SETTLE_S = 55
-QUIET_S = 5  # a server in use has better things to do than to give memory back
+QUIET_S = 15  # a server in use has better things to do than to give memory back
 PAGE = 1000
 
 missed = 0

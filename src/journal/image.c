@@ -40,6 +40,7 @@ static void write_header(unsigned char header[HEADER_SIZE], const struct image *
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
+/* Nobody reads it soon: the system's memory for it is free for the next piece. */
 static int write_pieces(int fd, const struct iovec *bytes, off_t *offset)
 {
     int failure = 0;
@@ -48,6 +49,7 @@ static int write_pieces(int fd, const struct iovec *bytes, off_t *offset)
         size_t size = bytes->iov_len - at < PIECE ? bytes->iov_len - at : PIECE;
 
         failure = write_durably(fd, (const char *)bytes->iov_base + at, size, *offset);
+        posix_fadvise(fd, 0, *offset + (off_t)size, POSIX_FADV_DONTNEED);
         *offset += (off_t)size;
     }
     return failure;

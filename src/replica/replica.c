@@ -191,23 +191,25 @@ static bool is_full(const struct replica *replica)
            core_packed_size(packer) >= REPLICA_BATCH_MAX_BYTES;
 }
 
-/* Half of the clients, while the others' commands are in flight. An entry costs a cluster more, on each of its nodes: there
- * it is worth waiting for more of them, if there are many. */
-static bool is_enough(const struct replica *replica, uint32_t clients)
+/* Half of what is expected, while the other half is in flight. An entry costs a cluster more, on each of its nodes: there it
+ * is worth waiting for more, if there are many. */
+static bool is_enough(const struct replica *replica, uint32_t expected)
 {
     uint64_t count = replica->batch.packer.count;
 
-    if (replica->raft.configuration.n > 1 && clients >= REPLICA_CLIENTS_MANY)
-        return 4 * count >= 3 * (uint64_t)clients;
-    return 2 * count >= clients;
+    if (count >= REPLICA_ENOUGH)
+        return true;
+    if (replica->raft.configuration.n > 1 && expected >= REPLICA_MANY)
+        return 4 * count >= 3 * (uint64_t)expected;
+    return 2 * count >= expected;
 }
 
 /* How long the batch waits for more, in microseconds. */
-static int64_t gather(struct replica *replica, int64_t now, uint32_t clients)
+static int64_t gather(struct replica *replica, int64_t now, uint32_t expected)
 {
     int64_t left;
 
-    if (is_enough(replica, clients) || is_full(replica))
+    if (is_enough(replica, expected) || is_full(replica))
         return 0;
     if (!replica->gathering) {
         replica->gathering = true;
@@ -234,7 +236,7 @@ static int64_t tick(const struct replica *replica, int64_t now)
 }
 
 /* Nothing is in flight. Returns when to come again. */
-static int64_t lead(struct replica *replica, uint32_t clients)
+static int64_t lead(struct replica *replica, uint32_t expected)
 {
     int64_t now = replica_now(replica);
     int64_t wait;
@@ -247,7 +249,7 @@ static int64_t lead(struct replica *replica, uint32_t clients)
     }
     wait = tick(replica, now);
     if (replica->batch.packer.count > 0) {
-        int64_t more = gather(replica, now, clients);
+        int64_t more = gather(replica, now, expected);
 
         wait = wait < 0 || more < wait ? more : wait;
     }
@@ -257,7 +259,7 @@ static int64_t lead(struct replica *replica, uint32_t clients)
     return -1;
 }
 
-int64_t replica_pump(struct replica *replica, uint32_t clients)
+int64_t replica_pump(struct replica *replica, uint32_t expected)
 {
     int64_t wait = -1;
     bool slicing;
@@ -269,12 +271,17 @@ int64_t replica_pump(struct replica *replica, uint32_t clients)
         apply_put_off(replica);
     slicing = !gate_shut(replica) && snapshots_step(replica);
     if (!gate_shut(replica) && replica->leading != LEAD_IDLE && !replica->flight.active)
-        wait = lead(replica, clients);
+        wait = lead(replica, expected);
     if (gate_shut(replica)) {
         replica_stop(replica);
         return -1;
     }
     return slicing || replica->put_off.count > 0 ? 0 : wait;
+}
+
+bool replica_flying(const struct replica *replica)
+{
+    return replica->flight.active;
 }
 
 int replica_submit(struct replica *replica, const struct core_command *command, void *request)

@@ -29,11 +29,12 @@
 #define REPLICA_BATCH_MAX_BYTES (1u << 20) /* of commands in one entry */
 #define REPLICA_BATCH_MAX_COUNT 16384u     /* commands in one entry */
 #define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
-#define REPLICA_CLIENTS_MANY 16u           /* that have sent something lately */
-#define REPLICA_TICK_MAX_MS 250            /* between two entries while a deadline is open */
-#define REPLICA_MEMBERS_MAX 32u            /* of a cluster */
-#define REPLICA_STALL_MS 5000              /* a disk that takes nothing for so long is told of, */
-#define REPLICA_STALL_MAX_MS 30000         /* and after so long given up */
+#define REPLICA_MANY 16u                   /* expected commands: a cluster waits for more of them */
+#define REPLICA_ENOUGH 128u     /* commands in a batch: what an entry costs is shared by enough */
+#define REPLICA_TICK_MAX_MS 250 /* between two entries while a deadline is open */
+#define REPLICA_MEMBERS_MAX 32u /* of a cluster */
+#define REPLICA_STALL_MS 5000   /* a disk that takes nothing for so long is told of, */
+#define REPLICA_STALL_MAX_MS 30000 /* and after so long given up */
 
 struct raft_io;
 struct replica;
@@ -116,8 +117,10 @@ int replica_submit(struct replica *replica, const struct core_command *command, 
 /* Proposes what is due: to be called once in each round of the loop, after all its I/O (the
  * raft_io's, too) and all submitting, and when the time that it returns has come: microseconds from
  * now, 0 as soon as possible, -1 not before something happens.
- * clients: how many connections have sent something lately, for the size of a batch. */
-int64_t replica_pump(struct replica *replica, uint32_t clients);
+ * expected: how many commands those clients that have sent something lately may send at once, for the size of a batch. */
+int64_t replica_pump(struct replica *replica, uint32_t expected);
+/* An entry is on its way: until it has landed, commands only gather. */
+bool replica_flying(const struct replica *replica);
 
 const struct core *replica_table(const struct replica *replica);
 

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 /* ---- an answer is given ------------------------------------------------------------------------ */
 
@@ -18,7 +19,7 @@ void request_finish(struct request *request)
     if (request->waits)
         connection->waits = false;
     connection_dirty(connection);
-    if (request->waits || connection->value || !(connection->polled & UV_READABLE))
+    if (request->waits || connection->value || !(connection->asked & EPOLLIN))
         connection_ready(connection);
     request_free(connection->server, request);
 }

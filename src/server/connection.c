@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,8 +14,6 @@
 #define WORDS_MAX 8192u  /* of one command */
 
 /* ---- coming and going -------------------------------------------------------------------------- */
-
-static void on_poll(uv_poll_t *handle, int status, int events);
 
 struct connection *connection_new(struct server *server, int fd, const char *address)
 {
@@ -26,8 +25,7 @@ struct connection *connection_new(struct server *server, int fd, const char *add
     if (!connection)
         return NULL;
     connection->reader = resp_reader_new(&limits);
-    if (!connection->reader || uv_poll_init(server->loop, &connection->poll, fd) != 0) {
-        resp_reader_free(connection->reader);
+    if (!connection->reader) {
         free(connection);
         return NULL;
     }
@@ -38,7 +36,6 @@ struct connection *connection_new(struct server *server, int fd, const char *add
     connection->references = 1;
     connection->came_ms = connection->heard_ms = (int64_t)uv_now(server->loop);
     snprintf(connection->address, sizeof connection->address, "%s", address);
-    connection->poll.data = connection;
     list_init(&connection->dirty);
     list_init(&connection->ready);
     list_init(&connection->busy);
@@ -60,12 +57,11 @@ void connection_unref(struct connection *connection)
     free(connection);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void not_busy(struct connection *connection)
 {
-    struct connection *connection = handle->data;
-
-    close(connection->fd);
-    connection_unref(connection);
+    list_remove(&connection->busy);
+    connection->server->expected -= connection->at_once;
+    connection->at_once = 0;
 }
 
 /* A blocked ACQUIRE gives up its place; those that are told by pushes keep theirs as long as their
@@ -91,12 +87,9 @@ void connection_close(struct connection *connection)
     list_remove(&connection->node);
     list_remove(&connection->dirty);
     list_remove(&connection->ready);
-    if (!list_empty(&connection->busy)) {
-        list_remove(&connection->busy);
-        server->busy_count--;
-    }
+    not_busy(connection);
     server->connection_count--;
-    uv_close((uv_handle_t *)&connection->poll, on_closed);
+    hearing_forget(connection);
 }
 
 void connection_end(struct connection *connection)
@@ -131,38 +124,33 @@ static bool may_begin(const struct connection *connection)
            unsent(connection) < OUTPUT_PAUSE;
 }
 
-/* Asks for the events that matter now, if they are others than before. */
+/* Asks for the events that matter now. */
 static void poll_again(struct connection *connection)
 {
-    int events = 0;
+    uint32_t events = 0;
 
     if (connection->closed)
         return;
     if (may_begin(connection) && !connection->value && !connection->peer_done)
-        events |= UV_READABLE;
+        events |= EPOLLIN;
     else if (!connection->hung_up)
-        events |= UV_DISCONNECT;
+        events |= EPOLLRDHUP;
     if (unsent(connection) > 0)
-        events |= UV_WRITABLE;
-    if (events == connection->polled)
-        return;
-    connection->polled = events;
-    if (events)
-        uv_poll_start(&connection->poll, events, on_poll);
-    else
-        uv_poll_stop(&connection->poll);
+        events |= EPOLLOUT;
+    hearing_ask(connection, events);
 }
 
-/* Counted as busy, so that a batch knows for how many it is worth waiting. */
-static void heard(struct connection *connection)
+/* So many commands came at once, and may come again: for them it is worth keeping a batch open. */
+static void heard(struct connection *connection, uint64_t count)
 {
     struct server *server = connection->server;
 
     connection->heard_ms = (int64_t)uv_now(server->loop);
-    if (list_empty(&connection->busy))
-        server->busy_count++;
-    else
-        list_remove(&connection->busy);
+    if (connection->closed)
+        return;
+    not_busy(connection);
+    connection->at_once = (uint32_t)count;
+    server->expected += connection->at_once;
     list_append(&server->busy, &connection->busy);
 }
 
@@ -214,6 +202,7 @@ static void go_on(struct connection *connection)
 
 static void read_some(struct connection *connection)
 {
+    uint64_t before = connection->commands;
     size_t size;
     char *room = resp_reader_room(connection->reader, READ_LEAST, &size);
     ssize_t count = room ? recv(connection->fd, room, size, 0) : -1;
@@ -222,8 +211,8 @@ static void read_some(struct connection *connection)
         connection_close(connection);
     } else if (count > 0) {
         resp_reader_filled(connection->reader, (size_t)count);
-        heard(connection);
         go_on(connection);
+        heard(connection, connection->commands - before);
     } else if (count == 0) {
         connection->peer_done = connection->hung_up = true;
         go_on(connection);
@@ -314,19 +303,21 @@ void connections_go_on(struct server *server)
     }
 }
 
-static void on_poll(uv_poll_t *handle, int status, int events)
+void connection_event(struct connection *connection, uint32_t events)
 {
-    struct connection *connection = handle->data;
-
-    if (status < 0) {
+    if (connection->closed)
+        return;
+    if (events & EPOLLERR) {
         connection_close(connection);
         return;
     }
-    if (events & UV_WRITABLE)
+    if (events & EPOLLHUP) /* comes unasked: what was asked for would say it */
+        events |= connection->asked;
+    if (events & EPOLLOUT)
         connection_dirty(connection);
-    if (events & UV_READABLE) {
+    if (events & EPOLLIN) {
         read_some(connection);
-    } else if (events & UV_DISCONNECT) {
+    } else if (events & EPOLLRDHUP) {
         connection->hung_up = true;
         /* Nobody is left to hear the answer. */
         if (connection->waits)
@@ -336,7 +327,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
     }
 }
 
-uint32_t connections_busy(struct server *server)
+uint32_t connections_expected(struct server *server)
 {
     int64_t now = (int64_t)uv_now(server->loop);
 
@@ -345,10 +336,9 @@ uint32_t connections_busy(struct server *server)
 
         if (now - connection->heard_ms < LATELY_MS)
             break;
-        list_remove(&connection->busy);
-        server->busy_count--;
+        not_busy(connection);
     }
-    return server->busy_count;
+    return server->expected;
 }
 
 void connections_close_idle(struct server *server)

@@ -1,6 +1,7 @@
 /* server.h: holdfastd's moving parts, for the files of this room.
  *
  *     connection.c   bytes in, bytes out, one client
+ *     hearing.c      what clients send, and when it is listened to
  *     commands.c     words of a client → a command of the table, or an answer at once
  *     answers.c      effects of the log → answers and pushes
  *     waiting.c      who waits at which place, who watches which name
@@ -102,8 +103,7 @@ struct connection {
     struct server *server;
     uint64_t id;
     int fd;
-    uv_poll_t poll;
-    int polled; /* events that libuv was asked for */
+    uint32_t asked; /* events of epoll */
     struct resp_reader *reader;
     const struct resp_node *value; /* a command that has to wait */
     const struct command *command; /* the last that began */
@@ -124,6 +124,7 @@ struct connection {
     uint32_t subscriptions, waiting, observing;
     int64_t heard_ms, came_ms;
     uint64_t commands;
+    uint32_t at_once; /* commands that came with the last read; 0 if that is a while ago */
     char name[CLIENT_NAME_MAX + 1];
     char address[ENDPOINT_TEXT_MAX];
 
@@ -147,9 +148,17 @@ struct listener {
     uv_poll_t poll;
 };
 
+struct hearing {
+    int fd; /* an epoll set of the clients' sockets */
+    uv_poll_t ear;
+    bool deaf;
+    struct list gone; /* connections whose events may have been fetched */
+};
+
 struct server {
     const struct config *config;
     uv_loop_t *loop;
+    struct hearing hearing;
     struct replica *replica;
     struct storage *storage;
     struct network *network; /* NULL: a node alone */
@@ -167,6 +176,7 @@ struct server {
     uint64_t warned_us;       /* of a write to the log that took so long */
     uint64_t trimmed_after;   /* so many snapshots, memory was given back */
     uint64_t commands_before; /* a second ago */
+    uint32_t quiet_s;         /* for so long nobody wanted anything */
     enum replica_role role;
     char stopped_why[ERROR_TEXT_MAX]; /* "": it is not */
 
@@ -175,7 +185,8 @@ struct server {
     struct list connections, dirty, ready, busy, spare;
     struct list leaving;       /* waiters whose connections are gone: their places are given up */
     struct error_text refusal; /* why the present command is refused */
-    uint32_t connection_count, busy_count, blocked_count, spare_count;
+    uint32_t connection_count, blocked_count, spare_count;
+    uint32_t expected; /* commands, of those who sent something lately */
     struct waiters waiters;
     struct observers observers;
 
@@ -200,11 +211,25 @@ void connection_unref(struct connection *connection);
 void connection_dirty(struct connection *connection);
 /* Its next command may begin. */
 void connection_ready(struct connection *connection);
+void connection_event(struct connection *connection, uint32_t events);
 void connection_write_all(struct server *server);
 void connections_go_on(struct server *server);
 /* How many sent something lately. */
-uint32_t connections_busy(struct server *server);
+uint32_t connections_expected(struct server *server);
 void connections_close_idle(struct server *server);
+
+/* ---- hearing.c ----------------------------------------------------------------------------------- */
+
+void hearing_open(struct server *server);
+void hearing_close(struct server *server);
+/* Asks for these events of the connection, instead of those before. */
+void hearing_ask(struct connection *connection, uint32_t events);
+/* The connection is closed: there will be no more events. */
+void hearing_forget(struct connection *connection);
+/* Serves what has come. */
+void hearing_hear(struct server *server);
+/* Deaf: what comes does not wake the loop. */
+void hearing_stop(struct server *server, bool deaf);
 
 /* ---- commands.c ---- */
 enum verdict {

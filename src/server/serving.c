@@ -12,11 +12,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #define EXIT_UNAVAILABLE 69 /* sysexits.h: the data directory or an address cannot be had */
 #define SECOND_MS 1000
 #define SLOW_WRITE_US 500000 /* a write of the log that takes so long is told of */
+#define NAP_US 50
+#define QUIET_S 10
+#define MEMORY_STEP (1 << 20)   /* that the table's memory grows by */
+#define MEMORY_KEPT (512 << 20) /* what is freed above it is given back at once */
+#define DEAF_MAX_MS 1
+#define TIMER_SLACK_NS 1000 /* instead of 50000: of a nap that would be much */
 #define MMAP_THRESHOLD (256 << 10)
 #define NEXT_LEADER_MS 1000     /* those who are blocked wait so long to hear who leads now */
 #define DESCRIPTORS_BESIDES 256 /* besides those of clients */
@@ -104,21 +112,41 @@ static void on_spin(uv_idle_t *idle)
     (void)idle; /* as long as it is active, the loop does not sleep */
 }
 
+/* A leader with much to do lets what comes gather: each packet that wakes it would cost it, and who sent it, more than the
+ * command itself. It has no use for more while an entry is on its way, or for single commands while a batch fills. */
+static bool is_patient(const struct server *server)
+{
+    return server->network && server->role == REPLICA_LEADING && server->expected >= REPLICA_MANY;
+}
+
+static void nap(int64_t us)
+{
+    struct timespec span = {.tv_nsec = (long)(us < NAP_US ? us : NAP_US) * 1000};
+
+    nanosleep(&span, NULL);
+}
+
 static void sleep_until(struct server *server, int64_t next_us)
 {
-    /* Other nodes on this machine, or its kernel, can do with the time; and with many clients one soon comes. */
-    bool patient = server->network && server->busy_count >= REPLICA_CLIENTS_MANY;
-    bool soon = next_us == 0 || (next_us > 0 && next_us < 1000 && !patient);
+    bool soon = next_us >= 0 && next_us < 1000; /* sooner than a timer can say */
+    bool gathers = soon && next_us > 0 && is_patient(server);
+    bool deaf = gathers || (is_patient(server) && replica_flying(server->replica));
 
+    hearing_stop(server, deaf);
+    if (gathers)
+        nap(next_us);
     if (soon != (bool)uv_is_active((uv_handle_t *)&server->spin)) {
         if (soon)
             uv_idle_start(&server->spin, on_spin);
         else
             uv_idle_stop(&server->spin);
     }
-    if (next_us > 0 && !soon)
-        uv_timer_start(&server->timer, on_timer, next_us < 1000 ? 1 : (uint64_t)(next_us / 1000),
-                       0);
+    if (soon)
+        uv_timer_stop(&server->timer);
+    else if (deaf)
+        uv_timer_start(&server->timer, on_timer, DEAF_MAX_MS, 0);
+    else if (next_us > 0)
+        uv_timer_start(&server->timer, on_timer, (uint64_t)(next_us / 1000), 0);
     else
         uv_timer_stop(&server->timer);
 }
@@ -128,10 +156,10 @@ static int64_t replicate(struct daemon *daemon)
 {
     struct server *server = &daemon->server;
     bool others_write = server->network && server->role == REPLICA_LEADING;
-    int64_t next_us = replica_pump(server->replica, connections_busy(server));
+    int64_t next_us = replica_pump(server->replica, connections_expected(server));
 
     if (storage_flush(server->storage, others_write)) {
-        next_us = replica_pump(server->replica, connections_busy(server));
+        next_us = replica_pump(server->replica, connections_expected(server));
         if (storage_flush(server->storage, others_write))
             next_us = 0;
     }
@@ -174,6 +202,10 @@ static void on_round(uv_check_t *check)
     int64_t next_us;
 
     look_at_cluster(server);
+    if (server->hearing.deaf) {
+        connection_write_all(server); /* so that those who are answered can go on meanwhile */
+        hearing_hear(server);
+    }
     connections_go_on(server);
     waiters_leave(server);
     next_us = replicate((struct daemon *)(void *)server);
@@ -201,16 +233,17 @@ static void warn_of_slow_disk(struct server *server)
 }
 
 /* With a snapshot the log before it goes out of memory, from between what is still in use: the C library keeps
- * the holes. Under load they are filled again; giving them back takes tens of milliseconds, and waits for a
- * second in which nobody wanted anything. */
+ * the holes. Under load they are filled again; giving them back takes tens of milliseconds, and to have new memory takes
+ * longer than the table takes for a command. So it waits until nobody has wanted anything for a while. */
 static void give_back_memory(struct server *server)
 {
-    bool quiet = server->commands == server->commands_before;
     struct replica_status status;
 
+    server->quiet_s = server->commands == server->commands_before ? server->quiet_s + 1 : 0;
     server->commands_before = server->commands;
     replica_status(server->replica, &status);
-    if (!quiet || status.snapshotting || status.snapshots == server->trimmed_after)
+    if (server->quiet_s < QUIET_S || status.snapshotting ||
+        status.snapshots == server->trimmed_after)
         return;
     server->trimmed_after = status.snapshots;
     malloc_trim(0);
@@ -272,6 +305,7 @@ static void stop(struct daemon *daemon)
     node_close(server, on_node_closed, daemon);
     connection_write_all(server);
     close_connections(server);
+    hearing_close(server);
 }
 
 /* A leader lets another one lead before it goes: its clients are sent there, instead of waiting for an election.
@@ -383,6 +417,7 @@ static int give_up(struct daemon *daemon, const struct error_text *err)
 {
     log_error(err->text);
     listening_close(&daemon->server);
+    hearing_close(&daemon->server);
     node_close(&daemon->server, on_node_closed, daemon);
     while (!daemon->closed)
         uv_run(&daemon->loop, UV_RUN_ONCE);
@@ -424,8 +459,11 @@ int serve(struct config *config)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     raise_descriptors(config);
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     /* What is large is given back to the system when it is freed: snapshots come and go. */
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+    mallopt(M_TOP_PAD, MEMORY_STEP);
+    mallopt(M_TRIM_THRESHOLD, MEMORY_KEPT);
     INVARIANT(uv_loop_init(&daemon->loop) == 0);
     init_lists(server);
     server->config = config;
@@ -434,6 +472,7 @@ int serve(struct config *config)
     server->began_ms = (int64_t)uv_now(&daemon->loop);
     start_handles(daemon);
     log_info("starting", log_text("version", HOLDFAST_VERSION), log_text("data", config->data));
+    hearing_open(server);
     result = listening_open(server, &err);
     if (result == HF_OK)
         result = open_node(daemon, &err);

@@ -27,7 +27,7 @@ _spec = importlib.util.spec_from_file_location("holdfastd_conftest", HERE.parent
 holdfastd_conftest = sys.modules.setdefault("holdfastd_conftest", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(holdfastd_conftest)
 from holdfastd_conftest import (PATIENCE, PORT_TRIES, SOAK, STOP_MAX, TTL_MAX, Client, Ended, Holdfastd,  # noqa: E402,F401
-                                Process, Refused, argv_of, boot_ms, die_with_parent, environment, free_port,
+                                Process, Refused, argv_of, boot_ms, die_with_parent, environment, free_port, pack,
                                 run_refused)
 
 HURRY = 0.3  # seconds that one is given to hand over before it is asked again

@@ -1,5 +1,6 @@
 """A cluster as its clients see it: who leads, where they are sent, what becomes of those who wait when another one
 leads."""
+import contextlib
 import hashlib
 import re
 import shutil
@@ -7,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from nodes import PATIENCE, TTL_MAX, NotDone, Refused, Unknown, fresh, until
+from nodes import PATIENCE, TTL_MAX, NotDone, Refused, Unknown, fresh, pack, until
 
 WAIT = 600000
 LONG_TTL = 60000
@@ -350,3 +351,40 @@ def test_a_session_outlives_every_leader(cluster, name):
             assert session.ask("RELEASE", name, mine, again=False) == 1
             if not leader.running():
                 assert leader.launch()
+
+
+# ---- many at once ------------------------------------------------------------------------------------------------
+
+
+CROWD, CROWDED_ROUNDS = 40, 30
+
+
+def test_a_leader_with_much_to_do_forgets_nobody(cluster, name):
+    """It listens to its clients only between two entries, then to all of them; also to those who wait, and those who go."""
+    leader = cluster.settled()
+    before = leader.count("connected_clients")
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(leader.connect()) for _ in range(CROWD)]
+        holder, waiter, gone = (stack.enter_context(leader.connect()) for _ in range(3))
+        assert holder.cmd("ACQUIRE", name, "holder", "TTL", LONG_TTL) > 0
+        for client, lease in ((gone, "gone"), (waiter, "waiter")):
+            client.send("ACQUIRE", name, lease, "WAIT", WAIT)
+            until(lambda expected=digest(lease): expected in queue_of(cluster, name), f"{lease} has its place")
+        for number in range(CROWDED_ROUNDS):
+            for i, client in enumerate(crowd):
+                own, lease = f"{name}:{number}:{i}", f"l{number}:{i}"
+                client.raw(pack("ACQUIRE", own, lease) + pack("PING") + pack("RELEASE", own, lease))
+            crowd[number].reset()
+            if number == CROWDED_ROUNDS // 2:
+                gone.close()
+            for i, client in enumerate(crowd):
+                if i != number:
+                    assert client.read() > 0
+                    assert client.read() == "PONG"
+                    assert client.read() == 1
+            crowd[number] = stack.enter_context(leader.connect())
+        until(lambda: queue_of(cluster, name) == [digest("waiter")], "the place of the one who left is given up")
+        assert holder.cmd("RELEASE", name, "holder") == 1
+        assert waiter.read() > 0
+        until(lambda: leader.count("connected_clients") == before + CROWD + 2, "those who went are not counted")
+    until(lambda: leader.count("connected_clients") == before, "all are gone")

@@ -161,14 +161,45 @@ static void test_but_not_for_long(void **state)
     assert_int_equal(replica_pump(rig.replica, 1000), REPLICA_GATHER_MAX_US);
 }
 
+static void test_nor_when_there_are_enough(void **state)
+{
+    (void)state;
+    rig_serve(&rig);
+    rig.memory.append_calls = 0;
+    for (size_t i = 1; i < REPLICA_ENOUGH; i++)
+        submit_numbered(rig.replica, i, 60000);
+    assert_int_equal(replica_pump(rig.replica, 10000), REPLICA_GATHER_MAX_US);
+    assert_int_equal(rig.memory.append_calls, 0);
+    submit_numbered(rig.replica, REPLICA_ENOUGH, 60000);
+    replica_pump(rig.replica, 10000);
+    assert_int_equal(rig.memory.append_calls, 1);
+    rig_settle(&rig);
+    assert_int_equal(rig.witness.answers, REPLICA_ENOUGH);
+}
+
+static void test_in_flight_until_it_is_written(void **state)
+{
+    (void)state;
+    rig_serve(&rig);
+    assert_false(replica_flying(rig.replica));
+    rig.memory.hold_appends = true;
+    submit_numbered(rig.replica, 1, 60000);
+    rig_settle(&rig);
+    assert_true(replica_flying(rig.replica));
+    rig.memory.hold_appends = false;
+    rig_settle(&rig);
+    assert_false(replica_flying(rig.replica));
+    assert_int_equal(rig.witness.answers, 1);
+}
+
 static void test_a_lone_client_never_waits(void **state)
 {
     (void)state;
     rig_serve(&rig);
-    for (uint32_t clients = 0; clients <= 2; clients++) {
+    for (uint32_t expected = 0; expected <= 2; expected++) {
         rig.memory.append_calls = 0;
-        submit_numbered(rig.replica, clients + 1, 60000);
-        replica_pump(rig.replica, clients);
+        submit_numbered(rig.replica, expected + 1, 60000);
+        replica_pump(rig.replica, expected);
         assert_int_equal(rig.memory.append_calls, 1);
         rig_settle(&rig);
     }
@@ -323,6 +354,8 @@ int main(void)
         TEST(test_an_answer_may_submit),
         TEST(test_small_batches_wait_for_more),
         TEST(test_but_not_for_long),
+        TEST(test_nor_when_there_are_enough),
+        TEST(test_in_flight_until_it_is_written),
         TEST(test_a_lone_client_never_waits),
         TEST(test_a_batch_is_full_at_its_count),
         TEST(test_a_batch_is_full_at_its_bytes),

@@ -13,6 +13,27 @@ static void test_all_have_what_was_answered(void **state)
     assert_int_equal(counts.holds, 50);
 }
 
+/* Alone, a node would not wait for more than half. */
+static void test_three_wait_for_three_quarters(void **state)
+{
+    const uint32_t enough = REPLICA_MANY * 3 / 4;
+    struct replica *serving;
+
+    (void)state;
+    UNTIL(leader() >= 0);
+    serving = members[leader()].replica;
+    UNTIL(!replica_flying(serving));
+    for (size_t i = 1; i < enough; i++)
+        submit_numbered(serving, i, 3600000);
+    assert_int_equal(replica_pump(serving, REPLICA_MANY), REPLICA_GATHER_MAX_US);
+    assert_false(replica_flying(serving));
+    submit_numbered(serving, enough, 3600000);
+    replica_pump(serving, REPLICA_MANY);
+    assert_true(replica_flying(serving));
+    UNTIL(!replica_flying(serving));
+    assert_int_equal(members[leader()].witness.heard[enough].answers, 1);
+}
+
 static void test_another_takes_over(void **state)
 {
     struct core_counts counts;
@@ -155,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_all_have_what_was_answered),
+        TEST(test_three_wait_for_three_quarters),
         TEST(test_another_takes_over),
         TEST(test_large_entries),
         TEST(test_snapshots_of_followers_are_whole),

@@ -1,0 +1,97 @@
+/* hearing.c: what clients send, and when it is listened to.
+ *
+ * Their sockets are in an epoll set of their own, which the loop watches like one more socket. So the loop can stop its ears:
+ * while it has no use for what clients say, none of their packets wakes it, and then it hears them all together. */
+#include "server/server.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define HEARD_AT_ONCE 256
+#define HEARINGS_MAX 16 /* in a row: the log is to have its turn */
+
+static void on_heard(uv_poll_t *handle, int status, int events)
+{
+    (void)status;
+    (void)events;
+    hearing_hear(handle->data);
+}
+
+void hearing_open(struct server *server)
+{
+    struct hearing *hearing = &server->hearing;
+
+    list_init(&hearing->gone);
+    hearing->fd = epoll_create1(EPOLL_CLOEXEC);
+    INVARIANT(hearing->fd >= 0 && uv_poll_init(server->loop, &hearing->ear, hearing->fd) == 0);
+    hearing->ear.data = server;
+    uv_poll_start(&hearing->ear, UV_READABLE, on_heard);
+}
+
+/* Closing a socket takes it out of the set; but events of it may have been fetched already. */
+void hearing_forget(struct connection *connection)
+{
+    close(connection->fd);
+    list_append(&connection->server->hearing.gone, &connection->node);
+}
+
+static void bury(struct hearing *hearing)
+{
+    while (!list_empty(&hearing->gone)) {
+        struct connection *connection = LIST_ENTRY(hearing->gone.next, struct connection, node);
+
+        list_remove(&connection->node);
+        connection_unref(connection);
+    }
+}
+
+static void on_ear_closed(uv_handle_t *handle)
+{
+    struct server *server = handle->data;
+
+    close(server->hearing.fd);
+}
+
+void hearing_close(struct server *server)
+{
+    bury(&server->hearing);
+    uv_close((uv_handle_t *)&server->hearing.ear, on_ear_closed);
+}
+
+void hearing_ask(struct connection *connection, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = connection};
+    int op = connection->asked == 0 ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
+
+    if (events == connection->asked)
+        return;
+    connection->asked = events;
+    if (epoll_ctl(connection->server->hearing.fd, op, connection->fd, &event) != 0)
+        connection_close(connection);
+}
+
+void hearing_hear(struct server *server)
+{
+    struct epoll_event events[HEARD_AT_ONCE];
+
+    for (int turn = 0, count = HEARD_AT_ONCE; turn < HEARINGS_MAX && count == HEARD_AT_ONCE;
+         turn++) {
+        count = epoll_wait(server->hearing.fd, events, HEARD_AT_ONCE, 0);
+        for (int i = 0; i < count; i++)
+            connection_event(events[i].data.ptr, events[i].events);
+        bury(&server->hearing);
+    }
+}
+
+void hearing_stop(struct server *server, bool deaf)
+{
+    struct hearing *hearing = &server->hearing;
+
+    if (hearing->deaf == deaf)
+        return;
+    hearing->deaf = deaf;
+    if (deaf)
+        uv_poll_stop(&hearing->ear);
+    else
+        uv_poll_start(&hearing->ear, UV_READABLE, on_heard);
+}
