@@ -69,7 +69,7 @@ void apply_put_off(struct replica *replica)
     put_off->count = 0;
 }
 
-static void put_off(struct replica *replica, uint64_t index, const struct raft_buffer *buffer)
+static void postpone(struct replica *replica, uint64_t index, const struct raft_buffer *buffer)
 {
     struct put_off *put_off = &replica->put_off;
 
@@ -91,7 +91,7 @@ static int apply(struct raft_fsm *fsm, const struct raft_buffer *buffer, void **
         return 0; /* see gate.c */
     /* Somebody may wait for it, if it was this node that proposed it. */
     if (replica->opened && raft_state(&replica->raft) != RAFT_LEADER && !replica->flight.active) {
-        put_off(replica, index, buffer);
+        postpone(replica, index, buffer);
         return 0;
     }
     apply_put_off(replica);

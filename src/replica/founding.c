@@ -1,4 +1,5 @@
 #include "replica/founding.h"
+#include "base/text.h"
 #include "journal/note.h"
 #include "replica/storing.h"
 
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #define FILE_NAME "node"
+#define ID_MAX 20         /* digits */
 #define MEMBERS_TEXT 3072 /* bytes: nine of the longest, with their ids */
 
 struct note { /* what the file says */
@@ -47,19 +49,26 @@ static void members_there(const struct raft_configuration *configuration,
 static int read_note(struct storage *storage, bool *ret_there, struct note *ret_note,
                      struct error_text *err)
 {
-    char text[NOTE_MAX + 1];
+    char text[NOTE_MAX + 1], id[ID_MAX + 1];
     int result = note_read(&storage->directory, FILE_NAME, text, err), fields;
 
     *ret_there = text[0];
     *ret_note = (struct note){0};
     if (result != HF_OK || !text[0])
         return result;
-    fields = sscanf(text, "node %" SCNu64 " life %16[0-9a-f] cluster %3071s", &ret_note->id,
-                    ret_note->life, ret_note->cluster);
-    if (fields < 2 || strlen(ret_note->life) != FOUNDING_LIFE)
+    fields = sscanf(text, "node %20[0-9] life %16[0-9a-f] cluster %3071s", id, ret_note->life,
+                    ret_note->cluster);
+    if (fields < 2 || strlen(ret_note->life) != FOUNDING_LIFE ||
+        !text_to_u64(id, UINT64_MAX, &ret_note->id))
         return error_set(err, HF_EIO, "%s/" FILE_NAME " is damaged: restore it from a backup",
                          storage->directory.path);
     return HF_OK;
+}
+
+static bool is_same(const struct note *one, const struct note *other)
+{
+    return one->id == other->id && strcmp(one->life, other->life) == 0 &&
+           strcmp(one->cluster, other->cluster) == 0;
 }
 
 static int write_note(struct storage *storage, const struct note *note, struct error_text *err)
@@ -169,7 +178,7 @@ int founding_settle(struct storage *storage, const struct founding *founding,
     if (!noted || founding->restored)
         snprintf(note.life, sizeof note.life, "%016" PRIx64, founding->life);
     members_wanted(founding, note.cluster);
-    if (!noted || memcmp(&before, &note, sizeof note) != 0)
+    if (!noted || !is_same(&before, &note))
         result = write_note(storage, &note, err);
     memcpy(ret_life, note.life, sizeof note.life);
     return result;

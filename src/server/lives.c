@@ -1,4 +1,5 @@
 #include "server/lives.h"
+#include "base/text.h"
 #include "replica/storage.h"
 
 #include <inttypes.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #define FILE_NAME "lives"
+#define ID_MAX 20 /* digits */
 
 /* One to a line: "2 91f0c4a7e2d35b68". */
 static int store(const struct lives *lives, const struct storage *storage, struct error_text *err)
@@ -21,7 +23,7 @@ static int store(const struct lives *lives, const struct storage *storage, struc
 
 int lives_load(struct lives *lives, const struct storage *storage, struct error_text *err)
 {
-    char text[STORAGE_NOTE_MAX + 1];
+    char text[STORAGE_NOTE_MAX + 1], id[ID_MAX + 1];
     const char *at = text;
     int result = storage_read_note(storage, FILE_NAME, text, err), size = 0;
 
@@ -32,8 +34,8 @@ int lives_load(struct lives *lives, const struct storage *storage, struct error_
         struct life *life = &lives->at[lives->count];
 
         if (lives->count == LIVES_MAX ||
-            sscanf(at, "%" SCNu64 " %32[!-~]%n", &life->id, life->text, &size) != 2 ||
-            at[size] != '\n')
+            sscanf(at, "%20[0-9] %32[!-~]%n", id, life->text, &size) != 2 ||
+            !text_to_u64(id, UINT64_MAX, &life->id) || at[size] != '\n')
             return error_set(err, HF_EIO,
                              "the file '" FILE_NAME "' in the data directory is damaged: restore "
                              "it, or the directory, from a backup");

@@ -31,7 +31,7 @@ ssize_t slow_write(int fd, const struct iovec *pieces, int count, off_t offset, 
 
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "pwritev64v2");
-    if (at && ms && pieces->iov_len < 65536 && is_log(fd) && ++writes == atoi(at))
-        usleep((useconds_t)atoi(ms) * 1000);
+    if (at && ms && pieces->iov_len < 65536 && is_log(fd) && ++writes == strtol(at, NULL, 10))
+        usleep((useconds_t)strtoul(ms, NULL, 10) * 1000);
     return next(fd, pieces, count, offset, flags);
 }
