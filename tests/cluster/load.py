@@ -47,6 +47,11 @@ class Hold:
     def must_live(self):
         return boot_ms() < self.ends
 
+    def __str__(self):
+        now = boot_ms()
+        return (f"{self.name} {self.token}, TTL {self.ttl}, asked for {now - self.sent} ms and got {now - self.got} ms ago, "
+                f"may end in {self.ends - now} ms")
+
 
 class Place:
     """In a queue. `acked`: since then it was known to be there."""
@@ -171,7 +176,11 @@ class Worker(threading.Thread):
         if boot_ms() > hold.ends - 2000:
             return
         token, _ = self.ask("ACQUIRE", hold.name, hold.lease, "TTL", 100)
-        assert token == hold.token or not hold.must_live(), f"{hold.name}: another token for the same lease"
+        if token == hold.token:
+            return
+        assert not hold.must_live(), f"another token for the same lease, {token}: {hold}"
+        self.holds.remove(hold)  # it came so late that the lease was over: this is another one, for 100 ms
+        self.ask("END", hold.lease)
 
     def check(self):
         hold = self.random.choice(self.holds)
@@ -185,9 +194,10 @@ class Worker(threading.Thread):
         left, _ = self.ask("RENEW", *[hold.lease for hold in self.holds])
         for hold, ms in zip(list(self.holds), left):
             if ms < 0:
-                assert not hold.must_live(), f"a lease ended early: {hold.name} {hold.token}"
+                assert not hold.must_live(), f"a lease ended early: {hold}"
                 self.holds.remove(hold)
             else:
+                assert ms >= hold.ttl, f"renewed for {ms} ms: {hold}"
                 hold.ends = max(hold.ends, sent + hold.ttl)
 
     def release(self):
