@@ -2,8 +2,11 @@
  *
  * Their sockets are in an epoll set of their own, which the loop watches like one more socket. So the loop can stop its ears:
  * while it has no use for what clients say, none of their packets wakes it, and then it hears them all together. */
+#include "server/log.h"
 #include "server/server.h"
 
+#include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -66,8 +69,11 @@ void hearing_ask(struct connection *connection, uint32_t events)
     if (events == connection->asked)
         return;
     connection->asked = events;
-    if (epoll_ctl(connection->server->hearing.fd, op, connection->fd, &event) != 0)
+    if (epoll_ctl(connection->server->hearing.fd, op, connection->fd, &event) != 0) {
+        log_limited(LOG_LEVEL_WARNING, 10, "closed a client that cannot be listened to",
+                    log_text("client", connection->address), log_text("why", strerror(errno)));
         connection_close(connection);
+    }
 }
 
 void hearing_hear(struct server *server)
@@ -83,7 +89,7 @@ void hearing_hear(struct server *server)
     }
 }
 
-void hearing_stop(struct server *server, bool deaf)
+void hearing_deafen(struct server *server, bool deaf)
 {
     struct hearing *hearing = &server->hearing;
 

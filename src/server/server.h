@@ -214,7 +214,7 @@ void connection_ready(struct connection *connection);
 void connection_event(struct connection *connection, uint32_t events);
 void connection_write_all(struct server *server);
 void connections_go_on(struct server *server);
-/* How many sent something lately. */
+/* How many commands those may send at once who sent something lately. */
 uint32_t connections_expected(struct server *server);
 void connections_close_idle(struct server *server);
 
@@ -229,7 +229,7 @@ void hearing_forget(struct connection *connection);
 /* Serves what has come. */
 void hearing_hear(struct server *server);
 /* Deaf: what comes does not wake the loop. */
-void hearing_stop(struct server *server, bool deaf);
+void hearing_deafen(struct server *server, bool deaf);
 
 /* ---- commands.c ---- */
 enum verdict {

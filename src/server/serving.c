@@ -19,12 +19,12 @@
 #define EXIT_UNAVAILABLE 69 /* sysexits.h: the data directory or an address cannot be had */
 #define SECOND_MS 1000
 #define SLOW_WRITE_US 500000 /* a write of the log that takes so long is told of */
-#define NAP_US 50
+#define NAP_US 50            /* while a batch fills */
+#define DEAF_MAX_MS 1        /* an entry that hangs is no reason not to listen */
 #define QUIET_S 10
 #define MEMORY_STEP (1 << 20)   /* that the table's memory grows by */
 #define MEMORY_KEPT (512 << 20) /* what is freed above it is given back at once */
-#define DEAF_MAX_MS 1
-#define TIMER_SLACK_NS 1000 /* instead of 50000: of a nap that would be much */
+#define TIMER_SLACK_NS 1000     /* instead of 50000: of a nap that would be much */
 #define MMAP_THRESHOLD (256 << 10)
 #define NEXT_LEADER_MS 1000     /* those who are blocked wait so long to hear who leads now */
 #define DESCRIPTORS_BESIDES 256 /* besides those of clients */
@@ -132,7 +132,7 @@ static void sleep_until(struct server *server, int64_t next_us)
     bool gathers = soon && next_us > 0 && is_patient(server);
     bool deaf = gathers || (is_patient(server) && replica_flying(server->replica));
 
-    hearing_stop(server, deaf);
+    hearing_deafen(server, deaf);
     if (gathers)
         nap(next_us);
     if (soon != (bool)uv_is_active((uv_handle_t *)&server->spin)) {
