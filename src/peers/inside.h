@@ -31,6 +31,7 @@ struct peers {
     struct list outgoing, incoming; /* all that are not yet freed */
     unsigned strangers;
     unsigned handles; /* that are open, or closing */
+    bool mute;        /* nothing more is sent */
     bool closing;
     void (*done)(void *context);
     void *done_context;

@@ -423,7 +423,7 @@ static void welcome(struct outgoing *outgoing)
 
 void peers_dial(struct peers *peers, uint64_t to, const char *address)
 {
-    struct outgoing *outgoing = peers->closing ? NULL : make(peers, to, address);
+    struct outgoing *outgoing = peers->mute ? NULL : make(peers, to, address);
 
     if (outgoing && !outgoing->connection)
         connect_to(outgoing);
@@ -440,7 +440,7 @@ void outgoing_is_there(struct peers *peers, uint64_t id)
 int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,
                unsigned count, peers_sent_fn *done, void *context)
 {
-    struct outgoing *outgoing = peers->closing ? NULL : make(peers, to, address);
+    struct outgoing *outgoing = peers->mute ? NULL : make(peers, to, address);
     struct sending *sending;
     size_t size = 0;
 

@@ -178,12 +178,18 @@ uint16_t peers_port(const struct peers *peers)
                                           : ((struct sockaddr_in *)&at)->sin_port);
 }
 
+void peers_hang_up(struct peers *peers)
+{
+    peers->mute = true;
+    outgoing_close_all(peers);
+}
+
 void peers_close(struct peers *peers, void (*done)(void *context), void *context)
 {
     peers->closing = true;
     peers->done = done;
     peers->done_context = context;
-    outgoing_close_all(peers);
+    peers_hang_up(peers);
     incoming_close_all(peers);
     uv_close((uv_handle_t *)&peers->listener, on_listener_closed);
 }

@@ -65,6 +65,8 @@ int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
                const struct peers_host *host, struct peers **ret_peers, struct error_text *err);
 /* The port that it listens at. */
 uint16_t peers_port(const struct peers *peers);
+/* Nothing more is sent from now on; what was not sent has failed, and done is called for it soon. */
+void peers_hang_up(struct peers *peers);
 /* Calls done when nothing of it is left; the loop runs on until then. Whatever was not sent has failed. */
 void peers_close(struct peers *peers, void (*done)(void *context), void *context);
 

@@ -12,6 +12,8 @@ struct network {
     struct peers *peers;
     raft_io_recv_cb receive; /* NULL: libraft does not listen (any more) */
     raft_io_tick_cb tick;
+    raft_io_close_cb closed; /* NULL: libraft does not close */
+    unsigned sending;        /* messages that libraft has not got back yet */
     void *context;
     void (*note)(void *context, int level, const char *text);
     bool (*met)(void *context, uint64_t id, const char *about);
@@ -21,16 +23,30 @@ struct network {
 
 struct sending {
     struct raft_io_send *req;
+    struct network *network;
     struct encoded encoded;
 };
+
+static void maybe_close(struct network *network)
+{
+    raft_io_close_cb closed = network->closed;
+
+    if (!closed || network->sending > 0)
+        return;
+    network->closed = NULL;
+    network->saved.close(network->io, closed);
+}
 
 static void on_sent(void *context, int result)
 {
     struct sending *sending = context;
+    struct network *network = sending->network;
 
     sending->req->cb(sending->req, result == HF_OK ? 0 : RAFT_NOCONNECTION);
     encoded_free(&sending->encoded);
     free(sending);
+    network->sending--;
+    maybe_close(network);
 }
 
 /* libraft takes a refusal for the end of what it was doing, an election or an append, for all nodes: so it
@@ -45,6 +61,8 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
     INVARIANT(sending != NULL);
     req->cb = done;
     sending->req = req;
+    sending->network = network;
+    network->sending++;
     message_encode(message, &sending->encoded);
     result = peers_send(network->peers, message->server_id, message->server_address,
                         sending->encoded.pieces, sending->encoded.count, on_sent, sending);
@@ -97,12 +115,15 @@ static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
     return network->saved.start(io, msecs, on_tick, receive);
 }
 
+/* Messages point into libraft, which is gone when this is over: a node that does not read is not waited for. */
 static void on_close(struct raft_io *io, raft_io_close_cb done)
 {
     struct network *network = io->impl;
 
     network->receive = NULL;
-    network->saved.close(io, done);
+    network->closed = done;
+    peers_hang_up(network->peers);
+    maybe_close(network);
 }
 
 static void on_note(void *context, int level, const char *text)
