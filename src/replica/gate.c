@@ -155,11 +155,16 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
                    raft_io_send_cb done)
 {
     struct replica *replica = of_io(io);
+    struct raft_message snapshot;
 
-    if (!gate_shut(replica))
+    if (gate_shut(replica)) {
+        done(req, RAFT_NOCONNECTION);
+        return 0;
+    }
+    if (message->type != RAFT_INSTALL_SNAPSHOT)
         return replica->saved.send(io, req, message, done);
-    done(req, RAFT_NOCONNECTION);
-    return 0;
+    snapshot = *message;
+    return memory_send(replica, req, &snapshot, done);
 }
 
 static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
@@ -257,6 +262,13 @@ static int on_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io
     return 0;
 }
 
+static int on_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                           raft_io_snapshot_get_cb done)
+{
+    memory_get(of_io(io), req, done);
+    return 0;
+}
+
 /* libraft is closing, and now takes the end of its requests for what it is. */
 static void on_close(struct raft_io *io, raft_io_close_cb done)
 {
@@ -270,6 +282,7 @@ static void on_close(struct raft_io *io, raft_io_close_cb done)
         free(append);
     }
     snapshots_cancel(replica);
+    memory_cancel(replica);
     replica->saved.close(io, done);
 }
 
@@ -286,6 +299,7 @@ void gate_install(struct replica *replica)
     io->set_term = on_set_term;
     io->set_vote = on_set_vote;
     io->snapshot_put = on_snapshot_put;
+    io->snapshot_get = on_snapshot_get;
 }
 
 void gate_remove(struct replica *replica)
@@ -300,4 +314,5 @@ void gate_remove(struct replica *replica)
     io->set_term = replica->saved.set_term;
     io->set_vote = replica->saved.set_vote;
     io->snapshot_put = replica->saved.snapshot_put;
+    io->snapshot_get = replica->saved.snapshot_get;
 }

@@ -4,6 +4,7 @@
  *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
  *     members.c    who belongs to the cluster, and who is to lead it
  *     snapshots.c  when a snapshot is taken, and how, in slices
+ *     memory.c     how much of the log libraft keeps in memory
  *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
  *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above (storing.h)
  *     network.c    its messages to and from other nodes, as message.c writes and reads them
@@ -24,7 +25,7 @@
 
 #include <raft.h>
 
-#define SNAPSHOT_BYTES_DEFAULT (UINT64_C(64) << 20)
+#define SNAPSHOT_BYTES_DEFAULT (UINT64_C(256) << 20)
 #define SNAPSHOT_BYTES_IDLE (UINT64_C(1) << 20) /* enough for one when there is time for it */
 #define SNAPSHOT_IDLE_US 10000000               /* nothing but ticks for so long: there is time */
 #define SNAPSHOT_ENTRIES_MAX 100000u
@@ -32,6 +33,7 @@
 #define SNAPSHOT_TRAILING_BYTES (UINT64_C(4) << 20)
 #define SNAPSHOT_TRAILING_MIN 128u
 #define SNAPSHOT_TRAILING_MAX 8192u
+#define MEMORY_BYTES_DEFAULT (UINT64_C(16) << 20) /* of log, before libraft is made to forget it */
 
 /* Commands on their way into the log, and who is to hear of each: requests[number]. */
 struct batch {
@@ -79,15 +81,27 @@ struct kept_put { /* a snapshot on its way to the disk, our own or one from a le
     struct kept_put *next;
 };
 
+struct handing {             /* a snapshot on its way to another node: see memory.c */
+    struct replica *replica; /* NULL: none is */
+    bool waits;              /* for one to be taken */
+    struct raft_io_snapshot_get our_get, *get;
+    raft_io_snapshot_get_cb get_done;
+    raft_term term;
+    struct raft_io_send our_send, *send;
+    raft_io_send_cb send_done;
+};
+
 enum snapshot_state {
     SNAPSHOT_NONE,
     SNAPSHOT_ASKED,  /* libraft has asked for it and will put it at once */
+    SNAPSHOT_TOLD,   /* libraft has put it, and there is none: see memory.c */
     SNAPSHOT_TAKING, /* libraft has put it, as it thinks; slices are being taken */
     SNAPSHOT_WRITING /* the raft_io has it */
 };
 
 struct snapshots {
     enum snapshot_state state;
+    bool real;                 /* it will be taken, and is not only told of */
     struct raft_buffer buffer; /* what libraft believes to be the snapshot from the beginning */
     struct kept_put *put;
     uint64_t bytes, entries;                 /* applied since the last one */
@@ -96,6 +110,12 @@ struct snapshots {
     int64_t writing_us;                      /* how long it has been, as the gate's ticks count */
     bool slow_noted;
     uint64_t taken, last_size;
+};
+
+struct memory {              /* see memory.c */
+    uint64_t bytes, entries; /* of the log, that libraft has in memory, about */
+    bool ahead;              /* libraft believes in a later snapshot than there is */
+    struct handing handing;
 };
 
 struct heard { /* when a node last said something */
@@ -132,6 +152,7 @@ struct replica {
     bool restored; /* and the table does not know yet */
     uint64_t snapshot_bytes;
     uint32_t snapshot_trailing;
+    uint64_t memory_bytes;
     uint32_t heartbeat_ms;
 
     struct core *table;
@@ -148,6 +169,7 @@ struct replica {
     int64_t counted_us; /* up to where this term's entries have brought the time */
 
     struct snapshots snapshots;
+    struct memory memory;
     struct change change;
     struct heard heard[REPLICA_MEMBERS_MAX];
     char about[CORE_ADDRESS_MAX + 1];
@@ -195,6 +217,8 @@ void members_observe(struct replica *replica);
 void members_fail(struct replica *replica, bool for_good);
 /* Takes nodes that were added further. */
 void members_promote(struct replica *replica);
+/* Up to here all members have the log, as far as this node has to care. */
+uint64_t members_have(const struct replica *replica);
 
 /* apply.c */
 void apply_init(struct replica *replica);
@@ -208,6 +232,8 @@ void snapshots_count(struct replica *replica, size_t bytes, uint32_t commands);
 void snapshots_restored(struct replica *replica, size_t size);
 /* Asks libraft for one if it is time. */
 void snapshots_consider(struct replica *replica);
+/* Entries that stay for followers which lag behind a little. */
+unsigned snapshots_trailing(const struct replica *replica);
 /* Takes a slice. True: there is more to take. */
 bool snapshots_step(struct replica *replica);
 void snapshots_watch(struct replica *replica, int64_t passed_us);
@@ -215,6 +241,31 @@ void snapshots_put(struct replica *replica, unsigned trailing, struct raft_io_sn
                    const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb done);
 /* libraft is closing: ends what has no other end. */
 void snapshots_cancel(struct replica *replica);
+
+/* memory.c */
+void memory_count(struct replica *replica, size_t bytes);
+/* Libraft has forgotten all entries but the last so many. */
+void memory_forgot(struct replica *replica, unsigned trailing);
+void memory_restored(struct replica *replica);
+/* There is enough to forget. */
+bool memory_is_time(const struct replica *replica);
+/* So many entries may not be forgotten. */
+unsigned memory_trailing(const struct replica *replica);
+/* libraft wants a snapshot for another node. */
+void memory_get(struct replica *replica, struct raft_io_snapshot_get *req,
+                raft_io_snapshot_get_cb done);
+/* Somebody waits for a snapshot to be taken. */
+static inline bool memory_wants(const struct replica *replica)
+{
+    return replica->memory.handing.replica && replica->memory.handing.waits;
+}
+/* A snapshot has been taken. */
+void memory_taken(struct replica *replica);
+/* libraft sends it. */
+int memory_send(struct replica *replica, struct raft_io_send *req, struct raft_message *message,
+                raft_io_send_cb done);
+/* libraft is closing. */
+void memory_cancel(struct replica *replica);
 
 /* gate.c */
 void gate_install(struct replica *replica);

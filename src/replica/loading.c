@@ -5,30 +5,59 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOADED_BLOCK ((size_t)1 << 20)
+
 /* ---- what is there ---------------------------------------------------------------------------- */
 
+/* Entries lie in blocks, which libraft calls batches. When it forgets an entry, it looks through all others for one that
+ * is of the same batch, and finds that at once unless it was the last: with a batch to each entry, to forget a long log would
+ * take it seconds. */
 static void forget_from(struct loaded *loaded, raft_index index)
 {
-    while (loaded->count > 0 && loaded->first + loaded->count > index)
-        free(loaded->entries[--loaded->count].buf.base);
+    while (loaded->count > 0 && loaded->first + loaded->count > index) {
+        void *block = loaded->entries[--loaded->count].batch;
+
+        if (loaded->count > 0 && loaded->entries[loaded->count - 1].batch == block)
+            continue;
+        if (block == loaded->block)
+            loaded->block = NULL;
+        free(block);
+    }
+}
+
+static void *room_for(struct loaded *loaded, size_t size)
+{
+    size = (size + 7) / 8 * 8;
+    if (!loaded->block || loaded->used + size > loaded->room) {
+        loaded->room = size > LOADED_BLOCK ? size : LOADED_BLOCK;
+        loaded->used = 0;
+        loaded->block = malloc(loaded->room);
+        if (!loaded->block)
+            return NULL;
+    }
+    loaded->used += size;
+    return loaded->block + loaded->used - size;
 }
 
 static int keep_record(void *context, const struct journal_record *record, struct error_text *err)
 {
     struct loaded *loaded = context;
-    void *bytes = malloc(record->size ? record->size : 1);
+    void *bytes;
 
-    if (!bytes)
-        return error_set(err, HF_ENOMEM, "no memory for the log");
-    if (record->size > 0)
-        memcpy(bytes, record->bytes, record->size);
     forget_from(loaded, record->index);
     if (loaded->count == 0)
         loaded->first = record->index;
     loaded->entries =
         storage_grown(loaded->entries, &loaded->capacity, loaded->count, sizeof *loaded->entries);
-    loaded->entries[loaded->count++] = (struct raft_entry){
-        .term = record->term, .type = record->type, .buf = {bytes, record->size}, .batch = bytes};
+    bytes = room_for(loaded, record->size);
+    if (!bytes)
+        return error_set(err, HF_ENOMEM, "no memory for the log");
+    if (record->size > 0)
+        memcpy(bytes, record->bytes, record->size);
+    loaded->entries[loaded->count++] = (struct raft_entry){.term = record->term,
+                                                           .type = record->type,
+                                                           .buf = {bytes, record->size},
+                                                           .batch = loaded->block};
     return HF_OK;
 }
 

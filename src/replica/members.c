@@ -86,6 +86,22 @@ static uint64_t match_index(const struct replica *replica, uint64_t id)
     return index;
 }
 
+/* Only the leader knows what others have, and sends it to them. Spare ones get nothing. */
+uint64_t members_have(const struct replica *replica)
+{
+    const struct raft_configuration *members = members_of(replica);
+    uint64_t least = replica->raft.last_applied;
+
+    for (unsigned i = 0; i < members->n && replica->raft.state == RAFT_LEADER; i++) {
+        const struct raft_server *server = &members->servers[i];
+        uint64_t has = match_index(replica, server->id);
+
+        if (server->id != replica->id && server->role != RAFT_SPARE && has < least)
+            least = has;
+    }
+    return least;
+}
+
 unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen, unsigned max)
 {
     const struct raft_configuration *members = members_of(replica);

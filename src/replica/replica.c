@@ -340,6 +340,7 @@ void replica_status(const struct replica *replica, struct replica_status *ret_st
         status.applied_index = raft_last_applied(raft);
     }
     status.log_bytes = snapshots->bytes;
+    status.memory_bytes = replica->memory.bytes;
     status.snapshots = snapshots->taken;
     status.snapshot_bytes = snapshots->last_size;
     status.snapshotting = snapshots->state != SNAPSHOT_NONE;
@@ -444,6 +445,7 @@ static struct replica *make(const struct replica_options *options, struct raft_i
     replica->snapshot_bytes =
         options->snapshot_bytes ? options->snapshot_bytes : SNAPSHOT_BYTES_DEFAULT;
     replica->snapshot_trailing = options->snapshot_trailing;
+    replica->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_BYTES_DEFAULT;
     replica->restored = options->restored;
     snprintf(replica->about, sizeof replica->about, "%s", options->about ? options->about : "");
     replica->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;

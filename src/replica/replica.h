@@ -96,6 +96,7 @@ struct replica_options {
     const char *about;          /* where clients find this node; "" or NULL: it does not say */
     uint64_t snapshot_bytes;    /* of log before a snapshot is taken; 0: a default */
     uint32_t snapshot_trailing; /* entries kept behind a snapshot; 0: a default */
+    uint64_t memory_bytes;      /* of log kept in memory that nobody needs; 0: a default */
 };
 
 /* io: borrowed until replica_close's callback, or after a failure until its own close is done. Some
@@ -129,7 +130,8 @@ struct replica_status {
     uint64_t id, leader_id; /* leader 0: none known */
     uint64_t term, last_index, commit_index, applied_index;
     uint64_t entries, commands, ticks;  /* proposed by this node */
-    uint64_t log_bytes;                 /* since the last snapshot */
+    uint64_t log_bytes;                 /* since the last snapshot, */
+    uint64_t memory_bytes;              /* and in memory, about */
     uint64_t snapshots, snapshot_bytes; /* taken; size of the last */
     bool snapshotting;
 };

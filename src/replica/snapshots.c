@@ -8,7 +8,9 @@
  * the moment when it began.
  *
  *     NONE ──fsm.snapshot──▶ ASKED ──put──▶ TAKING ──slices──▶ WRITING ──fsm.snapshot_finalize──▶ NONE
- */
+ *                                └──put──▶ TOLD ─────────────────────────fsm.snapshot_finalize──▶ NONE
+ *
+ * TOLD: there is none, and libraft only gets to believe so (memory.c). */
 #include "replica/inside.h"
 
 #include <limits.h>
@@ -30,7 +32,8 @@ static bool is_time(const struct replica *replica)
     const struct snapshots *snapshots = &replica->snapshots;
     uint64_t enough = max_u64(replica->snapshot_bytes, snapshots->last_size);
 
-    if (snapshots->bytes >= enough || snapshots->entries > SNAPSHOT_ENTRIES_MAX)
+    if (snapshots->bytes >= enough || snapshots->entries > SNAPSHOT_ENTRIES_MAX ||
+        memory_wants(replica))
         return true;
     return snapshots->bytes > SNAPSHOT_BYTES_IDLE &&
            replica_now(replica) - snapshots->last_command_us >= SNAPSHOT_IDLE_US;
@@ -38,7 +41,7 @@ static bool is_time(const struct replica *replica)
 
 void snapshots_consider(struct replica *replica)
 {
-    if (replica->snapshots.state == SNAPSHOT_NONE && is_time(replica))
+    if (replica->snapshots.state == SNAPSHOT_NONE && (is_time(replica) || memory_is_time(replica)))
         raft_set_snapshot_threshold(&replica->raft, THRESHOLD_NOW);
 }
 
@@ -48,6 +51,7 @@ void snapshots_count(struct replica *replica, size_t bytes, uint32_t commands)
 
     snapshots->bytes += bytes;
     snapshots->entries++;
+    memory_count(replica, bytes);
     if (commands > 0)
         snapshots->last_command_us = replica_now(replica);
     snapshots_consider(replica);
@@ -58,11 +62,11 @@ void snapshots_restored(struct replica *replica, size_t size)
     replica->snapshots.last_size = size;
     replica->snapshots.bytes = 0;
     replica->snapshots.entries = 0;
+    memory_restored(replica);
 }
 
-/* Entries that stay for followers which lag behind. They stay in memory too, hence counted by their
- * bytes. */
-static unsigned trailing(const struct replica *replica)
+/* They stay in memory too, hence counted by their bytes. */
+unsigned snapshots_trailing(const struct replica *replica)
 {
     const struct snapshots *snapshots = &replica->snapshots;
     uint64_t average = snapshots->bytes / max_u64(snapshots->entries, 1);
@@ -83,12 +87,17 @@ static int begin(struct raft_fsm *fsm, struct raft_buffer *ret_buffers[], unsign
     INVARIANT(snapshots->state == SNAPSHOT_NONE);
     apply_put_off(replica);
     raft_set_snapshot_threshold(&replica->raft, THRESHOLD_NEVER);
-    raft_set_snapshot_trailing(&replica->raft, trailing(replica));
-    snapshots->covered_bytes = snapshots->bytes;
-    snapshots->covered_entries = snapshots->entries;
     snapshots->buffer = (struct raft_buffer){0};
     snapshots->state = SNAPSHOT_ASKED;
-    core_snapshot_begin(replica->table);
+    snapshots->real = is_time(replica);
+    if (snapshots->real) {
+        raft_set_snapshot_trailing(&replica->raft, snapshots_trailing(replica));
+        snapshots->covered_bytes = snapshots->bytes;
+        snapshots->covered_entries = snapshots->entries;
+        core_snapshot_begin(replica->table);
+    } else {
+        raft_set_snapshot_trailing(&replica->raft, memory_trailing(replica));
+    }
     *ret_buffers = &snapshots->buffer;
     *ret_count = 1;
     return 0;
@@ -101,7 +110,8 @@ static int finalize(struct raft_fsm *fsm, struct raft_buffer *buffers[], unsigne
     struct snapshots *snapshots = &replica->snapshots;
     size_t size;
 
-    if (snapshots->state == SNAPSHOT_ASKED || snapshots->state == SNAPSHOT_TAKING)
+    if (snapshots->real &&
+        (snapshots->state == SNAPSHOT_ASKED || snapshots->state == SNAPSHOT_TAKING))
         free(core_snapshot_end(replica->table, &size));
     free(snapshots->buffer.base);
     snapshots->buffer = (struct raft_buffer){0};
@@ -121,8 +131,11 @@ void snapshots_init(struct replica *replica)
 
 /* ---- putting ---------------------------------------------------------------------------------- */
 
-static void count_taken(struct snapshots *snapshots)
+static void count_taken(struct replica *replica, unsigned trailing)
 {
+    struct snapshots *snapshots = &replica->snapshots;
+
+    memory_forgot(replica, trailing);
     snapshots->taken++;
     snapshots->last_size = snapshots->buffer.len;
     snapshots->bytes -= snapshots->covered_bytes;
@@ -147,8 +160,10 @@ static void on_put(struct raft_io_snapshot_put *ours, int status)
         return;
     }
     if (put->own && status == 0)
-        count_taken(&replica->snapshots);
+        count_taken(replica, put->trailing);
     put->done(put->theirs, status);
+    if (put->own && status == 0)
+        memory_taken(replica);
     free(put);
     replica_observe(replica);
 }
@@ -181,16 +196,29 @@ void snapshots_put(struct replica *replica, unsigned count, struct raft_io_snaps
     put->ours.data = put;
     if (put->own) {
         replica->snapshots.put = put;
-        replica->snapshots.state = SNAPSHOT_TAKING;
+        replica->snapshots.state = replica->snapshots.real ? SNAPSHOT_TAKING : SNAPSHOT_TOLD;
     } else {
         hand_to_io(put); /* from the leader: its bytes are all there */
     }
+}
+
+/* What libraft believes to be a snapshot is on disk, as far as it is concerned. */
+static void end_told(struct replica *replica)
+{
+    struct kept_put *put = replica->snapshots.put;
+
+    replica->memory.ahead = true;
+    memory_forgot(replica, put->trailing);
+    put->done(put->theirs, 0);
+    free(put);
 }
 
 bool snapshots_step(struct replica *replica)
 {
     struct snapshots *snapshots = &replica->snapshots;
 
+    if (snapshots->state == SNAPSHOT_TOLD)
+        end_told(replica);
     if (snapshots->state != SNAPSHOT_TAKING)
         return false;
     if (!core_snapshot_step(replica->table, SNAPSHOT_SLICE_BYTES))
@@ -225,7 +253,7 @@ void snapshots_cancel(struct replica *replica)
 {
     struct snapshots *snapshots = &replica->snapshots;
 
-    if (snapshots->state == SNAPSHOT_TAKING)
+    if (snapshots->state == SNAPSHOT_TAKING || snapshots->state == SNAPSHOT_TOLD)
         keep_put(snapshots->put);
     while (replica->failed_puts) {
         struct kept_put *put = replica->failed_puts;

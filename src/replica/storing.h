@@ -24,6 +24,8 @@ struct loaded {
     struct raft_entry *entries;
     size_t count, capacity;
     raft_index first; /* of the entries */
+    char *block;      /* that the last of them lie in */
+    size_t used, room;
 };
 
 struct waiting_append {

@@ -40,7 +40,7 @@ const struct setting settings[] = {
      .help = "directory of the log and its snapshots"},
     {"id", &number_kind, FIELD(id), "1", 1, UINT64_C(1) << 32, .group = NODE,
      .help = "number of this node, different from those of its peers"},
-    {"snapshot-bytes", &size_kind, FIELD(snapshot_bytes), "64MiB", 64 * KIB, 64 * GIB, .group = NODE,
+    {"snapshot-bytes", &size_kind, FIELD(snapshot_bytes), "256MiB", 64 * KIB, 64 * GIB, .group = NODE,
      .help = "how much log is written before the next snapshot is taken"},
 
     {"cluster", &founders_kind, FIELD(cluster), "", .group = CLUSTER,

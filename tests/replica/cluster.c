@@ -13,7 +13,7 @@ static char home[PATH_MAX - 16];
 static uv_loop_t loop;
 static uv_timer_t beat;
 struct member members[NODES];
-uint64_t snapshot_bytes;
+uint64_t snapshot_bytes, memory_bytes;
 static struct replica_member configuration[NODES];
 
 static void on_beat(uv_timer_t *timer)
@@ -61,7 +61,8 @@ void start(int i)
                                       .election_ms = 300,
                                       .heartbeat_ms = 30,
                                       .snapshot_bytes = snapshot_bytes,
-                                      .snapshot_trailing = snapshot_bytes ? 8 : 0,
+                                      .snapshot_trailing = snapshot_bytes || memory_bytes ? 8 : 0,
+                                      .memory_bytes = memory_bytes,
                                       .about = member->address};
     struct replica_host host;
     struct error_text err = {""};
@@ -177,7 +178,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 int tear_down(void **state)
 {
     (void)state;
-    snapshot_bytes = 0;
+    snapshot_bytes = memory_bytes = 0;
     for (int i = 0; i < NODES; i++)
         if (members[i].running)
             stop(i);

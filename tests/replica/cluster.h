@@ -24,7 +24,8 @@ struct member {
 };
 
 extern struct member members[NODES];
-extern uint64_t snapshot_bytes; /* for those that are started after it was set; 0: the default */
+/* For those that are started after they were set; 0: the default. */
+extern uint64_t snapshot_bytes, memory_bytes;
 
 /* The founders run. */
 int set_up(void **state);

@@ -220,6 +220,11 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
     assert(memory->sent_count < MEMORY_WAITING_MAX);
     req->cb = done;
     memory->sent[memory->sent_count++] = (struct memory_sent){req, *message};
+    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        memory->installs++;
+        memory->install_index = message->install_snapshot.last_index;
+        memory->install_term = message->install_snapshot.last_term;
+    }
     return 0;
 }
 
@@ -268,7 +273,12 @@ static int on_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io
 static int on_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
                            raft_io_snapshot_get_cb done)
 {
-    done(req, loaded_snapshot(of(io)), 0);
+    struct memory_io *memory = of(io);
+
+    memory->get_calls++;
+    assert(memory->get_count < MEMORY_WAITING_MAX);
+    req->cb = done;
+    memory->gets[memory->get_count++] = req;
     return 0;
 }
 
@@ -313,6 +323,15 @@ static void settle_put(struct memory_io *memory, int status)
     put.req->cb(put.req, status);
 }
 
+static void settle_get(struct memory_io *memory)
+{
+    struct raft_io_snapshot_get *req = memory->gets[0];
+    int status = memory->spoil_get;
+
+    memmove(memory->gets, memory->gets + 1, --memory->get_count * sizeof memory->gets[0]);
+    req->cb(req, status ? NULL : loaded_snapshot(memory), status);
+}
+
 static bool answer_to(const struct memory_io *memory, const struct raft_message *message,
                       struct raft_message *ret_answer)
 {
@@ -333,6 +352,10 @@ static bool answer_to(const struct memory_io *memory, const struct raft_message 
         answer.type = RAFT_APPEND_ENTRIES_RESULT;
         answer.append_entries_result = (struct raft_append_entries_result){
             .version = 2, .term = message->append_entries.term, .last_log_index = last};
+        if (message->server_id == memory->empty && message->append_entries.prev_log_index > 0) {
+            answer.append_entries_result.rejected = message->append_entries.prev_log_index;
+            answer.append_entries_result.last_log_index = 0;
+        }
     } else {
         return false;
     }
@@ -345,7 +368,8 @@ static void settle_sent(struct memory_io *memory)
     struct memory_sent sent = memory->sent[0];
     struct raft_message answer;
     char address[64] = "";
-    bool answered = memory->peers_answer && answer_to(memory, &sent.message, &answer);
+    bool answered = memory->peers_answer && sent.message.server_id != memory->silent &&
+                    answer_to(memory, &sent.message, &answer);
 
     memmove(memory->sent, memory->sent + 1, --memory->sent_count * sizeof sent);
     strncpy(address, sent.message.server_address, sizeof address - 1);
@@ -368,6 +392,8 @@ void memory_io_settle(struct memory_io *memory)
             settle_put(memory, RAFT_CANCELED);
         else if (memory->put_count > 0 && !memory->hold_puts)
             settle_put(memory, memory->spoil_put);
+        else if (memory->get_count > 0 && (memory->closed || !memory->hold_gets))
+            settle_get(memory);
         else
             break;
     }

@@ -53,18 +53,24 @@ struct memory_io {
     raft_index next;
     struct memory_append appends[MEMORY_WAITING_MAX];
     struct memory_put puts[MEMORY_WAITING_MAX];
+    struct raft_io_snapshot_get *gets[MEMORY_WAITING_MAX];
     struct memory_sent sent[MEMORY_WAITING_MAX];
-    unsigned append_count, put_count, sent_count;
+    unsigned append_count, put_count, get_count, sent_count;
     raft_io_close_cb closed;
 
     /* the test's wishes */
-    bool hold_appends, hold_puts;
+    bool hold_appends, hold_puts, hold_gets;
     bool peers_answer;  /* votes are given, entries acknowledged; else messages get lost */
+    raft_id silent;     /* this one does not answer; 0: all do */
+    raft_id empty;      /* this one has no log, until it gets a snapshot; 0: all have one */
     raft_index ack_max; /* no entry above this is acknowledged; 0: all are */
     int fail_set_term, fail_set_vote, fail_append, fail_put; /* at once, with this code */
     int spoil_append, spoil_put;                             /* when settled, with this code */
+    int spoil_get;
 
-    unsigned append_calls, put_calls;
+    unsigned append_calls, put_calls, get_calls, installs;
+    raft_index install_index; /* of the last snapshot that was sent to another node */
+    raft_term install_term;
 };
 
 void memory_io_init(struct memory_io *memory);

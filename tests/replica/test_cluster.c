@@ -151,6 +151,42 @@ static void test_who_was_away_for_long_gets_a_snapshot(void **state)
     UNTIL(all_alike());
 }
 
+static uint64_t in_memory(int i)
+{
+    struct replica_status status;
+
+    replica_status(members[i].replica, &status);
+    return status.memory_bytes;
+}
+
+/* The leader keeps for it what it would forget otherwise. */
+static void test_who_was_away_gets_the_log(void **state)
+{
+    int away, lead;
+
+    (void)state;
+    UNTIL(leader() >= 0);
+    memory_bytes = 2000;
+    for (int i = 0; i < FOUNDERS; i++) {
+        stop(i);
+        start(i);
+    }
+    UNTIL(leader() >= 0);
+    lead = leader();
+    away = lead == 0 ? 1 : 0;
+    answer_some(1, 100);
+    assert_true(in_memory(lead) < 4000 && in_memory(away) < 4000);
+    stop(away);
+    answer_some(101, 200);
+    assert_int_equal(leader(), lead);
+    assert_true(in_memory(lead) > 6000);
+    start(away);
+    UNTIL(all_alike());
+    answer_some(301, 100);
+    assert_true(in_memory(lead) < 4000);
+    assert_int_equal(snapshots_of(lead), 0);
+}
+
 static void test_alone_nobody_serves(void **state)
 {
     int lead, other;
@@ -181,6 +217,7 @@ int main(void)
         TEST(test_large_entries),
         TEST(test_snapshots_of_followers_are_whole),
         TEST(test_who_was_away_for_long_gets_a_snapshot),
+        TEST(test_who_was_away_gets_the_log),
         TEST(test_alone_nobody_serves),
     };
 

@@ -83,7 +83,8 @@ static struct raft_configuration members_on_disk(void)
     assert_true(term > 0 && entries[count - 1].term == term);
     assert_int_equal(raft_configuration_decode(&entries[count - 1].buf, &configuration), 0);
     for (size_t i = 0; i < count; i++)
-        raft_free(entries[i].batch);
+        if (i + 1 == count || entries[i + 1].batch != entries[i].batch)
+            raft_free(entries[i].batch);
     raft_free(entries);
     return configuration;
 }

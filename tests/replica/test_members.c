@@ -48,6 +48,32 @@ static void test_a_new_node_gets_everything_and_votes(void **state)
     answer_some(60, 5);
 }
 
+/* What the others have forgotten it gets as a snapshot, which is taken for it. */
+static void test_a_new_node_gets_what_is_not_in_memory(void **state)
+{
+    struct replica_status status;
+
+    (void)state;
+    UNTIL(leader() >= 0);
+    memory_bytes = 2000;
+    for (int i = 0; i < FOUNDERS; i++) {
+        stop(i);
+        start(i);
+    }
+    UNTIL(leader() >= 0);
+    answer_some(1, 200);
+    start(3);
+    add_fourth(99);
+    UNTIL(seen_by(leader(), 4).votes);
+    UNTIL(all_alike());
+    replica_status(members[leader()].replica, &status);
+    assert_int_equal(status.snapshots, 1);
+    stop(3); /* and has it on its disk */
+    start(3);
+    answer_some(201, 1);
+    UNTIL(all_alike());
+}
+
 /* One that is not there holds up nobody, and is taken further when it comes, whoever leads by then. */
 static void test_a_new_node_may_come_later(void **state)
 {
@@ -210,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_a_new_node_gets_everything_and_votes),
+        TEST(test_a_new_node_gets_what_is_not_in_memory),
         TEST(test_a_new_node_may_come_later),
         TEST(test_a_new_node_that_never_comes_can_be_removed),
         TEST(test_a_member_that_is_removed_is_not_counted),

@@ -344,6 +344,7 @@ static void test_one_from_the_leader_waits_for_our_own(void **state)
     core_count(replica_table(rig.replica), &counts);
     assert_int_equal(counts.holds, 0);
     assert_int_equal(status().log_bytes, 0);
+    assert_int_equal(status().memory_bytes, 0);
 }
 
 static void test_one_from_the_leader_that_cannot_be_stored(void **state)

@@ -181,7 +181,8 @@ static bool is_busy(const struct rig *rig)
     const struct memory_io *memory = &rig->memory;
 
     return memory->sent_count > 0 || (memory->append_count > 0 && !memory->hold_appends) ||
-           (memory->put_count > 0 && !memory->hold_puts);
+           (memory->put_count > 0 && !memory->hold_puts) ||
+           (memory->get_count > 0 && !memory->hold_gets);
 }
 
 static int64_t settle(struct rig *rig)

@@ -1,0 +1,166 @@
+/* memory.c: how much of the log libraft keeps in memory.
+ *
+ * It keeps all that its last snapshot does not cover. On disk there is room for more log than that, and new memory costs more
+ * time than the table takes for a command. So between two snapshots libraft is told of ones that nobody takes, and forgets
+ * what came before. Nothing is lost by that:
+ *
+ *  - after a restart the log is read from the disk, where it is whole behind the last real snapshot;
+ *  - what some other node does not have yet, the leader does not forget.
+ *
+ * If another node should want it all the same (one that was added, or that another leader knew better), libraft asks for
+ * its snapshot. Then a real one is taken. It is a later one than libraft had in mind, which it is prepared for but for
+ * the term. */
+#include "replica/inside.h"
+
+#include <stdlib.h>
+
+void memory_count(struct replica *replica, size_t bytes)
+{
+    replica->memory.bytes += bytes;
+    replica->memory.entries++;
+}
+
+void memory_forgot(struct replica *replica, unsigned trailing)
+{
+    struct memory *memory = &replica->memory;
+
+    if (memory->entries <= trailing)
+        return;
+    memory->bytes = memory->bytes / memory->entries * trailing;
+    memory->entries = trailing;
+}
+
+void memory_restored(struct replica *replica)
+{
+    replica->memory.bytes = replica->memory.entries = 0;
+    replica->memory.ahead = false;
+}
+
+unsigned memory_trailing(const struct replica *replica)
+{
+    uint64_t last = replica->raft.last_applied;
+    uint64_t behind = last - members_have(replica) + 1; /* with one that all have, to go on from */
+    unsigned least = snapshots_trailing(replica);
+
+    return behind > least ? (unsigned)behind : least;
+}
+
+/* It is about averages: the entries of a node are of one kind, or there are many of them. */
+bool memory_is_time(const struct replica *replica)
+{
+    const struct memory *memory = &replica->memory;
+    unsigned trailing;
+
+    if (memory->bytes < replica->memory_bytes)
+        return false;
+    trailing = memory_trailing(replica);
+    return memory->entries > trailing &&
+           memory->bytes / memory->entries * (memory->entries - trailing) >=
+               replica->memory_bytes / 2;
+}
+
+/* ---- snapshots for others ---------------------------------------------------------------------- */
+
+/* libraft cannot be told that there is none: its way out of that frees what was never set (0.22.1,
+ * legacyLoadSnapshotCb). So it gets an empty one, which memory_send does not send. */
+static struct raft_snapshot *empty(void)
+{
+    struct raft_snapshot *snapshot = raft_calloc(1, sizeof *snapshot);
+
+    INVARIANT(snapshot != NULL);
+    snapshot->bufs = raft_calloc(1, sizeof *snapshot->bufs);
+    INVARIANT(snapshot->bufs != NULL);
+    snapshot->n_bufs = 1;
+    snapshot->index = UINT64_MAX;
+    raft_configuration_init(&snapshot->configuration);
+    return snapshot;
+}
+
+static void give_up(struct handing *handing)
+{
+    handing->replica = NULL;
+    handing->get_done(handing->get, empty(), 0);
+}
+
+static void on_got(struct raft_io_snapshot_get *ours, struct raft_snapshot *snapshot, int status)
+{
+    struct handing *handing = ours->data;
+    struct replica *replica = handing->replica;
+
+    if (status == 0) {
+        handing->term = snapshot->term;
+        handing->get_done(handing->get, snapshot, 0);
+        return;
+    }
+    replica_note(replica, 2, "another node needs a snapshot, and it cannot be read: %s",
+                 replica->io->errmsg[0] ? replica->io->errmsg : raft_strerror(status));
+    give_up(handing);
+}
+
+static void get_from_io(struct handing *handing)
+{
+    struct replica *replica = handing->replica;
+    int result;
+
+    handing->waits = false;
+    result = replica->saved.snapshot_get(replica->io, &handing->our_get, on_got);
+    if (result != 0)
+        on_got(&handing->our_get, NULL, result);
+}
+
+/* One at a time. A node that has not got it yet refuses what libraft says to it meanwhile, and libraft takes that for a
+ * reason to send the snapshot again. */
+void memory_get(struct replica *replica, struct raft_io_snapshot_get *req,
+                raft_io_snapshot_get_cb done)
+{
+    struct handing *handing = &replica->memory.handing;
+
+    if (handing->replica) {
+        done(req, empty(), 0);
+        return;
+    }
+    *handing = (struct handing){.replica = replica, .get = req, .get_done = done};
+    handing->our_get.data = handing->our_send.data = handing;
+    if (replica->memory.ahead)
+        handing->waits = true;
+    else
+        get_from_io(handing);
+}
+
+void memory_taken(struct replica *replica)
+{
+    replica->memory.ahead = false;
+    if (memory_wants(replica))
+        get_from_io(&replica->memory.handing);
+}
+
+static void on_sent(struct raft_io_send *ours, int status)
+{
+    struct handing *handing = ours->data;
+
+    handing->replica = NULL;
+    handing->send_done(handing->send, status);
+}
+
+int memory_send(struct replica *replica, struct raft_io_send *req, struct raft_message *message,
+                raft_io_send_cb done)
+{
+    struct handing *handing = &replica->memory.handing;
+
+    if (message->install_snapshot.data.len == 0) {
+        done(req, RAFT_NOCONNECTION);
+        return 0;
+    }
+    handing->send = req;
+    handing->send_done = done;
+    message->install_snapshot.last_term = handing->term;
+    return replica->saved.send(replica->io, &handing->our_send, message, on_sent);
+}
+
+void memory_cancel(struct replica *replica)
+{
+    struct handing *handing = &replica->memory.handing;
+
+    if (handing->replica && handing->waits)
+        give_up(handing);
+}
