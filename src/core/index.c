@@ -96,7 +96,7 @@ static void resize(struct index *index, uint32_t capacity)
 void index_add(struct index *index, uint32_t slot, uint32_t hash)
 {
     ((struct index_link *)slab_at(index->slab, slot))->hash = hash;
-    if (++index->count > index->cells.capacity / 2) /* fuller, and probing takes long */
+    if (++index->count > index->cells.capacity / 4 * 3) /* fuller, and probing takes long */
         resize(index, 2 * index->cells.capacity);
     move_some(index);
     put(&index->cells, (struct index_cell){hash, slot + 1});

@@ -215,7 +215,7 @@ static void indexed_change(struct indexed *indexed, uint32_t slot)
         assert_in_range(index->moved, moved, moved + 8);
     if (index->cells.capacity != capacity && capacity > 1024)
         assert_true(index->old.at && index->moved <= 8);
-    assert_true(index->count <= index->cells.capacity / 2);
+    assert_true(index->count <= index->cells.capacity / 4 * 3);
 }
 
 static uint32_t random_hash(uint64_t *seed, uint32_t i, const uint32_t *hashes)
