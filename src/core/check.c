@@ -76,7 +76,7 @@ static int check_lock(const struct core *core, uint32_t slot, struct error_text 
     if (lock->record &&
         (!lock->once || lock->holds || (lock->places && core->last_token < HF_TOKEN_MAX)))
         return BROKEN(err, "[C6] a record beside a hold or a place");
-    if ((lock->record != 0) != (lock->timer.moment != TIMER_NONE))
+    if (lock->record && record_of(core, lock)->timer.moment == TIMER_NONE)
         return BROKEN(err, "[C7] a record without a deadline");
     return HF_OK;
 }
@@ -143,7 +143,7 @@ static int check_moment(const struct core *core, uint32_t slot, struct error_tex
             continue;
         open++;
         timer = timers->of(timers->context, timer_kind(what), timer_slot(what));
-        if (timer->moment != slot + 1 || timer->at != i)
+        if (!timer || timer->moment != slot + 1 || timer->at != i)
             return BROKEN(err, "[C7] a deadline does not know its place");
         if (deadline_of(core, what) != moment->deadline_ms)
             return BROKEN(err, "[C7] a deadline in the timers is another than in its record");
@@ -156,17 +156,24 @@ static int check_moment(const struct core *core, uint32_t slot, struct error_tex
     return HF_OK;
 }
 
+static bool has_deadline(const struct core *core, enum timer_kind kind, uint32_t slot)
+{
+    const struct timer *timer = core->timers.of(core->timers.context, kind, slot);
+
+    return timer && timer->moment != TIMER_NONE;
+}
+
 /* By what the records say. */
 static uint32_t count_deadlines(const struct core *core)
 {
     uint32_t count = 0;
 
     for (uint32_t i = slab_next(&core->leases, 0); i != NONE; i = slab_next(&core->leases, i + 1))
-        count += lease_at(core, i)->timer.moment != TIMER_NONE;
+        count += has_deadline(core, TIMER_LEASE, i);
     for (uint32_t i = slab_next(&core->claims, 0); i != NONE; i = slab_next(&core->claims, i + 1))
-        count += claim_at(core, i)->timer.moment != TIMER_NONE;
+        count += has_deadline(core, TIMER_CLAIM, i);
     for (uint32_t i = slab_next(&core->locks, 0); i != NONE; i = slab_next(&core->locks, i + 1))
-        count += lock_at(core, i)->timer.moment != TIMER_NONE;
+        count += has_deadline(core, TIMER_LOCK, i);
     return count;
 }
 

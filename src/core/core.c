@@ -9,6 +9,7 @@
 static struct timer *timer_of(void *context, enum timer_kind kind, uint32_t slot)
 {
     struct core *core = context;
+    struct record *record;
 
     switch (kind) {
     case TIMER_LEASE:
@@ -18,7 +19,8 @@ static struct timer *timer_of(void *context, enum timer_kind kind, uint32_t slot
     case TIMER_LOCK:
         break;
     }
-    return &lock_at(core, slot)->timer;
+    record = record_of(core, lock_at(core, slot));
+    return record ? &record->timer : NULL;
 }
 
 struct core *core_new(const unsigned char seed[16])

@@ -58,6 +58,7 @@ struct claim {
 struct record {  /* what became of a once-record */
     char *bytes; /* its result, or NULL: its runner died */
     uint32_t size;
+    struct timer timer;
     uint64_t token;
     int64_t deadline_ms;
 };
@@ -71,9 +72,11 @@ struct lock {
     uint32_t permits;       /* 0: exclusive and shared */
     uint32_t holds, places; /* holds: ghosts included */
     uint32_t first_hold, last_hold, first_place, last_place;
-    struct timer timer;
     uint32_t record; /* slot plus 1; 0: none */
 };
+
+/* Millions of them are what memory is needed for. */
+_Static_assert(sizeof(struct lock) == 44, "what few locks have belongs elsewhere");
 
 struct foreseen { /* of a command: where its texts are, and their hashes */
     const char *lease, *name;

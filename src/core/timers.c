@@ -228,6 +228,7 @@ void timers_set(struct timers *timers, enum timer_kind kind, uint32_t slot, int6
 {
     struct timer *timer = timers->of(timers->context, kind, slot);
 
+    INVARIANT(timer);
     if (timer->moment) {
         if (moment_at(timers, timer->moment - 1)->deadline_ms == deadline_ms)
             return;
@@ -241,7 +242,7 @@ void timers_clear(struct timers *timers, enum timer_kind kind, uint32_t slot)
     struct timer *timer = timers->of(timers->context, kind, slot);
     struct moment *moment;
 
-    if (!timer->moment)
+    if (!timer || !timer->moment)
         return;
     moment = moment_at(timers, timer->moment - 1);
     list_of(moment)[timer->at] = 0;

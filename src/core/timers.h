@@ -60,6 +60,7 @@ struct timers {
     uint32_t scratch_capacity;
     unsigned char seed[16];
     void *context;
+    /* NULL: it has none, and no room for one. */
     struct timer *(*of)(void *context, enum timer_kind kind, uint32_t slot);
 };
 

@@ -234,6 +234,16 @@ static struct moment *moment_of_all(const struct core *core)
     return slab_at(&core->timers.moments, core->timers.heap[1].moment);
 }
 
+/* In the moment, without its knowing. */
+static void list(const struct core *core, enum timer_kind kind, uint32_t slot)
+{
+    struct moment *moment = moment_of_all(core);
+
+    assert_true(moment->count < moment->capacity);
+    moment->many[moment->count++] = (uint32_t)kind << 24 | slot;
+    moment->open++;
+}
+
 static void deadlines_that_do_not_know_their_place(void **state)
 {
     static const char words[] = "[C7] a deadline does not know its place";
@@ -254,6 +264,9 @@ static void deadlines_that_do_not_know_their_place(void **state)
     assert_true(moment->count < moment->capacity);
     moment->many[moment->count++] = moment->many[0]; /* twice */
     moment->open++;
+    finds(core, words);
+    core = table();
+    list(core, TIMER_LOCK, EXCLUSIVE); /* which has no record */
     finds(core, words);
 }
 
