@@ -97,20 +97,24 @@ static int check_lease(const struct core *core, uint32_t slot, struct error_text
     }
     if (count != lease->claims || (count == 0) != lease->ended)
         return BROKEN(err, "[C5] a living lease with nothing, or an ended one with something");
-    if (kept != lease->kept || (kept != 0) != (lease->timer.moment == TIMER_NONE))
+    if (kept != lease->kept || (!kept && lease->timer.moment == TIMER_NONE))
         return BROKEN(err, "[C8] a lease without a deadline that nobody keeps, or the reverse");
+    if (kept &&
+        (lease_deadline(core, lease) < 0 || lease_deadline(core, lease) > deadline_max(core)))
+        return BROKEN(err, "[C8] a kept lease would end when none can");
     if (!lease->ended && (lease->ttl_ms < HF_TTL_MIN_MS || lease->ttl_ms > CORE_TTL_MAX_MS))
         return BROKEN(err, "[C5] a lease with a TTL of %u ms", lease->ttl_ms);
     return HF_OK;
 }
 
+/* By its record; a lease leaves that to the timers. */
 static int64_t deadline_of(const struct core *core, uint32_t what)
 {
     uint32_t slot = timer_slot(what);
 
     switch (timer_kind(what)) {
     case TIMER_LEASE:
-        return lease_at(core, slot)->deadline_ms;
+        return lease_deadline(core, lease_at(core, slot));
     case TIMER_CLAIM:
         return claim_at(core, slot)->deadline_ms;
     case TIMER_LOCK:

@@ -9,11 +9,13 @@
 static struct timer *timer_of(void *context, enum timer_kind kind, uint32_t slot)
 {
     struct core *core = context;
+    struct lease *lease;
     struct record *record;
 
     switch (kind) {
     case TIMER_LEASE:
-        return &lease_at(core, slot)->timer;
+        lease = lease_at(core, slot);
+        return lease->kept ? NULL : &lease->timer;
     case TIMER_CLAIM:
         return &claim_at(core, slot)->timer;
     case TIMER_LOCK:
@@ -121,11 +123,7 @@ static void lease_prolong(struct core *core, uint32_t slot, uint32_t ttl_ms)
     touch_lease(core, slot);
     if (ttl_ms > lease->ttl_ms)
         lease->ttl_ms = ttl_ms;
-    if (core->now_ms + ttl_ms <= lease->deadline_ms)
-        return;
-    if (lease->kept)
-        lease->deadline_ms = core->now_ms + ttl_ms;
-    else
+    if (core->now_ms + ttl_ms > lease_deadline(core, lease))
         lease_set_deadline(core, slot, core->now_ms + ttl_ms);
 }
 

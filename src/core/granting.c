@@ -104,7 +104,7 @@ static enum core_why passed_over(const struct core *core, const struct lock *loc
     const struct claim *first = claim_at(core, lock->first_place);
     const struct lease *lease = lease_at(core, first->lease);
 
-    if (!lease->kept && lease->deadline_ms <= core->now_ms)
+    if (!lease->kept && lease_deadline(core, lease) <= core->now_ms)
         return WHY_EXPIRED;
     return lock->record && first->flags & CLAIM_NO_HEIR ? WHY_DIED : 0;
 }
@@ -168,8 +168,9 @@ static void hold_haunt(struct core *core, uint32_t slot, int64_t until_ms, enum 
 int64_t lease_end_ms(const struct core *core, const struct lease *lease)
 {
     int64_t least = core->now_ms + (lease->kept ? (int64_t)lease->ttl_ms : 0);
+    int64_t deadline = lease_deadline(core, lease);
 
-    return lease->deadline_ms > least ? lease->deadline_ms : least;
+    return deadline > least ? deadline : least;
 }
 
 /* A place is kept by a connection from now on, or not any more: then the lease's time begins, and
@@ -177,19 +178,15 @@ int64_t lease_end_ms(const struct core *core, const struct lease *lease)
 void place_keep(struct core *core, uint32_t slot, bool kept)
 {
     struct claim *claim = claim_at(core, slot);
-    struct lease *lease = lease_at(core, claim->lease);
-    int64_t end_ms = lease_end_ms(core, lease);
 
     if (!!(claim->flags & CLAIM_KEPT) == kept)
         return;
     touch_lock(core, claim->lock);
-    touch_lease(core, claim->lease);
     claim->flags ^= CLAIM_KEPT;
-    lease->kept += kept ? 1u : -1u;
     if (kept)
-        timers_clear(&core->timers, TIMER_LEASE, claim->lease);
-    else if (lease->kept == 0)
-        lease_set_deadline(core, claim->lease, end_ms);
+        lease_keep(core, claim->lease);
+    else
+        lease_unkeep(core, claim->lease, lease_end_ms(core, lease_at(core, claim->lease)));
 }
 
 void place_end(struct core *core, uint32_t slot, enum core_why why)
@@ -277,7 +274,7 @@ uint32_t lease_end(struct core *core, uint32_t slot, enum core_why why, bool wit
     if (!lease->ended) {
         lease->ended = true;
         core->ended++;
-    } else if (lease->deadline_ms > core->now_ms + remember_ms) {
+    } else if (lease_deadline(core, lease) > core->now_ms + remember_ms) {
         return count;
     }
     lease_set_deadline(core, slot, core->now_ms + remember_ms);

@@ -22,9 +22,12 @@
 struct lease {
     struct index_link link; /* first: see index.h */
     uint32_t id_slot;
-    int64_t deadline_ms; /* of a kept lease: not in the timers, and it may be later */
     uint32_t ttl_ms;
-    struct timer timer;
+    union {
+        struct timer timer; /* unless it is kept: its moment knows the deadline */
+        /* If it is: when it would end otherwise. An int64_t in halves, or there would be a hole. */
+        uint32_t kept_until[2];
+    };
     uint32_t first_claim, claims;
     uint32_t kept; /* places that a connection keeps alive: while there are any, no deadline */
     uint8_t id_size;
@@ -76,6 +79,7 @@ struct lock {
 };
 
 /* Millions of them are what memory is needed for. */
+_Static_assert(sizeof(struct lease) == 36, "a lease has its deadline in one place only");
 _Static_assert(sizeof(struct lock) == 44, "what few locks have belongs elsewhere");
 
 struct foreseen { /* of a command: where its texts are, and their hashes */
@@ -142,6 +146,12 @@ static inline struct record *record_of(const struct core *core, const struct loc
     return lock->record ? slab_at(&core->records, lock->record - 1) : NULL;
 }
 
+/* No deadline is later, nor is one believed that comes from elsewhere: it would stay for ever. */
+static inline int64_t deadline_max(const struct core *core)
+{
+    return core->now_ms + 3 * CORE_SPAN_MAX_MS;
+}
+
 /* ---- texts.c ---- */
 void texts_init(struct core *core);
 void texts_free(struct core *core);
@@ -175,7 +185,13 @@ void claim_forget(struct core *core, uint32_t claim); /* in no list any more */
 /* What the command, the entry's so-and-so-manieth, will look for is fetched from memory while others are
  * being read; and its hashes are remembered. */
 void core_foresee(struct core *core, uint32_t number, const struct core_command *command);
+/* When a lease ends, a kept one if nobody kept it, an ended one in memory; 0: that was not set yet. */
+int64_t lease_deadline(const struct core *core, const struct lease *lease);
 void lease_set_deadline(struct core *core, uint32_t lease, int64_t deadline_ms);
+/* One more of its places is kept, and no time ends it. */
+void lease_keep(struct core *core, uint32_t lease);
+/* One less; after the last one it ends then. */
+void lease_unkeep(struct core *core, uint32_t lease, int64_t end_ms);
 
 /* ---- granting.c ---- */
 /* Each of these may grant to others, and forget the name; not the lease. */

@@ -92,13 +92,47 @@ void lease_forget(struct core *core, uint32_t slot)
     slab_give(&core->leases, slot);
 }
 
+int64_t lease_deadline(const struct core *core, const struct lease *lease)
+{
+    int64_t deadline_ms;
+
+    if (!lease->kept)
+        return timers_deadline(&core->timers, &lease->timer);
+    memcpy(&deadline_ms, lease->kept_until, sizeof deadline_ms);
+    return deadline_ms;
+}
+
 void lease_set_deadline(struct core *core, uint32_t slot, int64_t deadline_ms)
 {
     struct lease *lease = lease_at(core, slot);
 
     touch_lease(core, slot);
-    lease->deadline_ms = deadline_ms;
-    timers_set(&core->timers, TIMER_LEASE, slot, deadline_ms);
+    if (lease->kept)
+        memcpy(lease->kept_until, &deadline_ms, sizeof deadline_ms);
+    else
+        timers_set(&core->timers, TIMER_LEASE, slot, deadline_ms);
+}
+
+void lease_keep(struct core *core, uint32_t slot)
+{
+    struct lease *lease = lease_at(core, slot);
+    int64_t deadline_ms = lease_deadline(core, lease);
+
+    touch_lease(core, slot);
+    timers_clear(&core->timers, TIMER_LEASE, slot); /* before its room is used otherwise */
+    lease->kept++;
+    lease_set_deadline(core, slot, deadline_ms);
+}
+
+void lease_unkeep(struct core *core, uint32_t slot, int64_t end_ms)
+{
+    struct lease *lease = lease_at(core, slot);
+
+    touch_lease(core, slot);
+    if (--lease->kept > 0)
+        return;
+    lease->timer = (struct timer){TIMER_NONE, 0};
+    lease_set_deadline(core, slot, end_ms);
 }
 
 /* ---- locks ------------------------------------------------------------------------------------ */

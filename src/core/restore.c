@@ -98,12 +98,11 @@ static bool read_header(struct reader *reader)
     return true;
 }
 
-/* A deadline that nobody can have set would stay for ever. */
 static bool get_deadline(struct reader *reader, int64_t *ret_deadline_ms)
 {
     uint64_t deadline = 0;
 
-    if (!get(reader, (uint64_t)reader->core->now_ms + 3 * (uint64_t)CORE_SPAN_MAX_MS, &deadline))
+    if (!get(reader, (uint64_t)deadline_max(reader->core), &deadline))
         return false;
     *ret_deadline_ms = (int64_t)deadline;
     return true;
@@ -184,10 +183,8 @@ static bool bind(struct reader *reader, uint32_t slot, uint32_t lease_slot)
     if (claim_find(core, claim->lock, lease_slot) != NONE)
         return wrong(reader, "a lease has two claims on one name");
     claim_bind(core, slot, lease_slot);
-    if (claim->flags & CLAIM_KEPT) {
-        lease_at(core, lease_slot)->kept++;
-        timers_clear(&core->timers, TIMER_LEASE, lease_slot);
-    }
+    if (claim->flags & CLAIM_KEPT)
+        lease_keep(core, lease_slot);
     return true;
 }
 

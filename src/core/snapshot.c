@@ -115,7 +115,7 @@ void snapshot_write_lease(struct snapshot_writer *writer, const struct core *cor
     at = put(at, slot);
     at = put_text(at, id);
     at = put(at, lease->ttl_ms);
-    at = put(at, (uint64_t)lease->deadline_ms);
+    at = put(at, (uint64_t)lease_deadline(core, lease));
     at = put_byte(at, lease->ended);
     commit(writer, at);
 }

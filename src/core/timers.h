@@ -80,6 +80,17 @@ uint32_t timers_due(struct timers *timers, int64_t now_ms);
  * the end. */
 uint32_t timers_ahead(const struct timers *timers, uint32_t places);
 
+/* When it ends; 0: it has no deadline. */
+static inline int64_t timers_deadline(const struct timers *timers, const struct timer *timer)
+{
+    const struct moment *moment;
+
+    if (timer->moment == TIMER_NONE)
+        return 0;
+    moment = slab_at(&timers->moments, timer->moment - 1);
+    return moment->deadline_ms;
+}
+
 static inline const uint32_t *moment_list(const struct moment *moment)
 {
     return moment->capacity ? moment->many : moment->few;

@@ -44,7 +44,7 @@ static int64_t left_of(const struct core *core, const struct claim *claim)
     if (claim->lease == NONE)
         return claim->deadline_ms - core->now_ms;
     lease = lease_at(core, claim->lease);
-    return lease->kept ? -1 : lease->deadline_ms - core->now_ms;
+    return lease->kept ? -1 : lease_deadline(core, lease) - core->now_ms;
 }
 
 static struct core_claim_view claim_view(const struct core *core, const struct claim *claim)

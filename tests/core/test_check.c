@@ -211,16 +211,10 @@ static void deadlines_that_are_others_in_the_timers(void **state)
     timers_set(&core->timers, TIMER_CLAIM, WAITER, 1);
     finds(core, words);
     core = table();
-    timers_set(&core->timers, TIMER_LEASE, HOLDER, 1);
-    finds(core, words);
-    core = table();
     timers_set(&core->timers, TIMER_LOCK, KEY, 1);
     finds(core, words);
     core = table();
     claim_at(core, WAITER)->deadline_ms--;
-    finds(core, words);
-    core = table();
-    lease_at(core, HOLDER)->deadline_ms++;
     finds(core, words);
     core = table();
     record_of(core, lock_at(core, KEY))->deadline_ms++;
@@ -267,6 +261,9 @@ static void deadlines_that_do_not_know_their_place(void **state)
     finds(core, words);
     core = table();
     list(core, TIMER_LOCK, EXCLUSIVE); /* which has no record */
+    finds(core, words);
+    core = table();
+    list(core, TIMER_LEASE, KEPT);
     finds(core, words);
 }
 
@@ -381,14 +378,29 @@ static void leases_that_live_for_ever(void **state)
     timers_clear(&core->timers, TIMER_LEASE, HOLDER);
     finds(core, "[C8]");
     core = table();
-    timers_set(&core->timers, TIMER_LEASE, KEPT, lease_at(core, KEPT)->deadline_ms);
-    finds(core, "[C8]");
-    core = table();
     lease_at(core, WAITER)->kept = 1;
     finds(core, "[C8]");
     core = table();
     claim_at(core, HOLDER)->flags |= CLAIM_KEPT;
     finds(core, "[C8]");
+    core = table();
+    claim_at(core, KEPT)->flags = 0;
+    finds(core, "[C8]");
+}
+
+static void kept_leases_with_an_impossible_end(void **state)
+{
+    static const char words[] = "[C8] a kept lease would end when none can";
+    struct core *core = table();
+
+    (void)state;
+    lease_set_deadline(core, KEPT, -1);
+    finds(core, words);
+    core = table();
+    lease_set_deadline(core, KEPT, deadline_max(core));
+    table_check(core);
+    lease_set_deadline(core, KEPT, deadline_max(core) + 1);
+    finds(core, words);
 }
 
 int main(void)
@@ -409,6 +421,7 @@ int main(void)
         cmocka_unit_test(moments_out_of_order),
         cmocka_unit_test(moments_that_are_not_found),
         cmocka_unit_test(leases_that_live_for_ever),
+        cmocka_unit_test(kept_leases_with_an_impossible_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
