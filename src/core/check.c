@@ -7,6 +7,24 @@
 
 #define BROKEN(err, ...) error_set((err), HF_EIO, __VA_ARGS__)
 
+static bool is_timed(const struct core *core, const struct claim *claim)
+{
+    return claim->flags & CLAIM_EXTRA && extra_of(core, claim)->timer.moment != TIMER_NONE;
+}
+
+static int check_extra(const struct core *core, const struct claim *claim, struct error_text *err)
+{
+    bool needed = claim->state != CORE_HOLD || claim_delay(core, claim) != 0;
+
+    if (needed && !(claim->flags & CLAIM_EXTRA))
+        return BROKEN(err, "[C9] a place or a ghost has no extra");
+    if (!needed && claim->flags & CLAIM_EXTRA)
+        return BROKEN(err, "[C9] a hold has an extra without need");
+    if (claim->state == CORE_HOLD && claim_deadline(core, claim) != 0)
+        return BROKEN(err, "[C9] a hold has the deadline of the place that it was");
+    return HF_OK;
+}
+
 static int check_hold(const struct core *core, const struct lock *lock, const struct claim *claim,
                       uint64_t before, struct error_text *err)
 {
@@ -23,7 +41,9 @@ static int check_hold(const struct core *core, const struct lock *lock, const st
         return BROKEN(err, "[C5] a hold without a lease, or a ghost with one");
     if (claim->flags & CLAIM_KEPT)
         return BROKEN(err, "[C8] a hold is kept");
-    if ((claim->state == CORE_GHOST) != (claim->timer.moment != TIMER_NONE))
+    if (check_extra(core, claim, err) != HF_OK)
+        return HF_EIO;
+    if ((claim->state == CORE_GHOST) != is_timed(core, claim))
         return BROKEN(err, "[C7] a ghost without a deadline, or a hold with one");
     return HF_OK;
 }
@@ -38,8 +58,35 @@ static int check_place(const struct core *core, const struct lock *lock, const s
     if ((claim->mode == HF_PERMIT) != (lock->permits != 0) ||
         (lock->once && claim->mode != HF_EXCLUSIVE))
         return BROKEN(err, "[C1] a place in another mode than its name");
-    if ((claim->deadline_ms == INT64_MAX) != (claim->timer.moment == TIMER_NONE))
+    if (check_extra(core, claim, err) != HF_OK)
+        return HF_EIO;
+    if ((claim_deadline(core, claim) == INT64_MAX) == is_timed(core, claim))
         return BROKEN(err, "[C7] a place's WAIT is not in the timers, or without need");
+    return HF_OK;
+}
+
+/* Before anybody looks into them. */
+static int check_extras(const struct core *core, struct error_text *err)
+{
+    bool *seen = core_alloc(slab_end(&core->extras) + 1), sound = true;
+    uint32_t count = 0;
+
+    for (uint32_t i = slab_next(&core->claims, 0); i != NONE && sound;
+         i = slab_next(&core->claims, i + 1)) {
+        const struct claim *claim = claim_at(core, i);
+
+        if (!(claim->flags & CLAIM_EXTRA))
+            continue;
+        sound = slab_is_used(&core->extras, claim->extra) && !seen[claim->extra];
+        if (sound)
+            seen[claim->extra] = true;
+        count++;
+    }
+    free(seen);
+    if (!sound)
+        return BROKEN(err, "[C9] a claim has an extra that is not its own");
+    if (count != core->extras.used)
+        return BROKEN(err, "[C9] an extra that no claim has");
     return HF_OK;
 }
 
@@ -116,7 +163,7 @@ static int64_t deadline_of(const struct core *core, uint32_t what)
     case TIMER_LEASE:
         return lease_deadline(core, lease_at(core, slot));
     case TIMER_CLAIM:
-        return claim_at(core, slot)->deadline_ms;
+        return claim_deadline(core, claim_at(core, slot));
     case TIMER_LOCK:
         break;
     }
@@ -209,7 +256,7 @@ static int check_timers(const struct core *core, struct error_text *err)
 int core_check(const struct core *core, struct error_text *err)
 {
     uint32_t claims = 0;
-    int result = HF_OK;
+    int result = check_extras(core, err);
 
     for (uint32_t i = slab_next(&core->locks, 0); i != NONE && result == HF_OK;
          i = slab_next(&core->locks, i + 1)) {

@@ -10,6 +10,7 @@ static struct timer *timer_of(void *context, enum timer_kind kind, uint32_t slot
 {
     struct core *core = context;
     struct lease *lease;
+    struct extra *extra;
     struct record *record;
 
     switch (kind) {
@@ -17,7 +18,8 @@ static struct timer *timer_of(void *context, enum timer_kind kind, uint32_t slot
         lease = lease_at(core, slot);
         return lease->kept ? NULL : &lease->timer;
     case TIMER_CLAIM:
-        return &claim_at(core, slot)->timer;
+        extra = extra_of(core, claim_at(core, slot));
+        return extra ? &extra->timer : NULL;
     case TIMER_LOCK:
         break;
     }
@@ -34,6 +36,7 @@ struct core *core_new(const unsigned char seed[16])
     core->renewing = core_alloc(CORE_RENEW_MAX * sizeof *core->renewing);
     slab_init(&core->leases, sizeof(struct lease));
     slab_init(&core->claims, sizeof(struct claim));
+    slab_init(&core->extras, sizeof(struct extra));
     slab_init(&core->locks, sizeof(struct lock));
     slab_init(&core->records, sizeof(struct record));
     texts_init(core);
@@ -61,6 +64,7 @@ void core_free(struct core *core)
     timers_free(&core->timers);
     slab_free(&core->leases);
     slab_free(&core->claims);
+    slab_free(&core->extras);
     slab_free(&core->locks);
     slab_free(&core->records);
     texts_free(core);
@@ -108,7 +112,7 @@ static void answer_queued(struct core *core, uint32_t command, uint32_t claim_sl
                                  .answer = ANSWER_QUEUED,
                                  .number = claim->number,
                                  .ticket = claim->number,
-                                 .attachment = claim->attachment};
+                                 .attachment = claim_attachment(core, claim)};
 
     core_emit(core, &effect);
 }
@@ -136,17 +140,19 @@ static int64_t wait_deadline(const struct core *core, const struct core_command 
 static void place_attach(struct core *core, uint32_t slot, const struct core_command *command)
 {
     struct claim *claim = claim_at(core, slot);
+    struct extra *extra;
 
     touch_lock(core, claim->lock);
-    claim->attachment = ++core->last_attachment;
+    extra = extra_make(core, slot);
+    extra->attachment = ++core->last_attachment;
     claim->flags &= (uint8_t)~CLAIM_NO_HEIR;
     if (command->flags & CORE_NO_HEIR)
         claim->flags |= CLAIM_NO_HEIR;
-    claim->deadline_ms = wait_deadline(core, command);
-    if (claim->deadline_ms == INT64_MAX)
+    extra->deadline_ms = wait_deadline(core, command);
+    if (extra->deadline_ms == INT64_MAX)
         timers_clear(&core->timers, TIMER_CLAIM, slot);
     else
-        timers_set(&core->timers, TIMER_CLAIM, slot, claim->deadline_ms);
+        timers_set(&core->timers, TIMER_CLAIM, slot, extra->deadline_ms);
     place_keep(core, slot, command->flags & CORE_KEPT);
 }
 
@@ -210,7 +216,8 @@ static uint32_t claim_begin(struct core *core, const struct core_command *comman
     slot = claim_make(core, lock, command->owner);
     claim = claim_at(core, slot);
     claim->mode = (uint8_t)command->mode;
-    claim->delay_ms = command->delay_ms;
+    if (command->delay_ms)
+        extra_make(core, slot)->delay_ms = command->delay_ms;
     claim->since_ms = core->now_ms;
     claim_bind(core, slot, lease);
     lease_prolong(core, lease, command->ttl_ms);
@@ -317,7 +324,7 @@ static void apply_leave(struct core *core, uint32_t number, const struct core_co
     const struct claim *claim = slot == NONE ? NULL : claim_at(core, slot);
 
     if (!claim || claim->state != CORE_PLACE || !(claim->flags & CLAIM_KEPT) ||
-        claim->attachment != command->attachment) {
+        claim_attachment(core, claim) != command->attachment) {
         answer(core, number, ANSWER_NUMBER, 0);
         return;
     }

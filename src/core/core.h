@@ -31,6 +31,8 @@
  *        a record has nobody beside it, as long as there are tokens.
  *   [C7] every deadline is in the timers, once, and nothing else is.
  *   [C8] a lease waits without a deadline only while a place of it is kept by a connection.
+ *   [C9] what only places, ghosts and holds with a lock-delay need is in a record beside the claim:
+ *        each of them has one, of its own, and nobody else has.
  *
  * Memory that runs out ends the process: a node that skipped an effect would no longer be a copy. */
 #ifndef CORE_CORE_H

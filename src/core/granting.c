@@ -50,16 +50,28 @@ bool lock_admits(const struct core *core, const struct lock *lock, int mode)
     return mode == HF_SHARED && claim_at(core, lock->first_hold)->mode == HF_SHARED;
 }
 
+/* A hold needs no more than its delay, if it has one. */
+static void extra_reduce(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+
+    if (claim_delay(core, claim) == 0) {
+        extra_drop(core, slot);
+        return;
+    }
+    timers_clear(&core->timers, TIMER_CLAIM, slot);
+    extra_of(core, claim)->deadline_ms = 0;
+}
+
 /* The claim is in no list of its lock. */
 void claim_grant(struct core *core, uint32_t slot)
 {
     struct claim *claim = claim_at(core, slot);
 
-    timers_clear(&core->timers, TIMER_CLAIM, slot);
+    extra_reduce(core, slot);
     claim->state = CORE_HOLD;
     claim->number = ++core->last_token;
     claim->since_ms = core->now_ms;
-    claim->deadline_ms = 0;
     claim_enlist(core, slot);
     core->grants++;
     emit_changed(core, claim, WHY_GRANTED);
@@ -141,7 +153,7 @@ void hold_end(struct core *core, uint32_t slot, enum core_why why)
     touch_lock(core, lock);
     if (lock_at(core, lock)->once && (why == WHY_EXPIRED || why == WHY_BROKEN))
         record_set(core, lock, (struct core_text){NULL, 0}, claim->number,
-                   core->now_ms + (int64_t)claim->delay_ms);
+                   core->now_ms + (int64_t)claim_delay(core, claim));
     claim_delist(core, slot);
     emit_changed(core, claim, why);
     claim_unbind(core, slot);
@@ -159,7 +171,7 @@ static void hold_haunt(struct core *core, uint32_t slot, int64_t until_ms, enum 
     emit_changed(core, claim, why);
     claim_unbind(core, slot);
     claim->state = CORE_GHOST;
-    claim->deadline_ms = until_ms;
+    extra_make(core, slot)->deadline_ms = until_ms;
     core->ghosts++;
     timers_set(&core->timers, TIMER_CLAIM, slot, until_ms);
 }
@@ -236,7 +248,7 @@ static int64_t withheld_until(const struct core *core, const struct claim *claim
         from = lease_end_ms(core, lease_at(core, claim->lease));
     if (lock_at(core, claim->lock)->once)
         return from; /* its delay means something else */
-    return from + (int64_t)claim->delay_ms;
+    return from + (int64_t)claim_delay(core, claim);
 }
 
 static void claim_end(struct core *core, uint32_t slot, enum core_why why, bool withhold)

@@ -44,10 +44,10 @@ struct claim {
     uint32_t owner_slot;           /* here, or there would be a hole */
     uint64_t number;               /* token, or ticket of a place */
     int64_t since_ms;
-    int64_t deadline_ms; /* of a place's WAIT (INT64_MAX: none), or of a ghost */
-    uint64_t delay_ms;   /* lock-delay; of a once-record: how long its runner's death is known */
-    struct timer timer;
-    uint32_t attachment; /* of a place: which of its connections keeps it, if one does */
+    union {
+        uint32_t extra;      /* with CLAIM_EXTRA: its slot */
+        uint32_t attachment; /* without: of the place that it was; 0: it was none */
+    };
     uint8_t owner_size;
     uint8_t mode;
     uint8_t state; /* of enum core_state */
@@ -57,6 +57,15 @@ struct claim {
 /* Flags of a claim. */
 #define CLAIM_KEPT 1    /* a place that a connection keeps alive */
 #define CLAIM_NO_HEIR 2 /* a place that does not want to replace a dead runner */
+#define CLAIM_EXTRA 4   /* it has one; not told in a snapshot, since the rest says it [C9] */
+#define CLAIM_TOLD (CLAIM_KEPT | CLAIM_NO_HEIR)
+
+struct extra { /* of a place, a ghost, or a hold with a delay: most claims are none of them */
+    int64_t deadline_ms; /* of a place's WAIT (INT64_MAX: none), or of a ghost */
+    uint64_t delay_ms;   /* lock-delay; of a once-record: how long its runner's death is known */
+    struct timer timer;
+    uint32_t attachment; /* of a place: which of its connections keeps it, if one does */
+};
 
 struct record {  /* what became of a once-record */
     char *bytes; /* its result, or NULL: its runner died */
@@ -80,6 +89,7 @@ struct lock {
 
 /* Millions of them are what memory is needed for. */
 _Static_assert(sizeof(struct lease) == 36, "a lease has its deadline in one place only");
+_Static_assert(sizeof(struct claim) == 56, "what few claims have is in their extra");
 _Static_assert(sizeof(struct lock) == 44, "what few locks have belongs elsewhere");
 
 struct foreseen { /* of a command: where its texts are, and their hashes */
@@ -98,7 +108,7 @@ struct member {
 };
 
 struct core {
-    struct slab leases, claims, locks, records, texts[TEXT_CLASSES];
+    struct slab leases, claims, extras, locks, records, texts[TEXT_CLASSES];
     struct index lease_index, lock_index;
     struct index claim_index; /* of leases that have many */
     struct timers timers;
@@ -138,6 +148,28 @@ static inline struct claim *claim_at(const struct core *core, uint32_t slot)
 static inline struct lock *lock_at(const struct core *core, uint32_t slot)
 {
     return slab_at(&core->locks, slot);
+}
+
+/* Or NULL. */
+static inline struct extra *extra_of(const struct core *core, const struct claim *claim)
+{
+    return claim->flags & CLAIM_EXTRA ? slab_at(&core->extras, claim->extra) : NULL;
+}
+
+/* 0: it has none, and neither has any hold. */
+static inline int64_t claim_deadline(const struct core *core, const struct claim *claim)
+{
+    return claim->flags & CLAIM_EXTRA ? extra_of(core, claim)->deadline_ms : 0;
+}
+
+static inline uint64_t claim_delay(const struct core *core, const struct claim *claim)
+{
+    return claim->flags & CLAIM_EXTRA ? extra_of(core, claim)->delay_ms : 0;
+}
+
+static inline uint32_t claim_attachment(const struct core *core, const struct claim *claim)
+{
+    return claim->flags & CLAIM_EXTRA ? extra_of(core, claim)->attachment : claim->attachment;
 }
 
 /* What became of a once-record, or NULL. */
@@ -182,6 +214,10 @@ void claim_delist(struct core *core, uint32_t claim); /* out of it */
 void claim_bind(struct core *core, uint32_t claim, uint32_t lease);
 void claim_unbind(struct core *core, uint32_t claim);
 void claim_forget(struct core *core, uint32_t claim); /* in no list any more */
+/* The claim's extra, which is made if it has none. */
+struct extra *extra_make(struct core *core, uint32_t claim);
+/* It has none any more, and no deadline; its attachment stays. */
+void extra_drop(struct core *core, uint32_t claim);
 /* What the command, the entry's so-and-so-manieth, will look for is fetched from memory while others are
  * being read; and its hashes are remembered. */
 void core_foresee(struct core *core, uint32_t number, const struct core_command *command);

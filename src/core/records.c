@@ -369,12 +369,38 @@ void claim_unbind(struct core *core, uint32_t slot)
     claim->lease = claim->lease_prev = claim->lease_next = NONE;
 }
 
+struct extra *extra_make(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+    uint32_t attachment = claim->attachment;
+
+    if (claim->flags & CLAIM_EXTRA)
+        return extra_of(core, claim);
+    claim->flags |= CLAIM_EXTRA;
+    claim->extra = slab_take(&core->extras);
+    extra_of(core, claim)->attachment = attachment;
+    return extra_of(core, claim);
+}
+
+void extra_drop(struct core *core, uint32_t slot)
+{
+    struct claim *claim = claim_at(core, slot);
+    uint32_t attachment = claim_attachment(core, claim);
+
+    if (!(claim->flags & CLAIM_EXTRA))
+        return;
+    timers_clear(&core->timers, TIMER_CLAIM, slot);
+    slab_give(&core->extras, claim->extra);
+    claim->flags &= (uint8_t)~CLAIM_EXTRA;
+    claim->attachment = attachment;
+}
+
 void claim_forget(struct core *core, uint32_t slot)
 {
     struct claim *claim = claim_at(core, slot);
 
     INVARIANT(claim->lease == NONE);
-    timers_clear(&core->timers, TIMER_CLAIM, slot);
+    extra_drop(core, slot);
     text_drop(core, claim->owner_slot, claim->owner_size);
     slab_give(&core->claims, slot);
 }

@@ -164,7 +164,7 @@ static bool get_claim(struct reader *reader, struct claim_bytes *claim)
            get32(reader, CORE_LEASES_MAX, &claim->lease) &&
            get_byte(reader, CORE_GHOST, &claim->state) &&
            get_byte(reader, HF_PERMIT, &claim->mode) &&
-           get_byte(reader, CLAIM_KEPT | CLAIM_NO_HEIR, &claim->flags) &&
+           get_byte(reader, CLAIM_TOLD, &claim->flags) &&
            get(reader, UINT64_MAX / 2, &claim->number) &&
            get(reader, (uint64_t)reader->core->now_ms, &claim->since) &&
            get_deadline(reader, &claim->deadline_ms) &&
@@ -188,6 +188,25 @@ static bool bind(struct reader *reader, uint32_t slot, uint32_t lease_slot)
     return true;
 }
 
+/* What only some have. */
+static void read_extra(struct core *core, const struct claim_bytes *bytes)
+{
+    struct extra *extra;
+
+    claim_at(core, bytes->slot)->attachment = bytes->attachment;
+    if (bytes->state == CORE_HOLD && bytes->delay == 0)
+        return;
+    extra = extra_make(core, bytes->slot);
+    extra->delay_ms = bytes->delay;
+    if (bytes->state == CORE_HOLD)
+        return;
+    extra->deadline_ms = bytes->deadline_ms;
+    if (bytes->state == CORE_PLACE && bytes->deadline_ms == 0)
+        extra->deadline_ms = INT64_MAX;
+    else
+        timers_set(&core->timers, TIMER_CLAIM, bytes->slot, bytes->deadline_ms);
+}
+
 static bool read_claim(struct reader *reader, uint32_t lock, bool place)
 {
     struct core *core = reader->core;
@@ -206,19 +225,13 @@ static bool read_claim(struct reader *reader, uint32_t lock, bool place)
     claim->flags = (uint8_t)bytes.flags;
     claim->number = bytes.number;
     claim->since_ms = (int64_t)bytes.since;
-    claim->deadline_ms = bytes.deadline_ms;
-    claim->delay_ms = bytes.delay;
-    claim->attachment = bytes.attachment;
     claim->state = (uint8_t)bytes.state;
     if ((claim->state == CORE_PLACE) != place || claim->state == 0 ||
         (claim->state == CORE_GHOST) != (bytes.lease == 0))
         return wrong(reader, "a claim is in the wrong list");
     if (bytes.lease && !bind(reader, bytes.slot, bytes.lease - 1))
         return false;
-    if (place && claim->deadline_ms == 0)
-        claim->deadline_ms = INT64_MAX;
-    else if (claim->state != CORE_HOLD)
-        timers_set(&core->timers, TIMER_CLAIM, bytes.slot, claim->deadline_ms);
+    read_extra(core, &bytes);
     claim_enlist(core, bytes.slot);
     return true;
 }

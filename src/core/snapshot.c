@@ -123,7 +123,7 @@ void snapshot_write_lease(struct snapshot_writer *writer, const struct core *cor
 static void write_claim(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct claim *claim = claim_at(core, slot);
-    bool endless = claim->state == CORE_HOLD || claim->deadline_ms == INT64_MAX;
+    int64_t deadline_ms = claim_deadline(core, claim);
     struct core_text owner = claim_owner(core, claim);
     unsigned char *at = reserve(writer, 3 + 8 * VARINT_MAX + owner.size);
 
@@ -131,12 +131,12 @@ static void write_claim(struct snapshot_writer *writer, const struct core *core,
     at = put(at, claim->lease == NONE ? 0 : (uint64_t)claim->lease + 1);
     at = put_byte(at, claim->state);
     at = put_byte(at, claim->mode);
-    at = put_byte(at, claim->flags);
+    at = put_byte(at, claim->flags & CLAIM_TOLD);
     at = put(at, claim->number);
     at = put(at, (uint64_t)claim->since_ms);
-    at = put(at, endless ? 0 : (uint64_t)claim->deadline_ms);
-    at = put(at, claim->delay_ms);
-    at = put(at, claim->attachment);
+    at = put(at, deadline_ms == INT64_MAX ? 0 : (uint64_t)deadline_ms);
+    at = put(at, claim_delay(core, claim));
+    at = put(at, claim_attachment(core, claim));
     at = put_text(at, owner);
     commit(writer, at);
 }

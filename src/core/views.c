@@ -42,7 +42,7 @@ static int64_t left_of(const struct core *core, const struct claim *claim)
     const struct lease *lease;
 
     if (claim->lease == NONE)
-        return claim->deadline_ms - core->now_ms;
+        return claim_deadline(core, claim) - core->now_ms;
     lease = lease_at(core, claim->lease);
     return lease->kept ? -1 : lease_deadline(core, lease) - core->now_ms;
 }
@@ -59,7 +59,7 @@ static struct core_claim_view claim_view(const struct core *core, const struct c
                                    .number = claim->number,
                                    .age_ms = core->now_ms - claim->since_ms,
                                    .left_ms = left_of(core, claim),
-                                   .delay_ms = (int64_t)claim->delay_ms};
+                                   .delay_ms = (int64_t)claim_delay(core, claim)};
 
     if (claim->lease != NONE)
         view.lease = lease_id(core, lease_at(core, claim->lease));

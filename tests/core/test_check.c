@@ -118,7 +118,7 @@ static void a_place_that_could_be_granted(void **state)
     claim_delist(core, reader);
     claim->state = CORE_PLACE;
     claim->number = ++core->last_ticket;
-    claim->deadline_ms = INT64_MAX;
+    extra_make(core, reader)->deadline_ms = INT64_MAX;
     claim_enlist(core, reader);
     finds(core, "[C2]");
 }
@@ -197,6 +197,7 @@ static void deadlines_that_are_not_in_the_timers(void **state)
     timers_clear(&core->timers, TIMER_CLAIM, WAITER);
     finds(core, "[C7] a place's WAIT");
     core = table();
+    extra_make(core, HOLDER)->delay_ms = 1;
     timers_set(&core->timers, TIMER_CLAIM, HOLDER, 1000);
     finds(core, "[C7] a ghost without a deadline, or a hold with one");
 }
@@ -214,7 +215,7 @@ static void deadlines_that_are_others_in_the_timers(void **state)
     timers_set(&core->timers, TIMER_LOCK, KEY, 1);
     finds(core, words);
     core = table();
-    claim_at(core, WAITER)->deadline_ms--;
+    extra_of(core, claim_at(core, WAITER))->deadline_ms--;
     finds(core, words);
     core = table();
     record_of(core, lock_at(core, KEY))->deadline_ms++;
@@ -251,7 +252,7 @@ static void deadlines_that_do_not_know_their_place(void **state)
     lease_at(core, HOLDER)->timer.moment++;
     finds(core, words);
     core = table();
-    claim_at(core, WAITER)->timer.at = lease_at(core, HOLDER)->timer.at;
+    extra_of(core, claim_at(core, WAITER))->timer.at = lease_at(core, HOLDER)->timer.at;
     finds(core, words);
     core = table();
     moment = moment_of_all(core);
@@ -264,6 +265,9 @@ static void deadlines_that_do_not_know_their_place(void **state)
     finds(core, words);
     core = table();
     list(core, TIMER_LEASE, KEPT);
+    finds(core, words);
+    core = table();
+    list(core, TIMER_CLAIM, HOLDER); /* which has no extra */
     finds(core, words);
 }
 
@@ -384,7 +388,7 @@ static void leases_that_live_for_ever(void **state)
     claim_at(core, HOLDER)->flags |= CLAIM_KEPT;
     finds(core, "[C8]");
     core = table();
-    claim_at(core, KEPT)->flags = 0;
+    claim_at(core, KEPT)->flags ^= CLAIM_KEPT;
     finds(core, "[C8]");
 }
 
@@ -401,6 +405,66 @@ static void kept_leases_with_an_impossible_end(void **state)
     table_check(core);
     lease_set_deadline(core, KEPT, deadline_max(core) + 1);
     finds(core, words);
+}
+
+/* A ghost that is HOLDER's, whose lease is gone with it; the places behind it wait on. */
+static struct core *haunted_table(void)
+{
+    static const struct core_command break_it = {.op = CORE_BREAK, .name = {"e", 1}};
+    struct core *core = table();
+
+    table_do(core, &break_it, NULL);
+    table_check(core);
+    assert_int_equal(CORE_GHOST, claim_at(core, HOLDER)->state);
+    return core;
+}
+
+static void claims_without_what_they_need(void **state)
+{
+    static const char words[] = "[C9] a place or a ghost has no extra";
+    struct core *core = table();
+
+    (void)state;
+    extra_drop(core, WAITER);
+    finds(core, words);
+    core = table();
+    extra_drop(core, KEPT);
+    finds(core, words);
+    core = haunted_table();
+    extra_drop(core, HOLDER);
+    finds(core, words);
+}
+
+static void holds_with_more_than_they_need(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    extra_make(core, HOLDER);
+    finds(core, "[C9] a hold has an extra without need");
+    core = table();
+    extra_make(core, HOLDER)->delay_ms = 1;
+    table_check(core);
+    extra_of(core, claim_at(core, HOLDER))->deadline_ms = INT64_MAX;
+    finds(core, "[C9] a hold has the deadline of the place that it was");
+}
+
+static void extras_that_are_not_of_one_claim(void **state)
+{
+    struct core *core = table();
+
+    (void)state;
+    slab_take(&core->extras);
+    finds(core, "[C9] an extra that no claim has");
+    core = table();
+    claim_at(core, KEPT)->extra = claim_at(core, WAITER)->extra;
+    finds(core, "[C9] a claim has an extra that is not its own");
+    core = table();
+    slab_give(&core->extras, claim_at(core, WAITER)->extra);
+    finds(core, "[C9] a claim has an extra that is not its own");
+    core = table();
+    claim_at(core, KEPT)->extra = UINT32_MAX;
+    finds(core, "[C9] a claim has an extra that is not its own");
 }
 
 int main(void)
@@ -422,6 +486,9 @@ int main(void)
         cmocka_unit_test(moments_that_are_not_found),
         cmocka_unit_test(leases_that_live_for_ever),
         cmocka_unit_test(kept_leases_with_an_impossible_end),
+        cmocka_unit_test(claims_without_what_they_need),
+        cmocka_unit_test(holds_with_more_than_they_need),
+        cmocka_unit_test(extras_that_are_not_of_one_claim),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,11 +41,17 @@ void timed_move(struct timers *timers, struct timers *ret_timers)
     timers_moved(ret_timers, other);
 }
 
+static int64_t deadline_of(const struct timers *timers, enum timer_kind kind, uint32_t number)
+{
+    return timers_deadline(timers, timer_of(timers->context, kind, number * STRIDE));
+}
+
 void set(struct timers *timers, enum timer_kind kind, uint32_t number, int64_t deadline_ms)
 {
     open_deadlines += deadlines[kind][number] < 0;
     deadlines[kind][number] = deadline_ms;
     timers_set(timers, kind, number * STRIDE, deadline_ms);
+    assert_int_equal(deadline_ms, deadline_of(timers, kind, number));
 }
 
 void clear(struct timers *timers, enum timer_kind kind, uint32_t number)
@@ -54,6 +60,7 @@ void clear(struct timers *timers, enum timer_kind kind, uint32_t number)
     deadlines[kind][number] = -1;
     timers_clear(timers, kind, number * STRIDE);
     assert_int_equal(TIMER_NONE, timer_of(timers->context, kind, number * STRIDE)->moment);
+    assert_int_equal(0, deadline_of(timers, kind, number));
 }
 
 uint32_t what(enum timer_kind kind, uint32_t number)
