@@ -13,6 +13,8 @@
 #include "core/slab.h"
 #include "core/timers.h"
 
+#include <string.h>
+
 #define NONE SLAB_NONE
 #define CLAIMS_LISTED_MAX 16u /* with more, the claims of a lease are indexed */
 
@@ -178,6 +180,17 @@ static inline struct record *record_of(const struct core *core, const struct loc
     return lock->record ? slab_at(&core->records, lock->record - 1) : NULL;
 }
 
+/* When a lease ends, a kept one if nobody kept it, an ended one in memory; 0: that was not set yet. */
+static inline int64_t lease_deadline(const struct core *core, const struct lease *lease)
+{
+    int64_t deadline_ms;
+
+    if (!lease->kept)
+        return timers_deadline(&core->timers, &lease->timer);
+    memcpy(&deadline_ms, lease->kept_until, sizeof deadline_ms);
+    return deadline_ms;
+}
+
 /* No deadline is later, nor is one believed that comes from elsewhere: it would stay for ever. */
 static inline int64_t deadline_max(const struct core *core)
 {
@@ -221,8 +234,6 @@ void extra_drop(struct core *core, uint32_t claim);
 /* What the command, the entry's so-and-so-manieth, will look for is fetched from memory while others are
  * being read; and its hashes are remembered. */
 void core_foresee(struct core *core, uint32_t number, const struct core_command *command);
-/* When a lease ends, a kept one if nobody kept it, an ended one in memory; 0: that was not set yet. */
-int64_t lease_deadline(const struct core *core, const struct lease *lease);
 void lease_set_deadline(struct core *core, uint32_t lease, int64_t deadline_ms);
 /* One more of its places is kept, and no time ends it. */
 void lease_keep(struct core *core, uint32_t lease);

@@ -92,16 +92,6 @@ void lease_forget(struct core *core, uint32_t slot)
     slab_give(&core->leases, slot);
 }
 
-int64_t lease_deadline(const struct core *core, const struct lease *lease)
-{
-    int64_t deadline_ms;
-
-    if (!lease->kept)
-        return timers_deadline(&core->timers, &lease->timer);
-    memcpy(&deadline_ms, lease->kept_until, sizeof deadline_ms);
-    return deadline_ms;
-}
-
 void lease_set_deadline(struct core *core, uint32_t slot, int64_t deadline_ms)
 {
     struct lease *lease = lease_at(core, slot);

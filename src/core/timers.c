@@ -224,6 +224,18 @@ static void add(struct timers *timers, uint32_t slot, uint32_t what, struct time
     moment->open++;
 }
 
+static void take_out(struct timers *timers, struct timer *timer)
+{
+    struct moment *moment = moment_at(timers, timer->moment - 1);
+
+    list_of(moment)[timer->at] = 0;
+    if (--moment->open == 0)
+        moment_end(timers, timer->moment - 1);
+    else if (moment->capacity > MANY_MIN && moment->open < moment->capacity / SPARSE)
+        shrink(timers, moment);
+    timer->moment = TIMER_NONE;
+}
+
 void timers_set(struct timers *timers, enum timer_kind kind, uint32_t slot, int64_t deadline_ms)
 {
     struct timer *timer = timers->of(timers->context, kind, slot);
@@ -232,7 +244,7 @@ void timers_set(struct timers *timers, enum timer_kind kind, uint32_t slot, int6
     if (timer->moment) {
         if (moment_at(timers, timer->moment - 1)->deadline_ms == deadline_ms)
             return;
-        timers_clear(timers, kind, slot);
+        take_out(timers, timer);
     }
     add(timers, moment_of(timers, deadline_ms), (uint32_t)kind << 24 | slot, timer);
 }
@@ -240,17 +252,9 @@ void timers_set(struct timers *timers, enum timer_kind kind, uint32_t slot, int6
 void timers_clear(struct timers *timers, enum timer_kind kind, uint32_t slot)
 {
     struct timer *timer = timers->of(timers->context, kind, slot);
-    struct moment *moment;
 
-    if (!timer || !timer->moment)
-        return;
-    moment = moment_at(timers, timer->moment - 1);
-    list_of(moment)[timer->at] = 0;
-    if (--moment->open == 0)
-        moment_end(timers, timer->moment - 1);
-    else if (moment->capacity > MANY_MIN && moment->open < moment->capacity / SPARSE)
-        shrink(timers, moment);
-    timer->moment = TIMER_NONE;
+    if (timer && timer->moment)
+        take_out(timers, timer);
 }
 
 /* ---- what is due ------------------------------------------------------------------------------ */
