@@ -266,6 +266,32 @@ static void snapshots_are_what_they_were(void **state)
     core_free(core);
 }
 
+/* To keep a lease is a change like others: what it was is written first. */
+static void a_lease_is_written_before_it_is_kept(void **state)
+{
+    struct core *core = table_new(1);
+    uint64_t hash;
+    uint32_t lease;
+    size_t size = 0;
+    void *bytes;
+
+    (void)state;
+    acquire(core, "n", "A", 5000, 0, 0);
+    lease = lease_find(core, text("A"));
+    hash = core_hash(core);
+    core_snapshot_begin(core);
+    lease_keep(core, lease);
+    lease_unkeep(core, lease, core->now_ms + 7000);
+    table_check(core);
+    while (!core_snapshot_step(core, 0))
+        continue;
+    bytes = core_snapshot_end(core, &size);
+    assert_true(hash == restored_hash(bytes, size));
+    assert_true(hash != core_hash(core));
+    free(bytes);
+    core_free(core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +303,7 @@ int main(void)
         cmocka_unit_test(a_lease_may_be_kept_twice),
         cmocka_unit_test(a_lease_that_was_ended_is_remembered_for_the_longer_time),
         cmocka_unit_test(snapshots_are_what_they_were),
+        cmocka_unit_test(a_lease_is_written_before_it_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
