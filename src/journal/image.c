@@ -40,17 +40,40 @@ static void write_header(unsigned char header[HEADER_SIZE], const struct image *
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
-/* Nobody reads it soon: the system's memory for it is free for the next piece. */
-static int write_pieces(int fd, const struct iovec *bytes, off_t *offset)
+/* Past the system's cache: nobody reads it soon, and memory for it would have to be found first. */
+struct stream {
+    int fd;
+    unsigned char *piece; /* PIECE bytes */
+    size_t used;
+    off_t offset;
+};
+
+static int stream_flush(struct stream *stream)
 {
+    size_t size = round_up(stream->used, BLOCK);
+    int failure;
+
+    memset(stream->piece + stream->used, 0, size - stream->used);
+    failure = write_durably(stream->fd, stream->piece, size, stream->offset);
+    stream->offset += (off_t)stream->used;
+    stream->used = 0;
+    return failure;
+}
+
+static int stream_put(struct stream *stream, struct iovec bytes)
+{
+    const unsigned char *from = bytes.iov_base;
     int failure = 0;
 
-    for (size_t at = 0; at < bytes->iov_len && !failure; at += PIECE) {
-        size_t size = bytes->iov_len - at < PIECE ? bytes->iov_len - at : PIECE;
+    for (size_t left = bytes.iov_len; left > 0 && !failure;) {
+        size_t size = left < PIECE - stream->used ? left : PIECE - stream->used;
 
-        failure = write_durably(fd, (const char *)bytes->iov_base + at, size, *offset);
-        posix_fadvise(fd, 0, *offset + (off_t)size, POSIX_FADV_DONTNEED);
-        *offset += (off_t)size;
+        memcpy(stream->piece + stream->used, from, size);
+        stream->used += size;
+        from += size;
+        left -= size;
+        if (stream->used == PIECE)
+            failure = stream_flush(stream);
     }
     return failure;
 }
@@ -58,19 +81,32 @@ static int write_pieces(int fd, const struct iovec *bytes, off_t *offset)
 static int write_file(int fd, const struct image *image)
 {
     unsigned char header[HEADER_SIZE];
-    const struct iovec head = {header, sizeof header};
-    off_t offset = 0;
-    int failure;
+    struct stream stream = {.fd = fd, .piece = blocks_new(PIECE)};
+    int failure = stream.piece ? 0 : ENOMEM;
 
     write_header(header, image);
-    failure = write_pieces(fd, &head, &offset);
     if (!failure)
-        failure = write_pieces(fd, &image->configuration, &offset);
+        failure = stream_put(&stream, (struct iovec){header, sizeof header});
     if (!failure)
-        failure = write_pieces(fd, &image->data, &offset);
-    if (!failure && fsync(fd) < 0)
+        failure = stream_put(&stream, image->configuration);
+    if (!failure)
+        failure = stream_put(&stream, image->data);
+    if (!failure && stream.used > 0)
+        failure = stream_flush(&stream);
+    if (!failure && (ftruncate(fd, stream.offset) < 0 || fsync(fd) < 0))
         failure = errno;
+    free(stream.piece);
     return failure;
+}
+
+static int create(const struct directory *directory)
+{
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    int fd = openat(directory->fd, UNFINISHED, flags | O_DIRECT, 0600);
+
+    if (fd < 0 && errno == EINVAL) /* a file system without it */
+        fd = openat(directory->fd, UNFINISHED, flags, 0600);
+    return fd;
 }
 
 int image_write(const struct directory *directory, const struct image *image,
@@ -82,7 +118,7 @@ int image_write(const struct directory *directory, const struct image *image,
     if (image->configuration.iov_len > CONFIGURATION_MAX)
         return error_set(err, HF_EINVAL, "a configuration of %zu bytes is too large",
                          image->configuration.iov_len);
-    fd = openat(directory->fd, UNFINISHED, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    fd = create(directory);
     failure = fd < 0 ? errno : write_file(fd, image);
 
     if (fd >= 0 && close(fd) < 0 && !failure)
