@@ -229,6 +229,8 @@ static int64_t tick(const struct replica *replica, int64_t now)
     if (deadline_ms < 0)
         return -1;
     until_ms = deadline_ms - core_now(replica->table);
+    if (until_ms > 0 && until_ms < REPLICA_TICK_MIN_MS) /* others will end with it, a little late */
+        until_ms = REPLICA_TICK_MIN_MS;
     if (until_ms > REPLICA_TICK_MAX_MS)
         until_ms = REPLICA_TICK_MAX_MS;
     left = replica->counted_us + until_ms * 1000 - now;

@@ -31,7 +31,8 @@
 #define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
 #define REPLICA_MANY 16u                   /* expected commands: a cluster waits for more of them */
 #define REPLICA_ENOUGH 128u     /* commands in a batch: what an entry costs is shared by enough */
-#define REPLICA_TICK_MAX_MS 250 /* between two entries while a deadline is open */
+#define REPLICA_TICK_MAX_MS 250 /* between two entries while a deadline is open, at most, */
+#define REPLICA_TICK_MIN_MS 10  /* and at least, if nothing else is to be said */
 #define REPLICA_MEMBERS_MAX 32u /* of a cluster */
 #define REPLICA_STALL_MS 5000   /* a disk that takes nothing for so long is told of, */
 #define REPLICA_STALL_MAX_MS 30000 /* and after so long given up */

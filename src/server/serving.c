@@ -126,6 +126,13 @@ static void nap(int64_t us)
     nanosleep(&span, NULL);
 }
 
+/* Not too early: for what is left then, it would not sleep. */
+static void wake_in(struct server *server, int64_t next_us)
+{
+    uv_update_time(server->loop);
+    uv_timer_start(&server->timer, on_timer, (uint64_t)(next_us + 999) / 1000, 0);
+}
+
 static void sleep_until(struct server *server, int64_t next_us)
 {
     bool soon = next_us >= 0 && next_us < 1000; /* sooner than a timer can say */
@@ -146,7 +153,7 @@ static void sleep_until(struct server *server, int64_t next_us)
     else if (deaf)
         uv_timer_start(&server->timer, on_timer, DEAF_MAX_MS, 0);
     else if (next_us > 0)
-        uv_timer_start(&server->timer, on_timer, (uint64_t)(next_us / 1000), 0);
+        wake_in(server, next_us);
     else
         uv_timer_stop(&server->timer);
 }

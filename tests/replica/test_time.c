@@ -137,6 +137,31 @@ static void test_a_lease_ends_in_time(void **state)
     assert_int_equal(after.ticks - before.ticks, 5); /* four of 250 ms, and the end */
 }
 
+/* Each millisecond would be an entry, on all nodes' disks. */
+static void test_leases_that_end_one_by_one_end_together(void **state)
+{
+    struct replica_status before, after;
+    uint32_t count = 100;
+
+    (void)state;
+    for (size_t i = 1; i <= count; i++) {
+        submit_numbered(rig.replica, i, 1000);
+        rig_settle(&rig);
+        rig.witness.now_us += 1 * MS;
+    }
+    replica_status(rig.replica, &before);
+    rig_pass(&rig, 899 * MS);
+    assert_int_equal(leases(), count); /* the first one ends in 1 ms */
+    for (uint32_t due = 1; due <= count + REPLICA_TICK_MIN_MS; due++) {
+        rig_pass(&rig, 1 * MS);
+        assert_true(leases() + due >= count); /* none too early */
+        assert_true(due < REPLICA_TICK_MIN_MS || leases() + due <= count + REPLICA_TICK_MIN_MS);
+    }
+    assert_int_equal(leases(), 0);
+    replica_status(rig.replica, &after);
+    assert_in_range(after.ticks - before.ticks, 4 + 9, 4 + 11); /* four of 250 ms before */
+}
+
 static void test_nothing_ticks_when_nothing_is_open(void **state)
 {
     raft_index last = rig_last(&rig);
@@ -227,6 +252,7 @@ int main(void)
         TEST(test_the_first_entry_of_a_term_brings_none),
         TEST(test_time_is_counted_when_the_entry_goes),
         TEST(test_a_lease_ends_in_time),
+        TEST(test_leases_that_end_one_by_one_end_together),
         TEST(test_nothing_ticks_when_nothing_is_open),
         TEST(test_no_tick_after_another_entry),
         TEST(test_it_asks_to_be_called_when_the_next_is_due),
