@@ -124,8 +124,8 @@ static void take(struct slab *slab, uint32_t slot)
 {
     uint32_t page = slot / SLAB_PAGE_SLOTS;
 
-    if (!slab->page[page])
-        slab->page[page] = core_alloc(SLAB_PAGE_SLOTS * slab->record_size);
+    if (!slab->page[page]) /* as it comes: each record is zeroed when it is taken */
+        slab->page[page] = core_realloc(NULL, SLAB_PAGE_SLOTS * slab->record_size);
     slab->page_used[page]++;
     slab->used++;
     mark_used(slab, slot);
