@@ -15,7 +15,7 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try cluster check install lint bench asan tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
+.PHONY: all try cluster check built-check install lint bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
 	soak-cluster-conformance soak-guards clean help
 
@@ -35,10 +35,13 @@ cluster:
 	@$(MAKE) --no-print-directory all
 	@CLUSTER_PORT='$(CLUSTER_PORT)' tools/cluster build
 
-check:
+# What the tests need, without the tests: .ci/run builds the next while the last ones wait.
+built-check:
 	@$(SETUP) check
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
 	@$(ninja) build-check
+
+check: built-check
 	@tools/check build-check
 
 install: all
@@ -80,16 +83,20 @@ bench:
 	exit $$failed
 
 # The sanitizers and valgrind run the tests that are written in C.
-asan:
+built-asan:
 	@$(SETUP) check
 	@$(configure) build-asan -Dtests=true -Db_sanitize=address,undefined -Db_lundef=false $(CONFIGURE)
 	@$(ninja) build-asan
+
+asan: built-asan
 	@tools/check --sanitizer build-asan
 
-tsan:
+built-tsan:
 	@$(SETUP) check
 	@$(configure) build-tsan -Dtests=true -Db_sanitize=thread -Db_lundef=false $(CONFIGURE)
 	@$(ninja) build-tsan
+
+tsan: built-tsan
 	@tools/check --sanitizer build-tsan
 
 valgrind:
