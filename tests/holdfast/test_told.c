@@ -54,6 +54,7 @@ static void two_servers_that_send_us_to_each_other_end_in_time(void **state)
     char to_one[64], to_two[64];
     const char *at_one[4096], *at_two[4096], **next_one = at_one, **next_two = at_two;
     hf_options options = with_wait(0);
+    int result, tries = 0;
     hf_store *store;
     hf_lock *lock;
 
@@ -68,10 +69,13 @@ static void two_servers_that_send_us_to_each_other_end_in_time(void **state)
     snprintf(to_one, sizeof to_one, "-MOVED 0 127.0.0.1:%d\r\n", one.port);
     snprintf(to_two, sizeof to_two, "-MOVED 0 127.0.0.1:%d\r\n", two.port);
     store = open_at("holdfast://127.0.0.1:%d?timeout=300ms", one.port);
-    must(HF_EUNREACH, hf_try(store, "one", &options, &lock));
+    do /* its time may be up while an answer is on its way: that is another story, told below */
+        result = hf_try(store, "one", &options, &lock);
+    while (++tries < 5 && result == HF_EBUSY && strstr(hf_error(), "answers were lost"));
+    must(HF_EUNREACH, result);
     must_say("does not lead");
     /* With pauses that grow, and not as fast as they can. */
-    assert_true(fake_count(&one, "ACQUIRE") + fake_count(&two, "ACQUIRE") < 400);
+    assert_true(fake_count(&one, "ACQUIRE") + fake_count(&two, "ACQUIRE") < tries * 400);
     hf_close(store);
     fake_stop(&one);
     fake_stop(&two);

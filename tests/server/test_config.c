@@ -89,7 +89,7 @@ static void defaults_are_these(void **state)
     assert_false(config.password.set);
     assert_string_equal("/var/lib/holdfast/server", config.data);
     assert_int_equal(1, config.id);
-    assert_int_equal(64 << 20, config.snapshot_bytes);
+    assert_int_equal(256 << 20, config.snapshot_bytes);
     assert_int_equal(LOG_LEVEL_INFO, config.log_level);
     assert_int_equal(LOG_FORMAT_TEXT, config.log_format);
     assert_int_equal(20000, config.max_clients);
