@@ -161,6 +161,8 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
         done(req, RAFT_NOCONNECTION);
         return 0;
     }
+    if (late_holds(replica, req, message, done))
+        return 0;
     if (message->type != RAFT_INSTALL_SNAPSHOT)
         return replica->saved.send(io, req, message, done);
     snapshot = *message;
@@ -281,6 +283,7 @@ static void on_close(struct raft_io *io, raft_io_close_cb done)
         append->done(append->theirs, RAFT_CANCELED);
         free(append);
     }
+    late_flush(replica);
     snapshots_cancel(replica);
     memory_cancel(replica);
     replica->saved.close(io, done);

@@ -5,6 +5,7 @@
  *     members.c    who belongs to the cluster, and who is to lead it
  *     snapshots.c  when a snapshot is taken, and how, in slices
  *     memory.c     how much of the log libraft keeps in memory
+ *     late.c       who gets an entry at once, and who later
  *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
  *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above (storing.h)
  *     network.c    its messages to and from other nodes, as message.c writes and reads them
@@ -33,6 +34,8 @@
 #define SNAPSHOT_TRAILING_BYTES (UINT64_C(4) << 20)
 #define SNAPSHOT_TRAILING_MIN 128u
 #define SNAPSHOT_TRAILING_MAX 8192u
+#define LATE_ENTRIES 4u
+#define REPLICA_ADDRESS_MAX 271u                  /* as in core.h, and as peers can reach */
 #define MEMORY_BYTES_DEFAULT (UINT64_C(16) << 20) /* of log, before libraft is made to forget it */
 
 /* Commands on their way into the log, and who is to hear of each: requests[number]. */
@@ -48,6 +51,8 @@ struct flight {
     bool landing; /* it is being applied just now */
     bool first;   /* of this node's term: its commands are nobody's */
     uint64_t sequence;
+    int64_t since_us;
+    bool overdue; /* see late.c */
     void **requests;
     uint32_t count, capacity;
 };
@@ -172,6 +177,9 @@ struct replica {
     struct memory memory;
     struct change change;
     struct heard heard[REPLICA_MEMBERS_MAX];
+    struct joined *late[REPLICA_MEMBERS_MAX]; /* messages that wait; NULL: none */
+    unsigned prompt;   /* from which of the other members on they are prompt */
+    uint32_t expected; /* as last said to replica_pump */
     char about[CORE_ADDRESS_MAX + 1];
 
     struct error_text trouble; /* "": none */
@@ -266,6 +274,14 @@ int memory_send(struct replica *replica, struct raft_io_send *req, struct raft_m
                 raft_io_send_cb done);
 /* libraft is closing. */
 void memory_cancel(struct replica *replica);
+
+/* late.c */
+/* True: it goes out later. */
+bool late_holds(struct replica *replica, struct raft_io_send *req,
+                const struct raft_message *message, raft_io_send_cb done);
+void late_flush(struct replica *replica);
+/* When to come again, if it is this time otherwise. */
+int64_t late_wait(const struct replica *replica, int64_t wait);
 
 /* gate.c */
 void gate_install(struct replica *replica);

@@ -16,7 +16,6 @@
 
 #define CATCH_UP_LAG 64u      /* entries behind: near enough to vote */
 #define CATCH_UP_MS 10000u    /* of one round of libraft's own, for the last of it */
-#define ADDRESS_MAX 271u      /* as in core.h, and as peers can reach */
 #define TRANSFER_TIMEOUTS 4   /* election timeouts until nobody knows any more what became of it */
 #define HEARD_LATELY_BEATS 10 /* who has said something within so many heartbeats is alive */
 
@@ -265,7 +264,7 @@ int replica_add(struct replica *replica, uint64_t id, const char *address, void 
     const struct raft_server *server = replica->closing ? NULL : find(replica, id);
     int result;
 
-    if (id == 0 || strlen(address) > ADDRESS_MAX)
+    if (id == 0 || strlen(address) > REPLICA_ADDRESS_MAX)
         return error_set(err, HF_EINVAL, "there is no such node");
     result = may_change(replica, err);
     if (result != HF_OK)

@@ -129,6 +129,7 @@ static void take_off(struct replica *replica, bool first)
     uint32_t capacity = flight->capacity;
 
     flight->active = true;
+    flight->overdue = false;
     flight->first = first;
     flight->sequence = replica->sequence;
     flight->requests = batch->requests;
@@ -150,6 +151,7 @@ static void propose(struct replica *replica, int64_t now, bool first)
     core_packer_finish(packer, count_elapsed(replica, now), first, replica->origin,
                        ++replica->sequence);
     take_off(replica, first);
+    replica->flight.since_us = now;
     buffer.base = core_packer_take(packer, &buffer.len);
     result = raft_apply(&replica->raft, &replica->proposal, &buffer, 1, NULL);
     if (result != 0) { /* not the gate's word, so libraft has not taken the buffer */
@@ -268,6 +270,7 @@ int64_t replica_pump(struct replica *replica, uint32_t expected)
 
     if (replica->closing)
         return -1;
+    replica->expected = expected;
     replica_observe(replica);
     if (replica->appends == 0)
         apply_put_off(replica);
@@ -278,7 +281,7 @@ int64_t replica_pump(struct replica *replica, uint32_t expected)
         replica_stop(replica);
         return -1;
     }
-    return slicing || replica->put_off.count > 0 ? 0 : wait;
+    return slicing || replica->put_off.count > 0 ? 0 : late_wait(replica, wait);
 }
 
 bool replica_flying(const struct replica *replica)

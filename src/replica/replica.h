@@ -121,6 +121,9 @@ int replica_submit(struct replica *replica, const struct core_command *command, 
  * now, 0 as soon as possible, -1 not before something happens.
  * expected: how many commands those clients that have sent something lately may send at once, for the size of a batch. */
 int64_t replica_pump(struct replica *replica, uint32_t expected);
+/* Does what can wait until nothing else is to do: to be called at the end of each round, and every millisecond while an entry is
+ * on its way. */
+void replica_rest(struct replica *replica);
 /* An entry is on its way: until it has landed, commands only gather. */
 bool replica_flying(const struct replica *replica);
 

@@ -221,6 +221,7 @@ static void on_round(uv_check_t *check)
         stop((struct daemon *)(void *)server);
         return;
     }
+    replica_rest(server->replica);
     if (!list_empty(&server->ready) || !list_empty(&server->leaving))
         next_us = 0;
     sleep_until(server, next_us);
