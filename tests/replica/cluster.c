@@ -101,6 +101,15 @@ int leader(void)
     return -1;
 }
 
+void restart_founders(void)
+{
+    for (int i = 0; i < FOUNDERS; i++) {
+        stop(i);
+        start(i);
+    }
+    UNTIL(leader() >= 0);
+}
+
 static uint64_t applied(int i)
 {
     struct replica_status status;

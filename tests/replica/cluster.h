@@ -34,6 +34,8 @@ int tear_down(void **state);
 
 void start(int i);
 void stop(int i);
+/* All of them, so that what was set holds for them; and one of them leads. */
+void restart_founders(void);
 /* One round of the loop, and of every node. */
 void turn(void);
 #define UNTIL(condition)                                       \

@@ -103,11 +103,7 @@ static void test_snapshots_of_followers_are_whole(void **state)
     (void)state;
     UNTIL(leader() >= 0);
     snapshot_bytes = 2000;
-    for (int i = 0; i < FOUNDERS; i++) {
-        stop(i);
-        start(i);
-    }
-    UNTIL(leader() >= 0);
+    restart_founders();
     for (int follower = 0; follower < FOUNDERS; follower++) {
         if (follower == leader())
             continue;
@@ -132,11 +128,7 @@ static void test_who_was_away_for_long_gets_a_snapshot(void **state)
     (void)state;
     UNTIL(leader() >= 0);
     snapshot_bytes = 2000;
-    for (int i = 0; i < FOUNDERS; i++) {
-        stop(i);
-        start(i);
-    }
-    UNTIL(leader() >= 0);
+    restart_founders();
     away = leader() == 0 ? 1 : 0;
     stop(away);
     UNTIL(leader() >= 0);
@@ -167,11 +159,7 @@ static void test_who_was_away_gets_the_log(void **state)
     (void)state;
     UNTIL(leader() >= 0);
     memory_bytes = 2000;
-    for (int i = 0; i < FOUNDERS; i++) {
-        stop(i);
-        start(i);
-    }
-    UNTIL(leader() >= 0);
+    restart_founders();
     lead = leader();
     away = lead == 0 ? 1 : 0;
     answer_some(1, 100);

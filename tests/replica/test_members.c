@@ -56,11 +56,7 @@ static void test_a_new_node_gets_what_is_not_in_memory(void **state)
     (void)state;
     UNTIL(leader() >= 0);
     memory_bytes = 2000;
-    for (int i = 0; i < FOUNDERS; i++) {
-        stop(i);
-        start(i);
-    }
-    UNTIL(leader() >= 0);
+    restart_founders();
     answer_some(1, 200);
     start(3);
     add_fourth(99);
