@@ -34,7 +34,6 @@
 #define SNAPSHOT_TRAILING_BYTES (UINT64_C(4) << 20)
 #define SNAPSHOT_TRAILING_MIN 128u
 #define SNAPSHOT_TRAILING_MAX 8192u
-#define LATE_ENTRIES 4u
 #define REPLICA_ADDRESS_MAX 271u                  /* as in core.h, and as peers can reach */
 #define MEMORY_BYTES_DEFAULT (UINT64_C(16) << 20) /* of log, before libraft is made to forget it */
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define LATE_ENTRIES 4u
 #define LATE_US 2000
 #define LATE_PATIENCE_US 1000
 
@@ -45,9 +46,8 @@ static void flush(struct replica *replica, struct joined **late)
     *late = NULL;
     joined->message.append_entries.entries = joined->entries;
     joined->message.append_entries.n_entries = joined->count;
-    if (gate_shut(replica) || replica->closing)
-        on_sent(&joined->ours, RAFT_NOCONNECTION);
-    else if (replica->saved.send(replica->io, &joined->ours, &joined->message, on_sent) != 0)
+    if (gate_shut(replica) || replica->closing ||
+        replica->saved.send(replica->io, &joined->ours, &joined->message, on_sent) != 0)
         on_sent(&joined->ours, RAFT_NOCONNECTION);
 }
 

@@ -63,12 +63,6 @@ static void land(void)
     assert_int_equal(rig.witness.heard[number].answers, 1);
 }
 
-/* Before replica_rest nothing else is done. */
-static void rest(void)
-{
-    replica_rest(rig.replica);
-}
-
 static void test_some_together(void **state)
 {
     const struct raft_append_entries *joined;
@@ -76,14 +70,14 @@ static void test_some_together(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         take_off();
-        rest();
+        replica_rest(rig.replica);
         assert_on_their_way(2, 1, 1);
         assert_on_their_way(3, 0, 0);
         land();
     }
     take_off();
     assert_on_their_way(3, 0, 0);
-    rest();
+    replica_rest(rig.replica);
     assert_on_their_way(2, 1, 1);
     assert_on_their_way(3, 4, 1);
     joined = &rig.memory.sent[rig.memory.sent_count - 1].message.append_entries;
@@ -91,7 +85,7 @@ static void test_some_together(void **state)
     land();
     rig_settle(&rig); /* and it has them */
     take_off();
-    rest();
+    replica_rest(rig.replica);
     assert_on_their_way(3, 0, 0);
     land();
 }
@@ -104,11 +98,11 @@ static void test_it_has_what_the_others_have(void **state)
     (void)state;
     for (int i = 0; i < 10; i++) {
         take_off();
-        rest();
+        replica_rest(rig.replica);
         land();
     }
     rig.witness.now_us += 2 * MS;
-    rest();
+    replica_rest(rig.replica);
     memory_io_settle(&rig.memory);
     replica_status(rig.replica, &status);
     assert_int_equal(replica_members(rig.replica, seen, REPLICA_MEMBERS_MAX), 3);
@@ -120,14 +114,14 @@ static void test_not_for_long(void **state)
 {
     (void)state;
     take_off();
-    rest();
+    replica_rest(rig.replica);
     land();
     assert_in_range(replica_pump(rig.replica, MANY_CLIENTS), 1, 2 * MS); /* it wants to be called */
     rig.witness.now_us += 2 * MS - 1;
-    rest();
+    replica_rest(rig.replica);
     assert_on_their_way(3, 0, 0);
     rig.witness.now_us += 1;
-    rest();
+    replica_rest(rig.replica);
     assert_on_their_way(3, 1, 1);
 }
 
@@ -145,10 +139,10 @@ static void test_a_heartbeat_takes_it_along(void **state)
 {
     (void)state;
     take_off();
-    rest();
+    replica_rest(rig.replica);
     land();
     take_off();
-    rest();
+    replica_rest(rig.replica);
     land();
     memory_io_tick(&rig.memory, 100);
     assert_on_their_way(3, 2, 2);
@@ -165,15 +159,15 @@ static void test_another_is_prompt_if_need_be(void **state)
     memory_io_settle(&rig.memory);
     assert_true(replica_flying(rig.replica));
     rig.witness.now_us += 1 * MS - 1;
-    rest();
+    replica_rest(rig.replica);
     assert_on_their_way(3, 0, 0);
     rig.witness.now_us += 1;
-    rest();
+    replica_rest(rig.replica);
     assert_on_their_way(3, 1, 1);
     land();
     take_off(); /* the next one does not wait */
     assert_on_their_way(3, 1, 1);
-    rest();
+    replica_rest(rig.replica);
     land();
 }
 
@@ -186,7 +180,7 @@ static void test_a_slow_entry(void **state)
         take_off();
         for (int ms = 0; ms < 4; ms++) {
             rig.witness.now_us += 1 * MS;
-            rest();
+            replica_rest(rig.replica);
             memory_io_settle(&rig.memory);
         }
         assert_true(replica_flying(rig.replica));
@@ -195,7 +189,7 @@ static void test_a_slow_entry(void **state)
         land();
     }
     take_off(); /* three turns: node 3 is prompt now */
-    rest();
+    replica_rest(rig.replica);
     assert_on_their_way(2, 0, 0);
     assert_on_their_way(3, 1, 1);
     land();
@@ -205,7 +199,7 @@ static void test_closed_while_something_waits(void **state)
 {
     (void)state;
     take_off();
-    rest();
+    replica_rest(rig.replica);
     rig_close(&rig);
 }
 

@@ -235,8 +235,8 @@ static void test_it_is_sent_once(void **state)
     rig.memory.silent = 3;
     rig_settle(&rig);
     assert_int_equal(rig.memory.installs, 1);
-    rig.memory.silent =
-        0; /* it did not arrive, and is sent again when libraft has waited long enough */
+    /* It did not arrive, and is sent again when libraft has waited long enough. */
+    rig.memory.silent = 0;
     for (int i = 0; i < 100 && rig.memory.installs == 1; i++)
         tick_some();
     assert_int_equal(rig.memory.installs, 2);
