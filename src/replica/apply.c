@@ -4,36 +4,45 @@
  * the one in flight. Only then somebody waits for its answers. They are given from here, and not
  * from the callback of raft_apply, which only comes by way of libuv.
  *
- * A follower learns that an entry is committed together with the next one, which it has to write and
- * acknowledge: its leader waits for that, and nobody waits for the table of a follower. So what is committed is put off
- * until nothing waits for the disk. Its bytes stay libraft's, which keeps them: they go only with a snapshot, of
- * this table (taken with nothing put off) or from the leader (and then there is no use for them). */
+ * What is committed is put off while something else is more urgent.
+ *
+ * A follower learns that an entry is committed together with the next one, which it has to write and acknowledge: its leader
+ * waits for that, and nobody waits for the table of a follower. So it waits until nothing waits for the disk, and then
+ * goes into the table entry by entry, with an ear for the leader between them.
+ *
+ * A busy leader lets the next entry take off first: others write it while this one is applied and answered. Otherwise
+ * they and it would take turns in doing nothing.
+ *
+ * The bytes stay libraft's, which keeps them: they go only with a snapshot, of this table (taken with nothing put off) or from
+ * the leader (and then there is no use for them). */
 #include "replica/inside.h"
 
 #include <inttypes.h>
 
 #define PUT_OFF_MIN 16u
+#define PUT_OFF_MAX 16u /* entries that wait while others come without a pause */
 
 static void on_effect(void *context, const struct core_effect *effect)
 {
     struct replica *replica = context;
-    const struct flight *flight = &replica->flight;
+    const struct flight *arrived = &replica->arrived;
     void *request = NULL;
 
     if (effect->kind == EFFECT_ANSWER || effect->kind == EFFECT_READ) {
-        if (!flight->landing || flight->first)
+        if (!replica->landing || arrived->first)
             return;
-        INVARIANT(effect->command < flight->count);
-        request = flight->requests[effect->command];
+        INVARIANT(effect->command < arrived->count);
+        request = arrived->requests[effect->command];
     }
     if (replica->opened)
         replica->host.effect(replica->host.context, request, effect);
 }
 
-static bool is_own(const struct replica *replica, const struct core_entry_header *header)
+static bool is_own(const struct replica *replica, const struct flight *flight,
+                   const struct core_entry_header *header)
 {
-    return replica->flight.active && header->origin == replica->origin &&
-           header->sequence == replica->flight.sequence;
+    return flight->active && header->origin == replica->origin &&
+           header->sequence == flight->sequence;
 }
 
 static void apply_entry(struct replica *replica, uint64_t index, const struct raft_buffer *buffer)
@@ -44,14 +53,14 @@ static void apply_entry(struct replica *replica, uint64_t index, const struct ra
 
     if (!core_entry_header(buffer->base, buffer->len, &header))
         goto damaged;
-    replica->flight.landing = is_own(replica, &header);
+    replica->landing = is_own(replica, &replica->arrived, &header);
     if (core_apply(replica->table, buffer->base, buffer->len, &sink, &err) != HF_OK) {
-        replica->flight.landing = false;
+        replica->landing = false;
         goto damaged;
     }
     snapshots_count(replica, buffer->len, header.count);
-    if (replica->flight.landing) {
-        replica->flight.landing = false;
+    if (replica->landing) {
+        replica->landing = false;
         replica_landed(replica);
     }
     return;
@@ -60,13 +69,24 @@ damaged:
     gate_trouble(replica, "entry %" PRIu64 " of the log cannot be applied: %s", index, err.text);
 }
 
-void apply_put_off(struct replica *replica)
+void apply_next(struct replica *replica)
 {
     struct put_off *put_off = &replica->put_off;
+    struct committed entry;
 
-    for (uint32_t i = 0; i < put_off->count && !gate_shut(replica); i++)
-        apply_entry(replica, put_off->entries[i].index, &put_off->entries[i].buffer);
-    put_off->count = 0;
+    if (put_off->first == put_off->count)
+        return;
+    entry = put_off->entries[put_off->first++];
+    if (put_off->first == put_off->count)
+        put_off->first = put_off->count = 0;
+    if (!gate_shut(replica))
+        apply_entry(replica, entry.index, &entry.buffer);
+}
+
+void apply_put_off(struct replica *replica)
+{
+    while (replica->put_off.count > 0)
+        apply_next(replica);
 }
 
 static void postpone(struct replica *replica, uint64_t index, const struct raft_buffer *buffer)
@@ -81,22 +101,44 @@ static void postpone(struct replica *replica, uint64_t index, const struct raft_
     put_off->entries[put_off->count++] = (struct committed){index, *buffer};
 }
 
+/* It makes room for the next to take off. */
+static void arrive(struct replica *replica)
+{
+    struct flight empty = replica->arrived;
+
+    INVARIANT(!empty.active);
+    replica->arrived = replica->flight;
+    replica->flight = empty;
+}
+
+static bool can_wait(struct replica *replica)
+{
+    if (!replica->opened)
+        return false;
+    if (raft_state(&replica->raft) == RAFT_LEADER)
+        return replica->expected >= REPLICA_MANY && replica->raft.configuration.n > 1;
+    /* Somebody may wait for it, if it was this node that proposed it. */
+    return !replica->flight.active && !replica->arrived.active &&
+           replica->put_off.count - replica->put_off.first <= PUT_OFF_MAX;
+}
+
 static int apply(struct raft_fsm *fsm, const struct raft_buffer *buffer, void **ret_result)
 {
     struct replica *replica = fsm->data;
     uint64_t index = raft_last_applied(&replica->raft) + 1;
+    struct core_entry_header header;
 
     *ret_result = NULL;
     if (gate_shut(replica))
         return 0; /* see gate.c */
-    /* Somebody may wait for it, if it was this node that proposed it. */
-    if (replica->opened && raft_state(&replica->raft) != RAFT_LEADER && !replica->flight.active) {
-        postpone(replica, index, buffer);
-        return 0;
-    }
-    apply_put_off(replica);
-    if (!gate_shut(replica))
-        apply_entry(replica, index, buffer);
+    if (replica->arrived.active)
+        apply_put_off(replica);
+    if (core_entry_header(buffer->base, buffer->len, &header) &&
+        is_own(replica, &replica->flight, &header))
+        arrive(replica);
+    postpone(replica, index, buffer);
+    if (!can_wait(replica))
+        apply_put_off(replica);
     return 0;
 }
 
@@ -106,7 +148,7 @@ static int restore(struct raft_fsm *fsm, struct raft_buffer *buffer)
     struct replica *replica = fsm->data;
     struct error_text err = {""};
 
-    replica->put_off.count = 0;
+    replica->put_off.first = replica->put_off.count = 0;
     if (core_restore(replica->table, buffer->base, buffer->len, &err) != HF_OK) {
         gate_trouble(replica, "the snapshot cannot be restored: %s", err.text);
         if (!replica->opened)

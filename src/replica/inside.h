@@ -44,11 +44,10 @@ struct batch {
     uint32_t capacity;
 };
 
-/* The one entry that is proposed and not yet applied. */
+/* An entry that this node has proposed, until it is applied. */
 struct flight {
     bool active;
-    bool landing; /* it is being applied just now */
-    bool first;   /* of this node's term: its commands are nobody's */
+    bool first; /* of this node's term: its commands are nobody's */
     uint64_t sequence;
     int64_t since_us;
     bool overdue; /* see late.c */
@@ -63,6 +62,7 @@ struct committed {
 
 struct put_off { /* committed, and not yet applied: see apply.c */
     struct committed *entries;
+    uint32_t first; /* those before it are applied */
     uint32_t count, capacity;
 };
 
@@ -166,7 +166,9 @@ struct replica {
     raft_term term; /* in which it leads */
     uint64_t origin, sequence;
     struct batch batch;
-    struct flight flight;
+    struct flight flight;  /* what is not committed */
+    struct flight arrived; /* what is, and is not applied */
+    bool landing;          /* it is being applied just now */
     struct put_off put_off;
     bool gathering; /* the batch waits for more, since: */
     int64_t gathering_us;
@@ -209,7 +211,7 @@ void replica_note(struct replica *replica, int level, const char *format, ...)
 /* replica.c */
 /* Has libraft come to lead, or ceased to? Asked after each event that it was given. */
 void replica_observe(struct replica *replica);
-/* The entry in flight has been applied. */
+/* The entry that had arrived has been applied. */
 void replica_landed(struct replica *replica);
 /* Ends it because of its trouble. Not while libraft is on the stack. */
 void replica_stop(struct replica *replica);
@@ -231,6 +233,8 @@ uint64_t members_have(const struct replica *replica);
 void apply_init(struct replica *replica);
 /* Applies what was put off. */
 void apply_put_off(struct replica *replica);
+/* The first entry of it. */
+void apply_next(struct replica *replica);
 
 /* snapshots.c */
 void snapshots_init(struct replica *replica);

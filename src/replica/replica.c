@@ -33,18 +33,26 @@ void replica_note(struct replica *replica, int level, const char *format, ...)
 
 /* ---- who leads -------------------------------------------------------------------------------- */
 
+static void fail_flight(struct replica *replica, struct flight *flight,
+                        enum replica_failure failure)
+{
+    const struct replica_host *host = &replica->host;
+    uint32_t count = flight->active && !flight->first ? flight->count : 0;
+
+    flight->active = false;
+    for (uint32_t i = 0; i < count; i++)
+        host->failed(host->context, flight->requests[i], failure);
+}
+
 /* Nobody can submit meanwhile: it does not lead any more. */
 static void fail_under_way(struct replica *replica, enum replica_failure of_flight)
 {
     const struct replica_host *host = &replica->host;
-    struct flight *flight = &replica->flight;
-    uint32_t count = flight->active && !flight->first ? flight->count : 0;
+    uint32_t count = replica->batch.packer.count;
 
     INVARIANT(replica->leading == LEAD_IDLE);
-    flight->active = false;
-    for (uint32_t i = 0; i < count; i++)
-        host->failed(host->context, flight->requests[i], of_flight);
-    count = replica->batch.packer.count;
+    fail_flight(replica, &replica->arrived, REPLICA_UNKNOWN);
+    fail_flight(replica, &replica->flight, of_flight);
     for (uint32_t i = 0; i < count; i++)
         host->failed(host->context, replica->batch.requests[i], REPLICA_NOT_LEADING);
     core_packer_clear(&replica->batch.packer);
@@ -55,6 +63,7 @@ static void step_down(struct replica *replica, enum replica_failure of_flight)
 {
     bool served = replica->role == REPLICA_LEADING;
 
+    apply_put_off(replica); /* what has arrived is answered, whoever leads now */
     replica->leading = LEAD_IDLE;
     replica->role = REPLICA_FOLLOWING;
     fail_under_way(replica, of_flight);
@@ -83,7 +92,7 @@ void replica_observe(struct replica *replica)
 
 void replica_landed(struct replica *replica)
 {
-    replica->flight.active = false;
+    replica->arrived.active = false;
     if (replica->leading != LEAD_BEGINNING || raft_state(&replica->raft) != RAFT_LEADER)
         return;
     replica->restored = false;
@@ -240,7 +249,7 @@ static int64_t tick(const struct replica *replica, int64_t now)
 }
 
 /* Nothing is in flight. Returns when to come again. */
-static int64_t lead(struct replica *replica, uint32_t expected)
+static int64_t propose_in_time(struct replica *replica, uint32_t expected)
 {
     int64_t now = replica_now(replica);
     int64_t wait;
@@ -263,6 +272,21 @@ static int64_t lead(struct replica *replica, uint32_t expected)
     return -1;
 }
 
+/* The next entry takes off before the last one is applied, if it is ready to. */
+static int64_t lead(struct replica *replica, uint32_t expected)
+{
+    bool flew = replica->flight.active;
+
+    if (!flew && replica->batch.packer.count > 0) {
+        int64_t wait = propose_in_time(replica, expected);
+
+        if (replica->flight.active || replica->put_off.count == 0)
+            return wait;
+    }
+    apply_put_off(replica);
+    return flew || gate_shut(replica) ? -1 : propose_in_time(replica, expected);
+}
+
 int64_t replica_pump(struct replica *replica, uint32_t expected)
 {
     int64_t wait = -1;
@@ -272,10 +296,10 @@ int64_t replica_pump(struct replica *replica, uint32_t expected)
         return -1;
     replica->expected = expected;
     replica_observe(replica);
-    if (replica->appends == 0)
-        apply_put_off(replica);
+    if (replica->leading == LEAD_IDLE && replica->appends == 0)
+        apply_next(replica);
     slicing = !gate_shut(replica) && snapshots_step(replica);
-    if (!gate_shut(replica) && replica->leading != LEAD_IDLE && !replica->flight.active)
+    if (!gate_shut(replica) && replica->leading != LEAD_IDLE)
         wait = lead(replica, expected);
     if (gate_shut(replica)) {
         replica_stop(replica);
@@ -287,6 +311,19 @@ int64_t replica_pump(struct replica *replica, uint32_t expected)
 bool replica_flying(const struct replica *replica)
 {
     return replica->flight.active;
+}
+
+bool replica_arrived(const struct replica *replica)
+{
+    return replica->arrived.active;
+}
+
+bool replica_has_enough(const struct replica *replica)
+{
+    uint64_t count = replica->batch.packer.count;
+
+    return !replica->flight.active && replica->raft.configuration.n > 1 &&
+           count >= REPLICA_ENOUGH && 2 * count >= replica->expected;
 }
 
 int replica_submit(struct replica *replica, const struct core_command *command, void *request)
@@ -364,6 +401,7 @@ static void finish(struct replica *replica)
     core_packer_free(&replica->batch.packer);
     free(replica->batch.requests);
     free(replica->flight.requests);
+    free(replica->arrived.requests);
     free(replica->put_off.entries);
     free(replica);
     if (done)
@@ -410,6 +448,7 @@ void replica_close(struct replica *replica, void (*done)(void *context), void *c
     if (replica->closed) {
         finish(replica);
     } else if (!replica->closing) {
+        apply_put_off(replica);
         replica->leading = LEAD_IDLE;
         replica->role = REPLICA_FOLLOWING;
         fail_under_way(replica, REPLICA_UNKNOWN);

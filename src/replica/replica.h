@@ -3,7 +3,8 @@
  *
  *     server ──submit──▶ batch ──pump──▶ in flight ──raft──▶ apply ──▶ host.effect
  *
- * One entry at a time is in flight; what arrives meanwhile goes into the next. All that decides here
+ * One entry at a time is in flight; what comes meanwhile goes into the next, which takes off before the answers of the one
+ * before it are given, if there is much to do: others write it meanwhile. All that decides here
  * (leading, batching, ticking, answering) knows neither sockets nor clocks: time, randomness and the
  * raft_io are handed in, and a simulator drives exactly this code. storage.h makes the
  * real raft_io.
@@ -124,8 +125,13 @@ int64_t replica_pump(struct replica *replica, uint32_t expected);
 /* Does what can wait until nothing else is to do: to be called at the end of each round, and every millisecond while an entry is
  * on its way. */
 void replica_rest(struct replica *replica);
-/* An entry is on its way: until it has landed, commands only gather. */
+/* An entry is on its way: until it is committed, commands only gather. */
 bool replica_flying(const struct replica *replica);
+/* The next entry has taken off before the answers of one that is committed: they are given when it is pumped again. */
+bool replica_arrived(const struct replica *replica);
+/* An entry of what has been submitted would be worth its cost, and nothing is in flight: to submit more before the next pump
+ * would only keep others waiting, who could write it meanwhile. */
+bool replica_has_enough(const struct replica *replica);
 
 const struct core *replica_table(const struct replica *replica);
 

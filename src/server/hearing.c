@@ -80,10 +80,11 @@ void hearing_hear(struct server *server)
 {
     struct epoll_event events[HEARD_AT_ONCE];
 
-    for (int turn = 0, count = HEARD_AT_ONCE; turn < HEARINGS_MAX && count == HEARD_AT_ONCE;
+    for (int turn = 0, count = HEARD_AT_ONCE;
+         turn < HEARINGS_MAX && count == HEARD_AT_ONCE && !replica_has_enough(server->replica);
          turn++) {
         count = epoll_wait(server->hearing.fd, events, HEARD_AT_ONCE, 0);
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count && !replica_has_enough(server->replica); i++)
             connection_event(events[i].data.ptr, events[i].events);
         bury(&server->hearing);
     }

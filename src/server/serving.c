@@ -162,10 +162,14 @@ static void sleep_until(struct server *server, int64_t next_us)
 static int64_t replicate(struct daemon *daemon)
 {
     struct server *server = &daemon->server;
-    bool others_write = server->network && server->role == REPLICA_LEADING;
+    bool leads = server->role == REPLICA_LEADING;
+    bool others_write = server->network && leads;
     int64_t next_us = replica_pump(server->replica, connections_expected(server));
+    bool written = storage_flush(server->storage, others_write);
 
-    if (storage_flush(server->storage, others_write)) {
+    if (!leads) /* its leader's next message comes before what is left to do */
+        return written ? 0 : next_us;
+    if (written || replica_arrived(server->replica)) {
         next_us = replica_pump(server->replica, connections_expected(server));
         if (storage_flush(server->storage, others_write))
             next_us = 0;

@@ -30,23 +30,11 @@ static struct replica_status status(void)
     return now;
 }
 
-/* Node 2 leads, and this one gets entries from it, of one command each. Entry 1 are the members. */
+/* Node 2 leads. */
 static void follow(size_t count)
 {
     for (size_t i = 1; i <= count; i++) {
-        struct core_packer packer = {0};
-        char name[32], lease[32];
-        struct core_command command = numbered(i, 3600000, name, lease);
-        raft_term before = i == 1 ? 1 : 2;
-        size_t size;
-        void *bytes;
-
-        core_pack(&packer, &command);
-        core_packer_finish(&packer, 0, i == 1, 7, i);
-        bytes = core_packer_take(&packer, &size);
-        memory_io_receive_entry(&rig.memory, 2, 2, i, before, i, bytes, size);
-        raft_free(bytes);
-        core_packer_free(&packer);
+        rig_follow(&rig, i, i);
         rig_settle(&rig);
     }
     assert_int_equal(rig_last(&rig), count + 1);
