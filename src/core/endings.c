@@ -1,7 +1,11 @@
 /* endings.c: what ends because time passes, and what a new leader's term ends. */
 #include "core/inside.h"
 
-#define FORESEEN 6u
+/* How many places before its end each thing is fetched: as far apart as memory takes to answer. */
+#define LEASE_AHEAD 12u
+#define CLAIM_AHEAD 9u
+#define LOCK_AHEAD 6u
+#define NAME_AHEAD 3u
 
 /* The connections that kept places alive were another leader's: from now on their TTL runs. */
 void core_unkeep_all(struct core *core)
@@ -36,20 +40,63 @@ static void end_claim_in_time(struct core *core, uint32_t slot)
     lease_tidy(core, lease);
 }
 
-/* What the end of a lease will look for is fetched from memory while those before it end. */
-__attribute__((always_inline)) static inline void foresee_end(const struct core *core,
-                                                              uint32_t what)
-{
-    const struct lease *lease;
+/* ---- foreseeing ends --------------------------------------------------------------------------
+ * All inlined, as fetch has to be. */
 
-    if (timer_kind(what) != TIMER_LEASE)
-        return;
-    lease = lease_at(core, timer_slot(what));
-    index_foresee(&core->lease_index, lease->link.hash);
-    if (lease->first_claim != NONE)
-        index_foresee(&core->lock_index,
-                      lock_at(core, claim_at(core, lease->first_claim)->lock)->link.hash);
+__attribute__((always_inline)) static inline void foresee_lease(const struct core *core,
+                                                                uint32_t what)
+{
+    if (timer_kind(what) == TIMER_LEASE)
+        slab_foresee(&core->leases, timer_slot(what));
 }
+
+/* The first claim, if it is a lease that ends and it has one, or NONE. Most have no more. */
+__attribute__((always_inline)) static inline uint32_t first_claim(const struct core *core,
+                                                                  uint32_t what)
+{
+    return timer_kind(what) == TIMER_LEASE ? lease_at(core, timer_slot(what))->first_claim : NONE;
+}
+
+__attribute__((always_inline)) static inline void foresee_claim(const struct core *core,
+                                                                uint32_t what)
+{
+    uint32_t claim = first_claim(core, what);
+
+    if (timer_kind(what) == TIMER_LEASE)
+        index_foresee(&core->lease_index, lease_at(core, timer_slot(what))->link.hash);
+    if (claim != NONE)
+        slab_foresee(&core->claims, claim);
+}
+
+__attribute__((always_inline)) static inline void foresee_lock(const struct core *core,
+                                                               uint32_t what)
+{
+    uint32_t claim = first_claim(core, what);
+
+    if (claim != NONE)
+        slab_foresee(&core->locks, claim_at(core, claim)->lock);
+}
+
+__attribute__((always_inline)) static inline void foresee_name(const struct core *core,
+                                                               uint32_t what)
+{
+    uint32_t claim = first_claim(core, what);
+
+    if (claim != NONE)
+        index_foresee(&core->lock_index, lock_at(core, claim_at(core, claim)->lock)->link.hash);
+}
+
+/* What the end of a lease will look for is fetched from memory while those before it end. A lease says where its claim
+ * is, that where its lock is, and that where its name is found: each is asked when it has come, so that nobody waits. */
+__attribute__((always_inline)) static inline void foresee_ends(const struct core *core)
+{
+    foresee_lease(core, timers_ahead(&core->timers, LEASE_AHEAD));
+    foresee_claim(core, timers_ahead(&core->timers, CLAIM_AHEAD));
+    foresee_lock(core, timers_ahead(&core->timers, LOCK_AHEAD));
+    foresee_name(core, timers_ahead(&core->timers, NAME_AHEAD));
+}
+
+/* ---- ends ------------------------------------------------------------------------------------- */
 
 void core_end_due(struct core *core)
 {
@@ -58,7 +105,7 @@ void core_end_due(struct core *core)
 
         if (what == TIMER_NONE)
             return;
-        foresee_end(core, timers_ahead(&core->timers, FORESEEN));
+        foresee_ends(core);
         switch (timer_kind(what)) {
         case TIMER_LEASE:
             end_lease_in_time(core, slot);

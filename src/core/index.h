@@ -43,14 +43,6 @@ void index_remove(struct index *index, uint32_t slot);
  * this hash. */
 uint32_t index_first(const struct index *index, uint32_t hash);
 uint32_t index_next(const struct index *index, uint32_t slot);
-/* Brings a line of memory nearer. Inlined at any price: a compiler that looks at it as a function finds that it has no effect
- * and leaves the call out. And the address is a value of its own first: some CPUs ignore a prefetch that has to add one up. */
-__attribute__((always_inline)) static inline void fetch(const void *address)
-{
-    __asm__ volatile("" : "+r"(address));
-    __builtin_prefetch(address);
-}
-
 /* This hash will be looked for soon. */
 __attribute__((always_inline)) static inline void index_foresee(const struct index *index,
                                                                 uint32_t hash)

@@ -13,6 +13,7 @@
 #define SLAB_NONE UINT32_MAX
 #define SLAB_SLOTS_MAX (1u << 26) /* names, ids and owners of one size may share a slab */
 #define SLAB_PAGE_SLOTS 1024u
+#define SLAB_WORD_SLOTS 64u
 #define SLAB_LEVELS 5 /* 64 slots to a word, 64 words to a word above it, and so on */
 
 struct slab {
@@ -46,6 +47,26 @@ static inline uint32_t slab_end(const struct slab *slab)
 static inline void *slab_at(const struct slab *slab, uint32_t slot)
 {
     return slab->page[slot / SLAB_PAGE_SLOTS] + slot % SLAB_PAGE_SLOTS * slab->record_size;
+}
+
+/* Brings a line of memory nearer. Inlined at any price: a compiler that looks at it as a function finds that it has no effect
+ * and leaves the call out. And the address is a value of its own first: some CPUs ignore a prefetch that has to add one up. */
+__attribute__((always_inline)) static inline void fetch(const void *address)
+{
+    __asm__ volatile("" : "+r"(address));
+    __builtin_prefetch(address);
+}
+
+/* This slot will be looked at, and perhaps given back, soon: the record, which mostly lies across two lines of memory, and the bit
+ * that says that it is in use. */
+__attribute__((always_inline)) static inline void slab_foresee(const struct slab *slab,
+                                                               uint32_t slot)
+{
+    const char *record = slab_at(slab, slot);
+
+    fetch(record);
+    fetch(record + slab->record_size - 1);
+    fetch(&slab->full[0][slot / SLAB_WORD_SLOTS]);
 }
 
 /* Memory, or the end of the process (core.h says why). */

@@ -377,11 +377,3 @@ uint32_t timers_due(struct timers *timers, int64_t now_ms)
         moment->first++;
     return list_of(moment)[moment->first];
 }
-
-uint32_t timers_ahead(const struct timers *timers, uint32_t places)
-{
-    const struct moment *moment = moment_at(timers, timers->heap[1].moment);
-
-    return places < moment->count - moment->first ? moment_list(moment)[moment->first + places]
-                                                  : TIMER_NONE;
-}

@@ -76,9 +76,6 @@ void timers_clear(struct timers *timers, enum timer_kind kind, uint32_t slot);
 int64_t timers_next_ms(const struct timers *timers);
 /* What ends first of what is due by then, or TIMER_NONE. */
 uint32_t timers_due(struct timers *timers, int64_t now_ms);
-/* After timers_due has named one: what ends so many places later in the same moment, or TIMER_NONE if that is a gap or beyond
- * the end. */
-uint32_t timers_ahead(const struct timers *timers, uint32_t places);
 
 /* When it ends; 0: it has no deadline. */
 static inline int64_t timers_deadline(const struct timers *timers, const struct timer *timer)
@@ -94,6 +91,16 @@ static inline int64_t timers_deadline(const struct timers *timers, const struct 
 static inline const uint32_t *moment_list(const struct moment *moment)
 {
     return moment->capacity ? moment->many : moment->few;
+}
+
+/* After timers_due has named one: what ends so many places later in the same moment, or TIMER_NONE if that is a gap or beyond
+ * the end. */
+static inline uint32_t timers_ahead(const struct timers *timers, uint32_t places)
+{
+    const struct moment *moment = slab_at(&timers->moments, timers->heap[1].moment);
+
+    return places < moment->count - moment->first ? moment_list(moment)[moment->first + places]
+                                                  : TIMER_NONE;
 }
 
 static inline enum timer_kind timer_kind(uint32_t what)
