@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_BITS 64u
-
 void *core_alloc(size_t size)
 {
     void *memory = calloc(1, size);
@@ -47,7 +45,7 @@ static size_t level_words(uint32_t slots, int level)
     size_t words = slots;
 
     for (int i = 0; i <= level; i++)
-        words = (words + WORD_BITS - 1) / WORD_BITS;
+        words = (words + SLAB_WORD_SLOTS - 1) / SLAB_WORD_SLOTS;
     return words;
 }
 
@@ -85,38 +83,38 @@ static uint32_t lowest_free(struct slab *slab)
     if (slab->used == slab_end(slab))
         return slab_end(slab);
     if (slab->full[0][slab->low] != UINT64_MAX) /* mostly: the tree is for when it is not */
-        return slab->low * WORD_BITS + (uint32_t)__builtin_ctzll(~slab->full[0][slab->low]);
+        return slab->low * SLAB_WORD_SLOTS + (uint32_t)__builtin_ctzll(~slab->full[0][slab->low]);
     for (int level = SLAB_LEVELS - 1; level >= 0; level--) {
         uint64_t word = slab->full[level][slot];
 
-        slot = slot * WORD_BITS + (uint32_t)__builtin_ctzll(~word);
+        slot = slot * SLAB_WORD_SLOTS + (uint32_t)__builtin_ctzll(~word);
     }
-    slab->low = slot / WORD_BITS;
+    slab->low = slot / SLAB_WORD_SLOTS;
     return slot;
 }
 
 static void mark_used(struct slab *slab, uint32_t slot)
 {
     for (int level = 0; level < SLAB_LEVELS; level++) {
-        uint64_t *word = &slab->full[level][slot / WORD_BITS];
+        uint64_t *word = &slab->full[level][slot / SLAB_WORD_SLOTS];
 
-        *word |= UINT64_C(1) << slot % WORD_BITS;
+        *word |= UINT64_C(1) << slot % SLAB_WORD_SLOTS;
         if (*word != UINT64_MAX)
             return;
-        slot /= WORD_BITS;
+        slot /= SLAB_WORD_SLOTS;
     }
 }
 
 static void mark_free(struct slab *slab, uint32_t slot)
 {
     for (int level = 0; level < SLAB_LEVELS; level++) {
-        uint64_t *word = &slab->full[level][slot / WORD_BITS];
+        uint64_t *word = &slab->full[level][slot / SLAB_WORD_SLOTS];
         bool was_full = *word == UINT64_MAX;
 
-        *word &= ~(UINT64_C(1) << slot % WORD_BITS);
+        *word &= ~(UINT64_C(1) << slot % SLAB_WORD_SLOTS);
         if (!was_full) /* the levels above know */
             return;
-        slot /= WORD_BITS;
+        slot /= SLAB_WORD_SLOTS;
     }
 }
 
@@ -158,8 +156,8 @@ void slab_give(struct slab *slab, uint32_t slot)
 
     INVARIANT(slab_is_used(slab, slot));
     mark_free(slab, slot);
-    if (slot / WORD_BITS < slab->low)
-        slab->low = slot / WORD_BITS;
+    if (slot / SLAB_WORD_SLOTS < slab->low)
+        slab->low = slot / SLAB_WORD_SLOTS;
     slab->used--;
     slab->page_used[page]--;
     /* The first page stays, so that a table with little in it does not go back and forth. */
@@ -172,17 +170,17 @@ void slab_give(struct slab *slab, uint32_t slot)
 bool slab_is_used(const struct slab *slab, uint32_t slot)
 {
     return slot < slab_end(slab) &&
-           slab->full[0][slot / WORD_BITS] >> slot % WORD_BITS & UINT64_C(1);
+           slab->full[0][slot / SLAB_WORD_SLOTS] >> slot % SLAB_WORD_SLOTS & UINT64_C(1);
 }
 
 uint32_t slab_next(const struct slab *slab, uint32_t slot)
 {
     while (slot < slab_end(slab)) {
-        uint64_t word = slab->full[0][slot / WORD_BITS] >> slot % WORD_BITS;
+        uint64_t word = slab->full[0][slot / SLAB_WORD_SLOTS] >> slot % SLAB_WORD_SLOTS;
 
         if (word)
             return slot + (uint32_t)__builtin_ctzll(word);
-        slot = (slot / WORD_BITS + 1) * WORD_BITS;
+        slot = (slot / SLAB_WORD_SLOTS + 1) * SLAB_WORD_SLOTS;
         if (slot < slab_end(slab) && slab->page_used[slot / SLAB_PAGE_SLOTS] == 0)
             slot = (slot / SLAB_PAGE_SLOTS + 1) * SLAB_PAGE_SLOTS;
     }
