@@ -14,14 +14,17 @@
  *     is broken by a header, before anything is taken for what it announces.
  *  3. Memory is taken for what has come, never for what a header says will come.
  *  4. While a value is incomplete the buffer may move. Its nodes then have, in `integer`, where
- *     their text begins, counted from `begin`; they get their pointers when it is complete. */
+ *     their text begins, counted from `begin`; they get their pointers when it is complete.
+ *  5. Buffer and nodes are the reader's or lie in its spare, never both. It leaves them there when
+ *     nobody looks at a value (`given` is false) and begin == end; and a buffer also when its bytes
+ *     have moved to a larger one. So nothing in what lies there matters. It has the usual sizes. */
 #include "resp/resp.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a connection keeps between values; more is given back. */
+/* What a connection keeps between values, or leaves to others; more is given back. */
 #define BUFFER_USUAL 16384
 #define NODES_USUAL 128
 /* A ceiling under everything that is added up, so that no sum overflows. */
@@ -73,6 +76,7 @@ struct open {
 
 struct resp_reader {
     struct resp_limits limits;
+    struct resp_spare *spare; /* NULL: it shares with nobody */
     char *bytes;
     size_t begin, at, scanned, end, capacity;
     const struct kind *body; /* NULL: before a line */
@@ -114,6 +118,63 @@ void resp_reader_free(struct resp_reader *reader)
     free(reader);
 }
 
+/* ---- memory that readers share --------------------------------------------------------------- */
+
+void resp_reader_share(struct resp_reader *reader, struct resp_spare *spare)
+{
+    reader->spare = spare;
+}
+
+void resp_spare_free(struct resp_spare *spare)
+{
+    free(spare->bytes);
+    free(spare->nodes);
+    *spare = (struct resp_spare){0};
+}
+
+/* NULL: out of memory. */
+static char *take_bytes(struct resp_reader *reader, size_t capacity)
+{
+    char *bytes = NULL;
+
+    if (reader->spare && capacity == BUFFER_USUAL) {
+        bytes = reader->spare->bytes;
+        reader->spare->bytes = NULL;
+    }
+    return bytes ? bytes : malloc(capacity);
+}
+
+static void leave_bytes(struct resp_reader *reader)
+{
+    if (reader->spare && !reader->spare->bytes && reader->capacity == BUFFER_USUAL)
+        reader->spare->bytes = reader->bytes;
+    else
+        free(reader->bytes);
+    reader->bytes = NULL;
+    reader->capacity = 0;
+}
+
+/* False: there are none. They may be more than nodes_max: the limit is on what is announced. */
+static bool take_nodes(struct resp_reader *reader)
+{
+    if (!reader->spare || !reader->spare->nodes)
+        return false;
+    reader->nodes = reader->spare->nodes;
+    reader->node_capacity = NODES_USUAL;
+    reader->spare->nodes = NULL;
+    return true;
+}
+
+static void leave_nodes(struct resp_reader *reader)
+{
+    if (reader->spare && !reader->spare->nodes && reader->node_capacity == NODES_USUAL)
+        reader->spare->nodes = reader->nodes;
+    else
+        free(reader->nodes);
+    reader->nodes = NULL;
+    reader->node_capacity = 0;
+}
+
 /* ---- the buffer ------------------------------------------------------------------------------ */
 
 /* Ends the life of the value that was handed out. What a huge one took is given back at once: the
@@ -123,19 +184,25 @@ static void forget_value(struct resp_reader *reader)
     INVARIANT(!reader->body && reader->depth == 0 && !reader->complete);
     reader->given = false;
     reader->node_count = 0;
-    if (reader->node_capacity > NODES_USUAL) {
-        free(reader->nodes);
-        reader->nodes = NULL;
-        reader->node_capacity = 0;
-    }
+    if (reader->node_capacity > NODES_USUAL)
+        leave_nodes(reader);
     if (reader->begin < reader->end)
         return;
     reader->begin = reader->at = reader->scanned = reader->end = 0;
-    if (reader->capacity > BUFFER_USUAL) {
-        free(reader->bytes);
-        reader->bytes = NULL;
-        reader->capacity = 0;
-    }
+    if (reader->capacity > BUFFER_USUAL)
+        leave_bytes(reader);
+}
+
+void resp_reader_rest(struct resp_reader *reader)
+{
+    if (reader->given)
+        forget_value(reader);
+    if (!reader->spare || reader->begin < reader->end)
+        return;
+    INVARIANT(reader->node_count == 0);
+    reader->begin = reader->at = reader->scanned = reader->end = 0;
+    leave_bytes(reader);
+    leave_nodes(reader);
 }
 
 /* Twice what is needed, so that a value in many pieces is copied a bounded number of times; but no
@@ -161,12 +228,12 @@ static void rebase(struct resp_reader *reader, char *bytes)
 
 static bool move_buffer(struct resp_reader *reader, size_t capacity)
 {
-    char *bytes = malloc(capacity);
+    char *bytes = take_bytes(reader, capacity);
 
     if (!bytes)
         return false;
     rebase(reader, bytes);
-    free(reader->bytes);
+    leave_bytes(reader);
     reader->bytes = bytes;
     reader->capacity = capacity;
     return true;
@@ -212,23 +279,31 @@ size_t resp_reader_pending(const struct resp_reader *reader)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
+/* False: out of memory. */
+static bool more_nodes(struct resp_reader *reader)
+{
+    size_t capacity = reader->node_capacity ? 2 * reader->node_capacity : NODES_USUAL;
+    struct resp_node *nodes;
+
+    if (!reader->nodes && take_nodes(reader))
+        return true;
+    if (capacity > reader->limits.nodes_max)
+        capacity = reader->limits.nodes_max;
+    nodes = reallocarray(reader->nodes, capacity, sizeof *nodes);
+    if (!nodes)
+        return false;
+    reader->nodes = nodes;
+    reader->node_capacity = capacity;
+    return true;
+}
+
 /* NULL: out of memory. */
 static struct resp_node *add_node(struct resp_reader *reader, enum resp_type type)
 {
     struct resp_node *node;
 
-    if (reader->node_count == reader->node_capacity) {
-        size_t capacity = reader->node_capacity ? 2 * reader->node_capacity : NODES_USUAL;
-        struct resp_node *nodes;
-
-        if (capacity > reader->limits.nodes_max)
-            capacity = reader->limits.nodes_max;
-        nodes = reallocarray(reader->nodes, capacity, sizeof *nodes);
-        if (!nodes)
-            return NULL;
-        reader->nodes = nodes;
-        reader->node_capacity = capacity;
-    }
+    if (reader->node_count == reader->node_capacity && !more_nodes(reader))
+        return NULL;
     node = &reader->nodes[reader->node_count++];
     *node = (struct resp_node){.type = type, .span = 1};
     return node;

@@ -81,6 +81,22 @@ int resp_reader_next(struct resp_reader *reader, const struct resp_node **ret_va
 /* Bytes that have come and belong to no value yet handed out. */
 size_t resp_reader_pending(const struct resp_reader *reader);
 
+/* What readers that have nothing to read leave to each other, so that many of them use the same
+ * memory: one that is idle has none, and what is read comes to where the last was read a moment ago.
+ * For readers of one thread. Begin with {0}. */
+struct resp_spare {
+    char *bytes;
+    struct resp_node *nodes;
+};
+
+void resp_spare_free(struct resp_spare *spare);
+/* From now on the reader takes its memory from there, and leaves it there when it rests. Borrowed:
+ * it is there for as long as the reader is used, except for resp_reader_free. */
+void resp_reader_share(struct resp_reader *reader, struct resp_spare *spare);
+/* Nobody looks at the last value any more: ends its life. If no byte is pending either, the reader
+ * does without memory until it is asked for room. One that shares with nobody keeps it. */
+void resp_reader_rest(struct resp_reader *reader);
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* A growing buffer. Begin with {0}. A failure to grow is remembered in `failed`, so that only the

@@ -29,6 +29,7 @@ struct connection *connection_new(struct server *server, int fd, const char *add
         free(connection);
         return NULL;
     }
+    resp_reader_share(connection->reader, &server->hearing.spare);
     connection->server = server;
     connection->fd = fd;
     connection->id = ++server->next_id;
@@ -165,6 +166,13 @@ static void broken_framing(struct connection *connection, const struct error_tex
     connection_end(connection);
 }
 
+/* What it has read its commands with is for others, unless one of them has yet to begin. */
+static void rest(struct connection *connection)
+{
+    if (!connection->value)
+        resp_reader_rest(connection->reader);
+}
+
 /* Begins as many commands as may begin. */
 static void go_on(struct connection *connection)
 {
@@ -197,6 +205,7 @@ static void go_on(struct connection *connection)
         connection_end(connection);
     if (connection->starved)
         connection_ready(connection);
+    rest(connection);
     poll_again(connection);
 }
 
@@ -218,6 +227,8 @@ static void read_some(struct connection *connection)
         go_on(connection);
     } else if (errno != EAGAIN && errno != EINTR) {
         connection_close(connection);
+    } else {
+        rest(connection);
     }
 }
 

@@ -58,6 +58,7 @@ static void on_ear_closed(uv_handle_t *handle)
 void hearing_close(struct server *server)
 {
     bury(&server->hearing);
+    resp_spare_free(&server->hearing.spare);
     uv_close((uv_handle_t *)&server->hearing.ear, on_ear_closed);
 }
 

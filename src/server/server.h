@@ -152,7 +152,8 @@ struct hearing {
     int fd; /* an epoll set of the clients' sockets */
     uv_poll_t ear;
     bool deaf;
-    struct list gone; /* connections whose events may have been fetched */
+    struct list gone;        /* connections whose events may have been fetched */
+    struct resp_spare spare; /* what readers without anything to read have left */
 };
 
 struct server {

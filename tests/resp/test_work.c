@@ -254,6 +254,207 @@ static void running_out_of_memory_is_an_answer(void **state)
     assert_true(before == work.live);
 }
 
+/* ---- memory that readers share --------------------------------------------------------------- */
+
+#define READERS 50
+#define USUAL_MAX 30000 /* bytes of a buffer and of nodes, of the usual sizes */
+
+static struct resp_reader *new_sharing(struct resp_spare *spare)
+{
+    struct resp_reader *reader = new_reader(GENEROUS);
+
+    resp_reader_share(reader, spare);
+    return reader;
+}
+
+static void next_is(struct resp_reader *reader, const char *text)
+{
+    const struct resp_node *value = NULL;
+
+    assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
+    assert_true(resp_is(value, text));
+}
+
+/* Whoever takes what was left there finds nothing of use in it. */
+static void scribble(struct resp_spare *spare)
+{
+    if (spare->bytes)
+        memset(spare->bytes, '\n', malloc_usable_size(spare->bytes));
+    if (spare->nodes)
+        memset(spare->nodes, 0xee, malloc_usable_size(spare->nodes));
+}
+
+static void readers_at_rest_share_their_memory(void **state)
+{
+    struct resp_reader *readers[READERS];
+    struct resp_spare spare = {0};
+    size_t before = work.live, idle;
+
+    (void)state;
+    for (int i = 0; i < READERS; i++)
+        readers[i] = new_sharing(&spare);
+    idle = work.live;
+    count_from_here();
+    for (int i = 0; i < 3 * READERS; i++) {
+        feed(readers[i % READERS], "+one\r\n+two\r\n", 12, 1);
+        next_is(readers[i % READERS], "one");
+        next_is(readers[i % READERS], "two");
+        resp_reader_rest(readers[i % READERS]);
+        resp_reader_rest(readers[i % READERS]); /* again is fine */
+    }
+    assert_int_equal(2, work.calls);
+    assert_in_range(work.live - idle, 1, USUAL_MAX);
+    for (int i = 0; i < READERS; i++)
+        resp_reader_free(readers[i]);
+    resp_spare_free(&spare);
+    assert_true(before == work.live);
+}
+
+/* All of them at once: one leaves its memory, the others give theirs back. */
+static void one_spare_is_enough(void **state)
+{
+    struct resp_reader *readers[READERS];
+    struct resp_spare spare = {0};
+    size_t before = work.live, idle;
+
+    (void)state;
+    for (int i = 0; i < READERS; i++)
+        readers[i] = new_sharing(&spare);
+    idle = work.live;
+    for (int i = 0; i < READERS; i++)
+        feed(readers[i], "+one\r\n", 6, 1);
+    for (int i = 0; i < READERS; i++)
+        next_is(readers[i], "one");
+    assert_true(work.live - idle > READERS * (USUAL_MAX / 2));
+    for (int i = 0; i < READERS; i++)
+        resp_reader_rest(readers[i]);
+    assert_in_range(work.live - idle, 1, USUAL_MAX);
+    for (int i = 0; i < READERS; i++)
+        resp_reader_free(readers[i]);
+    resp_spare_free(&spare);
+    resp_spare_free(&spare);
+    assert_true(before == work.live);
+}
+
+static void what_is_looked_at_or_incomplete_is_not_left(void **state)
+{
+    struct resp_spare spare = {0};
+    struct resp_reader *reader = new_sharing(&spare), *other = new_sharing(&spare);
+    const struct resp_node *value;
+
+    (void)state;
+    feed(reader, "*2\r\n+looked\r\n$2\r\nat\r\n", 21, 1);
+    assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
+    feed(other, "+other\r\n", 8, 1);
+    next_is(other, "other");
+    resp_reader_rest(other);
+    scribble(&spare);
+    assert_true(resp_is(resp_item(value, 0), "looked") && resp_is(resp_item(value, 1), "at"));
+    for (size_t size = 1; size < 15; size++) { /* however much of the next one has come */
+        feed(reader, "*1\r\n$5\r\nhello\r\n", size, 1);
+        assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
+        assert_null(value);
+        resp_reader_rest(reader);
+        assert_int_equal(size, resp_reader_pending(reader));
+        feed(other, "+other\r\n", 8, 1);
+        next_is(other, "other");
+        resp_reader_rest(other);
+        scribble(&spare);
+        feed(reader, &"*1\r\n$5\r\nhello\r\n"[size], 15 - size, 1);
+        assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
+        assert_true(resp_is(resp_item(value, 0), "hello"));
+        resp_reader_rest(reader);
+    }
+    resp_reader_free(reader);
+    resp_reader_free(other);
+    resp_spare_free(&spare);
+}
+
+/* Values that are not looked at yet are pending as well. */
+static void a_value_that_was_not_handed_out_is_not_left(void **state)
+{
+    struct resp_spare spare = {0};
+    struct resp_reader *reader = new_sharing(&spare);
+
+    (void)state;
+    feed(reader, "+one\r\n+two\r\n", 12, 1);
+    resp_reader_rest(reader);
+    next_is(reader, "one");
+    resp_reader_rest(reader);
+    assert_null(spare.bytes);
+    next_is(reader, "two");
+    resp_reader_rest(reader);
+    assert_non_null(spare.bytes);
+    resp_reader_free(reader);
+    resp_spare_free(&spare);
+}
+
+static void a_huge_value_is_not_left(void **state)
+{
+    struct resp_spare spare = {0};
+    struct resp_reader *reader = new_sharing(&spare);
+    size_t items = 10000, size, before = work.live;
+    char *wire = malloc(4 * items + 32);
+    const struct resp_node *value;
+
+    (void)state;
+    assert_non_null(wire);
+    size = (size_t)snprintf(wire, 32, "*%zu\r\n", items);
+    for (size_t i = 0; i < items; i++, size += 4)
+        memcpy(wire + size, ":1\r\n", 4);
+    feed(reader, wire, size, 1);
+    free(wire);
+    assert_int_equal(HF_OK, resp_reader_next(reader, &value, NULL));
+    assert_int_equal(items, value->count);
+    resp_reader_rest(reader);
+    assert_null(spare.bytes);
+    assert_null(spare.nodes);
+    assert_true(before == work.live);
+    feed(reader, "+one\r\n", 6, 1);
+    next_is(reader, "one");
+    resp_reader_free(reader);
+    resp_spare_free(&spare);
+}
+
+/* Its limits are its own, whoever left the memory. */
+static void limits_are_not_shared(void **state)
+{
+    struct resp_spare spare = {0};
+    struct resp_reader *reader = new_sharing(&spare);
+    struct resp_reader *narrow = new_reader((struct resp_limits){10, 20, 3});
+    const struct resp_node *value;
+
+    (void)state;
+    feed(reader, "+one\r\n", 6, 1);
+    next_is(reader, "one");
+    resp_reader_rest(reader);
+    resp_reader_share(narrow, &spare);
+    feed(narrow, "*2\r\n:1\r\n:2\r\n", 12, 1);
+    assert_int_equal(HF_OK, resp_reader_next(narrow, &value, NULL));
+    assert_int_equal(2, value->count);
+    feed(narrow, "*3\r\n", 4, 1);
+    assert_int_equal(HF_EREFUSED, resp_reader_next(narrow, &value, NULL));
+    resp_reader_rest(narrow);
+    resp_reader_free(narrow);
+    resp_reader_free(reader);
+    resp_spare_free(&spare);
+}
+
+static void who_shares_with_nobody_keeps_its_memory(void **state)
+{
+    struct resp_reader *reader = new_reader(GENEROUS);
+
+    (void)state;
+    count_from_here();
+    for (int i = 0; i < 10; i++) {
+        feed(reader, "+one\r\n", 6, 1);
+        next_is(reader, "one");
+        resp_reader_rest(reader);
+    }
+    assert_int_equal(2, work.calls);
+    resp_reader_free(reader);
+}
+
 /* ---- mutations ------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *seed)
@@ -295,14 +496,16 @@ static size_t mutate(char *wire, size_t size, size_t room, uint64_t *seed)
 
 enum { VALUES, WAITING, REFUSED, ENDS };
 
-/* What comes of these bytes, in pieces of up to `piece`, as a text; and how it ended. */
-static int outcome(const char *wire, size_t size, size_t piece, uint64_t *seed, char *shown,
-                   size_t room)
+/* What comes of these bytes, in pieces of up to `piece`, as a text; and how it ended. With a spare,
+ * the reader rests between them. */
+static int outcome(const char *wire, size_t size, size_t piece, struct resp_spare *spare,
+                   uint64_t *seed, char *shown, size_t room)
 {
     struct resp_reader *reader = new_reader((struct resp_limits){200, 400, 40});
     const struct resp_node *value = NULL;
     int r = HF_OK, end;
 
+    resp_reader_share(reader, spare);
     shown[0] = '\0';
     for (size_t at = 0, n; at < size && r == HF_OK; at += n) {
         n = piece < size ? 1 + next_random(seed) % piece : size;
@@ -313,6 +516,10 @@ static int outcome(const char *wire, size_t size, size_t piece, uint64_t *seed, 
             if (r == HF_OK && value)
                 show(value, shown, room);
         } while (r == HF_OK && value);
+        if (spare) {
+            resp_reader_rest(reader);
+            scribble(spare);
+        }
     }
     assert_true(r == HF_OK || r == HF_EREFUSED);
     end = r != HF_OK ? REFUSED : resp_reader_pending(reader) > 0 ? WAITING : VALUES;
@@ -330,6 +537,7 @@ static int outcome(const char *wire, size_t size, size_t piece, uint64_t *seed, 
 static void mutated_bytes_do_no_harm(void **state)
 {
     uint64_t seed = 20240229;
+    struct resp_spare spare = {0};
     int ends[ENDS] = {0};
 
     (void)state;
@@ -346,14 +554,15 @@ static void mutated_bytes_do_no_harm(void **state)
         }
         for (uint64_t k = 1 + next_random(&seed) % 2; k > 0; k--)
             size = mutate(wire, size, sizeof wire, &seed);
-        end = outcome(wire, size, size, &seed, whole, sizeof whole);
-        assert_int_equal(
-            end, outcome(wire, size, 1 + next_random(&seed) % 32, &seed, pieces, sizeof pieces));
+        end = outcome(wire, size, size, NULL, &seed, whole, sizeof whole);
+        assert_int_equal(end, outcome(wire, size, 1 + next_random(&seed) % 32, &spare, &seed,
+                                      pieces, sizeof pieces));
         assert_string_equal(whole, pieces);
         ends[end]++;
     }
     for (int end = 0; end < ENDS; end++)
         assert_true(ends[end] > MUTATIONS / 40);
+    resp_spare_free(&spare);
 }
 
 int main(void)
@@ -366,6 +575,13 @@ int main(void)
         cmocka_unit_test(the_memory_of_a_huge_value_is_given_back),
         cmocka_unit_test(the_buffer_has_a_ceiling),
         cmocka_unit_test(running_out_of_memory_is_an_answer),
+        cmocka_unit_test(readers_at_rest_share_their_memory),
+        cmocka_unit_test(one_spare_is_enough),
+        cmocka_unit_test(what_is_looked_at_or_incomplete_is_not_left),
+        cmocka_unit_test(a_value_that_was_not_handed_out_is_not_left),
+        cmocka_unit_test(a_huge_value_is_not_left),
+        cmocka_unit_test(limits_are_not_shared),
+        cmocka_unit_test(who_shares_with_nobody_keeps_its_memory),
         cmocka_unit_test(mutated_bytes_do_no_harm),
     };
 
