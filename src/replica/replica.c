@@ -11,6 +11,9 @@
 #define HEARTBEAT_MS_DEFAULT 50u
 #define HEARTBEAT_MS_MAX 5000u
 #define REQUESTS_MIN 64u
+/* An entry that takes longer to apply than it takes to let others run. With less, somebody who is alone in waiting would wait for
+ * those who use the CPU for something else. */
+#define YIELD_BYTES ((size_t)4096)
 
 void *replica_realloc(void *memory, size_t size)
 {
@@ -316,6 +319,14 @@ bool replica_flying(const struct replica *replica)
 bool replica_arrived(const struct replica *replica)
 {
     return replica->arrived.active;
+}
+
+bool replica_yields(const struct replica *replica)
+{
+    const struct put_off *put_off = &replica->put_off;
+
+    return replica->leading == LEAD_IDLE && put_off->count > 0 &&
+           put_off->entries[put_off->first].buffer.len >= YIELD_BYTES;
 }
 
 bool replica_has_enough(const struct replica *replica)

@@ -129,6 +129,9 @@ void replica_rest(struct replica *replica);
 bool replica_flying(const struct replica *replica);
 /* The next entry has taken off before the answers of one that is committed: they are given when it is pumped again. */
 bool replica_arrived(const struct replica *replica);
+/* What is left to do is for the table of a follower, which nobody waits for, and takes a while: whoever else wants the CPU may go
+ * first, its leader perhaps, or a client. */
+bool replica_yields(const struct replica *replica);
 /* An entry of what has been submitted would be worth its cost, and nothing is in flight: to submit more before the next pump
  * would only keep others waiting, who could write it meanwhile. */
 bool replica_has_enough(const struct replica *replica);

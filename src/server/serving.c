@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,8 @@ static void sleep_until(struct server *server, int64_t next_us)
         else
             uv_idle_stop(&server->spin);
     }
+    if (next_us == 0 && replica_yields(server->replica))
+        sched_yield();
     if (soon)
         uv_timer_stop(&server->timer);
     else if (deaf)

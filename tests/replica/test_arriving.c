@@ -207,7 +207,7 @@ static void test_a_follower_applies_one_after_the_other(void **state)
     (void)state;
     rig_open(&rig);
     for (size_t i = 1; i <= 3; i++)
-        rig_follow(&rig, i, 1);
+        rig_follow(&rig, i, 1, 1);
     memory_io_settle(&rig.memory);
     memory_io_receive_entry(&rig.memory, 2, 2, 4, 2, 4, NULL, 0); /* all are committed */
     assert_int_equal(holds(), 0);
@@ -223,9 +223,9 @@ static void test_a_follower_writes_first(void **state)
 {
     (void)state;
     rig_open(&rig);
-    rig_follow(&rig, 1, 1);
+    rig_follow(&rig, 1, 1, 1);
     memory_io_settle(&rig.memory);
-    rig_follow(&rig, 2, 2); /* and the first is committed */
+    rig_follow(&rig, 2, 1, 2); /* and the first is committed */
     replica_pump(rig.replica, 0);
     assert_int_equal(holds(), 0);
     memory_io_settle(&rig.memory);
@@ -233,12 +233,37 @@ static void test_a_follower_writes_first(void **state)
     assert_int_equal(holds(), 1);
 }
 
+/* An entry for which others may go first is one of many commands. */
+static void test_a_follower_yields_if_it_takes_long(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    rig_follow(&rig, 1, 1, 1);
+    rig_follow(&rig, 2, 2 * MANY, 2);
+    memory_io_settle(&rig.memory);
+    assert_false(replica_yields(rig.replica));
+    memory_io_receive_entry(&rig.memory, 2, 2, 3, 2, 3, NULL, 0);
+    replica_pump(rig.replica, 0);
+    assert_int_equal(holds(), 1);
+    assert_true(replica_yields(rig.replica));
+    replica_pump(rig.replica, 0);
+    assert_false(replica_yields(rig.replica));
+    assert_int_equal(holds(), 1 + 2 * MANY);
+}
+
+static void test_a_leader_does_not_yield(void **state)
+{
+    (void)state;
+    arrive();
+    assert_false(replica_yields(rig.replica));
+}
+
 static void test_a_follower_does_not_stay_behind(void **state)
 {
     (void)state;
     rig_open(&rig);
     for (size_t i = 1; i <= 100; i++)
-        rig_follow(&rig, i, i); /* the disk is never idle */
+        rig_follow(&rig, i, 1, i); /* the disk is never idle */
     assert_in_range(holds(), 80, 98);
 }
 
@@ -259,6 +284,8 @@ int main(void)
         TEST(test_when_it_has_enough),
         TEST(test_a_follower_applies_one_after_the_other),
         TEST(test_a_follower_writes_first),
+        TEST(test_a_follower_yields_if_it_takes_long),
+        TEST(test_a_leader_does_not_yield),
         TEST(test_a_follower_does_not_stay_behind),
     };
 

@@ -34,7 +34,7 @@ static struct replica_status status(void)
 static void follow(size_t count)
 {
     for (size_t i = 1; i <= count; i++) {
-        rig_follow(&rig, i, i);
+        rig_follow(&rig, i, 1, i);
         rig_settle(&rig);
     }
     assert_int_equal(rig_last(&rig), count + 1);

@@ -239,15 +239,18 @@ static void on_closed(void *context)
     *(bool *)context = true;
 }
 
-void rig_follow(struct rig *rig, size_t number, raft_index commit)
+void rig_follow(struct rig *rig, size_t number, size_t commands, raft_index commit)
 {
     struct core_packer packer = {0};
-    char name[32], lease[32];
-    struct core_command command = numbered(number, 3600000, name, lease);
     size_t size;
     void *bytes;
 
-    core_pack(&packer, &command);
+    for (size_t i = 0; i < commands; i++) {
+        char name[32], lease[32];
+        struct core_command command = numbered(number + i, 3600000, name, lease);
+
+        core_pack(&packer, &command);
+    }
     core_packer_finish(&packer, 0, number == 1, 7, number);
     bytes = core_packer_take(&packer, &size);
     memory_io_receive_entry(&rig->memory, 2, 2, number, number == 1 ? 1 : 2, commit, bytes, size);

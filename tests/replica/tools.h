@@ -84,9 +84,9 @@ void rig_serve(struct rig *rig);
 void rig_settle(struct rig *rig);
 /* Time passes until `us` later, as the replica wishes to be called and with a tick every 100 ms. */
 void rig_pass(struct rig *rig, int64_t us);
-/* Node 2 leads in term 2, and sends its entry of this number (from 1; the members are entry 1 of the log), which has the command
- * of this number. */
-void rig_follow(struct rig *rig, size_t number, raft_index commit);
+/* Node 2 leads in term 2, and sends its entry of this number (from 1; the members are entry 1 of the log), with so many commands,
+ * numbered from there on. */
+void rig_follow(struct rig *rig, size_t number, size_t commands, raft_index commit);
 void rig_close(struct rig *rig);
 /* As a crash would, and opens again. */
 void rig_reopen(struct rig *rig);
