@@ -116,7 +116,7 @@ static bool can_wait(struct replica *replica)
     if (!replica->opened)
         return false;
     if (raft_state(&replica->raft) == RAFT_LEADER)
-        return replica->expected >= REPLICA_MANY && replica->raft.configuration.n > 1;
+        return replica->expected >= REPLICA_ENOUGH && replica->raft.configuration.n > 1;
     /* Somebody may wait for it, if it was this node that proposed it. */
     return !replica->flight.active && !replica->arrived.active &&
            replica->put_off.count - replica->put_off.first <= PUT_OFF_MAX;
