@@ -77,17 +77,24 @@ void hearing_ask(struct connection *connection, uint32_t events)
     }
 }
 
+/* Half of those who speak are enough for an entry, and the others are heard while it is on its way. But not twice in a row: clients
+ * who never pause may come first each time, and keep the others waiting for ever. */
 void hearing_hear(struct server *server)
 {
+    struct hearing *hearing = &server->hearing;
     struct epoll_event events[HEARD_AT_ONCE];
+    bool to_the_end = hearing->cut_short;
+    int count = HEARD_AT_ONCE;
 
-    for (int turn = 0, count = HEARD_AT_ONCE;
-         turn < HEARINGS_MAX && count == HEARD_AT_ONCE && !replica_has_enough(server->replica);
+    hearing->cut_short = false;
+    for (int turn = 0; turn < HEARINGS_MAX && count == HEARD_AT_ONCE && !hearing->cut_short;
          turn++) {
-        count = epoll_wait(server->hearing.fd, events, HEARD_AT_ONCE, 0);
-        for (int i = 0; i < count && !replica_has_enough(server->replica); i++)
+        count = epoll_wait(hearing->fd, events, HEARD_AT_ONCE, 0);
+        for (int i = 0; i < count && !hearing->cut_short; i++) {
             connection_event(events[i].data.ptr, events[i].events);
-        bury(&server->hearing);
+            hearing->cut_short = !to_the_end && replica_has_enough(server->replica);
+        }
+        bury(hearing);
     }
 }
 

@@ -152,6 +152,7 @@ struct hearing {
     int fd; /* an epoll set of the clients' sockets */
     uv_poll_t ear;
     bool deaf;
+    bool cut_short;          /* the last time: some were not heard */
     struct list gone;        /* connections whose events may have been fetched */
     struct resp_spare spare; /* what readers without anything to read have left */
 };
