@@ -143,6 +143,8 @@ static void on_message(struct raft_io *io, struct raft_message *message)
         return;
     }
     members_heard(replica, message->server_id);
+    if (message->type == RAFT_APPEND_ENTRIES)
+        replica->memory.sent_from = message->append_entries.prev_log_index;
     correct(replica, message);
     if (message->type == RAFT_INSTALL_SNAPSHOT && !replica->closing)
         apply_put_off(replica); /* the log goes */

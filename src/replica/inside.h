@@ -119,6 +119,7 @@ struct snapshots {
 struct memory {              /* see memory.c */
     uint64_t bytes, entries; /* of the log, that libraft has in memory, about */
     bool ahead;              /* libraft believes in a later snapshot than there is */
+    uint64_t sent_from;      /* the entry before those of the last message from a leader */
     struct handing handing;
 };
 

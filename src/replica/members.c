@@ -85,13 +85,16 @@ static uint64_t match_index(const struct replica *replica, uint64_t id)
     return index;
 }
 
-/* Only the leader knows what others have, and sends it to them. Spare ones get nothing. */
+/* The leader knows what others have, and sends the rest to them. Spare ones get nothing. A follower knows from where its leader
+ * has sent last: until that has heard that it came, it sends it again. */
 uint64_t members_have(const struct replica *replica)
 {
     const struct raft_configuration *members = members_of(replica);
     uint64_t least = replica->raft.last_applied;
 
-    for (unsigned i = 0; i < members->n && replica->raft.state == RAFT_LEADER; i++) {
+    if (replica->raft.state != RAFT_LEADER)
+        return replica->memory.sent_from < least ? replica->memory.sent_from : least;
+    for (unsigned i = 0; i < members->n; i++) {
         const struct raft_server *server = &members->servers[i];
         uint64_t has = match_index(replica, server->id);
 

@@ -5,7 +5,9 @@
  * what came before. Nothing is lost by that:
  *
  *  - after a restart the log is read from the disk, where it is whole behind the last real snapshot;
- *  - what some other node does not have yet, the leader does not forget.
+ *  - what some other node does not have yet, the leader does not forget;
+ *  - what its leader may not know it to have, a follower does not forget: sent once more, it would be refused, and the leader
+ *    would go back to what it has forgotten itself.
  *
  * If another node should want it all the same (one that was added, or that another leader knew better), libraft asks for
  * its snapshot. Then a real one is taken. It is a later one than libraft had in mind, which it is prepared for but for

@@ -66,7 +66,7 @@ void snapshots_restored(struct replica *replica, size_t size)
 }
 
 /* They stay in memory too, hence counted by their bytes. */
-unsigned snapshots_trailing(const struct replica *replica)
+static unsigned usual_trailing(const struct replica *replica)
 {
     const struct snapshots *snapshots = &replica->snapshots;
     uint64_t average = snapshots->bytes / max_u64(snapshots->entries, 1);
@@ -77,6 +77,17 @@ unsigned snapshots_trailing(const struct replica *replica)
     if (count < SNAPSHOT_TRAILING_MIN)
         return SNAPSHOT_TRAILING_MIN;
     return count > SNAPSHOT_TRAILING_MAX ? SNAPSHOT_TRAILING_MAX : (unsigned)count;
+}
+
+/* An entry may be committed by others, and applied, while it is on its way to this node's disk. libraft looks for it when it is
+ * there: if it had forgotten it, it would never acknowledge it, nor anything behind it. */
+unsigned snapshots_trailing(const struct replica *replica)
+{
+    const struct raft *raft = &replica->raft;
+    uint64_t unwritten =
+        raft->last_applied > raft->last_stored ? raft->last_applied - raft->last_stored + 1 : 0;
+
+    return (unsigned)max_u64(usual_trailing(replica), unwritten);
 }
 
 static int begin(struct raft_fsm *fsm, struct raft_buffer *ret_buffers[], unsigned *ret_count)
