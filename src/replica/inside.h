@@ -1,6 +1,7 @@
 /* inside.h: one replica, for the files of this room.
  *
- *     replica.c    opening and closing; who leads; batches and ticks
+ *     opening.c    a replica from its options and what is on disk
+ *     replica.c    who leads; batches and ticks; closing
  *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
  *     members.c    who belongs to the cluster, and who is to lead it
  *     snapshots.c  when a snapshot is taken, and how, in slices
@@ -216,6 +217,10 @@ void replica_observe(struct replica *replica);
 void replica_landed(struct replica *replica);
 /* Ends it because of its trouble. Not while libraft is on the stack. */
 void replica_stop(struct replica *replica);
+/* From now on libraft may not be asked any more. The replica may be gone afterwards. */
+void replica_close_raft(struct replica *replica);
+/* Nothing of it is left. libraft has been closed, or was never there. */
+void replica_finish(struct replica *replica);
 
 /* members.c */
 void members_init(struct replica *replica);

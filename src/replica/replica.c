@@ -1,4 +1,4 @@
-/* replica.c: opening and closing, who leads, and what is proposed when. */
+/* replica.c: who leads, what is proposed when, and closing. */
 #include "replica/replica.h"
 #include "replica/inside.h"
 
@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ELECTION_MS_DEFAULT 500u
-#define HEARTBEAT_MS_DEFAULT 50u
-#define HEARTBEAT_MS_MAX 5000u
 #define REQUESTS_MIN 64u
 /* An entry that takes longer to apply than it takes to let others run. With less, somebody who is alone in waiting would wait for
  * those who use the CPU for something else. */
@@ -402,7 +399,7 @@ void replica_status(const struct replica *replica, struct replica_status *ret_st
 
 /* ---- closing ---------------------------------------------------------------------------------- */
 
-static void finish(struct replica *replica)
+void replica_finish(struct replica *replica)
 {
     void (*done)(void *) = replica->done;
     void *context = replica->done_context;
@@ -425,11 +422,10 @@ static void on_closed(struct raft *raft)
 
     replica->closed = true;
     if (replica->done || replica->abandoned)
-        finish(replica);
+        replica_finish(replica);
 }
 
-/* From now on libraft may not be asked any more. The replica may be gone afterwards. */
-static void close_raft(struct replica *replica)
+void replica_close_raft(struct replica *replica)
 {
     replica_status(replica, &replica->status);
     replica->status.leader_id = 0;
@@ -449,7 +445,7 @@ void replica_stop(struct replica *replica)
     members_fail(replica, true);
     host->stopped(host->context, replica->trouble.text);
     host->role(host->context, REPLICA_STOPPED);
-    close_raft(replica);
+    replica_close_raft(replica);
 }
 
 void replica_close(struct replica *replica, void (*done)(void *context), void *context)
@@ -457,152 +453,13 @@ void replica_close(struct replica *replica, void (*done)(void *context), void *c
     replica->done = done;
     replica->done_context = context;
     if (replica->closed) {
-        finish(replica);
+        replica_finish(replica);
     } else if (!replica->closing) {
         apply_put_off(replica);
         replica->leading = LEAD_IDLE;
         replica->role = REPLICA_FOLLOWING;
         fail_under_way(replica, REPLICA_UNKNOWN);
         members_fail(replica, true);
-        close_raft(replica);
+        replica_close_raft(replica);
     }
-}
-
-/* ---- opening ---------------------------------------------------------------------------------- */
-
-static int check_options(const struct replica_options *options, struct error_text *err)
-{
-    uint32_t election = options->election_ms ? options->election_ms : ELECTION_MS_DEFAULT;
-    uint32_t heartbeat = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
-
-    if (options->id == 0)
-        return error_set(err, HF_EINVAL, "the id of a node is a number from 1");
-    if (heartbeat > HEARTBEAT_MS_MAX)
-        return error_set(err, HF_EINVAL, "a heartbeat of %u ms is longer than %u ms", heartbeat,
-                         HEARTBEAT_MS_MAX);
-    if (heartbeat >= election)
-        return error_set(err, HF_EINVAL,
-                         "a heartbeat of %u ms is not shorter than the election timeout of %u ms",
-                         heartbeat, election);
-    return HF_OK;
-}
-
-static struct replica *make(const struct replica_options *options, struct raft_io *io,
-                            const struct replica_host *host)
-{
-    struct replica *replica = replica_realloc(NULL, sizeof *replica);
-    unsigned char seed[16];
-
-    memset(replica, 0, sizeof *replica);
-    replica->io = io;
-    replica->host = *host;
-    replica->id = options->id;
-    replica->snapshot_bytes =
-        options->snapshot_bytes ? options->snapshot_bytes : SNAPSHOT_BYTES_DEFAULT;
-    replica->snapshot_trailing = options->snapshot_trailing;
-    replica->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_BYTES_DEFAULT;
-    replica->restored = options->restored;
-    snprintf(replica->about, sizeof replica->about, "%s", options->about ? options->about : "");
-    replica->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
-    replica->role = REPLICA_FOLLOWING;
-    host->random(host->context, seed, sizeof seed);
-    replica->table = core_new(seed);
-    host->random(host->context, &replica->origin, sizeof replica->origin);
-    apply_init(replica);
-    replica->raft.data = replica;
-    return replica;
-}
-
-static void set_up_raft(struct replica *replica, const struct replica_options *options)
-{
-    struct raft *raft = &replica->raft;
-    unsigned seed;
-
-    raft->tracer = NULL; /* the one it comes with formats every message, to print none */
-    replica->host.random(replica->host.context, &seed, sizeof seed);
-    raft_seed(raft, seed);
-    raft_set_heartbeat_timeout(raft, replica->heartbeat_ms);
-    raft_set_election_timeout(raft,
-                              options->election_ms ? options->election_ms : ELECTION_MS_DEFAULT);
-    raft_set_pre_vote(raft, true);
-    raft_set_capacity_threshold(raft, 0);
-    members_init(replica);
-    snapshots_init(replica);
-}
-
-/* Does nothing in a directory that is not new. */
-static int found_cluster(struct replica *replica, const struct replica_options *options)
-{
-    struct raft_configuration configuration;
-    int result = 0;
-
-    if (options->member_count == 0)
-        return 0;
-    raft_configuration_init(&configuration);
-    for (int i = 0; i < options->member_count && result == 0; i++)
-        result = raft_configuration_add(&configuration, options->members[i].id,
-                                        options->members[i].address, RAFT_VOTER);
-    if (result == 0)
-        result = raft_bootstrap(&replica->raft, &configuration);
-    raft_configuration_close(&configuration);
-    return result == RAFT_CANTBOOTSTRAP ? 0 : result;
-}
-
-static void note_outsider(struct replica *replica)
-{
-    const struct raft_configuration *configuration = &replica->raft.configuration;
-
-    for (unsigned i = 0; i < configuration->n; i++)
-        if (configuration->servers[i].id == replica->id)
-            return;
-    if (configuration->n > 0)
-        replica_note(replica, 2, "this node, %llu, is not a member of the cluster in its data",
-                     (unsigned long long)replica->id);
-}
-
-static int say_why(const struct replica *replica, const char *what, int result,
-                   struct error_text *err)
-{
-    if (gate_shut(replica))
-        return error_set(err, HF_EIO, "%s", replica->trouble.text);
-    return error_set(err, HF_EIO, "%s: %s", what,
-                     replica->io->errmsg[0] ? replica->io->errmsg : raft_strerror(result));
-}
-
-int replica_open(const struct replica_options *options, struct raft_io *io,
-                 const struct replica_host *host, struct replica **ret_replica,
-                 struct error_text *err)
-{
-    struct replica *replica;
-    const char *what = "the cluster cannot be founded";
-    int result = check_options(options, err);
-
-    if (result != HF_OK)
-        return result;
-    replica = make(options, io, host);
-    replica->saved = *io;
-    result = raft_init(&replica->raft, io, &replica->fsm, options->id, options->address);
-    if (result != 0) {
-        result = say_why(replica, "the data directory cannot be used", result, err);
-        finish(replica);
-        return result;
-    }
-    set_up_raft(replica, options);
-    gate_install(replica);
-    result = found_cluster(replica, options);
-    if (result == 0) {
-        what = "the log cannot be loaded";
-        result = raft_start(&replica->raft);
-    }
-    if (result != 0 || gate_shut(replica)) {
-        result = say_why(replica, what, result, err);
-        replica->abandoned = true;
-        close_raft(replica);
-        return result;
-    }
-    io->errmsg[0] = '\0'; /* loading leaves words there that are of no importance */
-    replica->opened = true;
-    note_outsider(replica);
-    *ret_replica = replica;
-    return HF_OK;
 }
