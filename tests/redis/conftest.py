@@ -326,6 +326,11 @@ class Relay:
         (line,) = self.say("count")
         return Counts(*map(int, line.split()[1:]))
 
+    def open(self):
+        """Connections that it has now."""
+        (line,) = self.say("open")
+        return int(line.split()[1])
+
     def stop(self):
         if self.process.popen.poll() is None:
             self.process.popen.stdin.close()

@@ -135,6 +135,22 @@ def test_drop(redis, relay):
     assert relay.count().connections == 3
 
 
+def test_open(redis, relay):
+    assert relay.open() == 0
+    with relay.connect() as connection:
+        seconds(connection)
+        assert relay.open() == 1
+        relay.cut()
+        connection.send("SET", "k", "v")
+        with relay.connect() as waiting:
+            waiting.send("SET", "another", "v")
+            assert relay.open() == 1, "nobody is taken on while it is cut"
+    assert relay.open() == 1, "an end is held back"
+    relay.heal()
+    eventually(lambda: relay.open() == 0, "the end of both")
+    assert redis.cmd("GET", "k") == redis.cmd("GET", "another") == "v"
+
+
 def test_reset(relay):
     with relay.connect() as connection:
         seconds(connection)

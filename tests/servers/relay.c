@@ -14,6 +14,8 @@
  *     reset                    breaks all connections now (RST)
  *     count                    says "count CONNECTIONS UP_BYTES DOWN_BYTES UP_CHUNKS DOWN_CHUNKS", all
  *                              since the start, as they came, lost ones too
+ *     open                     says "open CONNECTIONS": those that it has now, with all that were waiting
+ *                              to be taken on. None: all that clients said has been delivered or is lost
  *
  * It ends with its input. An end of a connection travels as the bytes do: it is delayed and held back.
  *
@@ -390,6 +392,8 @@ static void obey(char *line)
         reset_all();
     else if (strcmp(verb, "count") == 0)
         say_counts();
+    else if (strcmp(verb, "open") == 0)
+        say("open %d", connection_count);
     else
         done = false;
     if (done)
