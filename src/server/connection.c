@@ -133,10 +133,10 @@ static void poll_again(struct connection *connection)
     if (connection->closed)
         return;
     if (may_begin(connection) && !connection->value && !connection->peer_done)
-        events |= EPOLLIN;
+        events |= EPOLLIN | EPOLLRDHUP;
     else if (!connection->hung_up)
         events |= EPOLLRDHUP;
-    if (unsent(connection) > 0)
+    if (unsent(connection) > 0 && list_empty(&connection->dirty)) /* else it will be tried first */
         events |= EPOLLOUT;
     hearing_ask(connection, events);
 }
@@ -209,12 +209,23 @@ static void go_on(struct connection *connection)
     poll_again(connection);
 }
 
-static void read_some(struct connection *connection)
+static ssize_t receive(struct connection *connection, char *room, size_t size)
+{
+    ssize_t count;
+
+    do
+        count = recv(connection->fd, room, size, 0);
+    while (count < 0 && errno == EINTR);
+    return count;
+}
+
+/* True: it had no room for more, and there may be more. */
+static bool read_some(struct connection *connection)
 {
     uint64_t before = connection->commands;
     size_t size;
     char *room = resp_reader_room(connection->reader, READ_LEAST, &size);
-    ssize_t count = room ? recv(connection->fd, room, size, 0) : -1;
+    ssize_t count = room ? receive(connection, room, size) : -1;
 
     if (!room) {
         connection_close(connection);
@@ -225,11 +236,12 @@ static void read_some(struct connection *connection)
     } else if (count == 0) {
         connection->peer_done = connection->hung_up = true;
         go_on(connection);
-    } else if (errno != EAGAIN && errno != EINTR) {
+    } else if (errno != EAGAIN) {
         connection_close(connection);
     } else {
         rest(connection);
     }
+    return count > 0 && (size_t)count == size;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------- */
@@ -327,7 +339,11 @@ void connection_event(struct connection *connection, uint32_t events)
     if (events & EPOLLOUT)
         connection_dirty(connection);
     if (events & EPOLLIN) {
-        read_some(connection);
+        bool full = read_some(connection);
+
+        /* Of the end it is told together with what comes before it. */
+        if (full || (events & EPOLLRDHUP && !connection->peer_done))
+            hearing_ask_again(connection);
     } else if (events & EPOLLRDHUP) {
         connection->hung_up = true;
         /* Nobody is left to hear the answer. */

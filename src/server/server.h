@@ -152,7 +152,6 @@ struct hearing {
     int fd; /* an epoll set of the clients' sockets */
     uv_poll_t ear;
     bool deaf;
-    bool cut_short;          /* the last time: some were not heard */
     struct list gone;        /* connections whose events may have been fetched */
     struct resp_spare spare; /* what readers without anything to read have left */
 };
@@ -226,6 +225,8 @@ void hearing_open(struct server *server);
 void hearing_close(struct server *server);
 /* Asks for these events of the connection, instead of those before. */
 void hearing_ask(struct connection *connection, uint32_t events);
+/* What was asked for is told again if it is there already: without that, only what is new is told. */
+void hearing_ask_again(struct connection *connection);
 /* The connection is closed: there will be no more events. */
 void hearing_forget(struct connection *connection);
 /* Serves what has come. */
