@@ -92,8 +92,9 @@ def main():
         theirs = redis(folder)
         cluster = Cluster(program, folder)
         try:
-            met = loads(cluster, theirs, rounds)
-            met &= one_connection(cluster, folder, rounds)
+            # First: later, hundreds of thousands of leases would end meanwhile.
+            met = one_connection(cluster, folder, rounds)
+            met &= loads(cluster, theirs, rounds)
         finally:
             cluster.stop()
             theirs.stop()
