@@ -371,6 +371,8 @@ static void settle_sent(struct memory_io *memory)
     bool answered = memory->peers_answer && sent.message.server_id != memory->silent &&
                     answer_to(memory, &sent.message, &answer);
 
+    if (sent.message.type == RAFT_APPEND_ENTRIES_RESULT)
+        memory->told = sent.message.append_entries_result;
     memmove(memory->sent, memory->sent + 1, --memory->sent_count * sizeof sent);
     strncpy(address, sent.message.server_address, sizeof address - 1);
     sent.req->cb(sent.req, 0);
@@ -418,9 +420,9 @@ void memory_io_receive(struct memory_io *memory, struct raft_message *message)
     memory->receive(&memory->io, message);
 }
 
-void memory_io_receive_entry(struct memory_io *memory, raft_id id, raft_term term,
-                             raft_index prev_index, raft_term prev_term, raft_index commit,
-                             const void *bytes, size_t size)
+void memory_io_receive_entries(struct memory_io *memory, raft_id id, raft_term term,
+                               raft_index prev_index, raft_term prev_term, raft_index commit,
+                               const struct raft_buffer *entries, unsigned count)
 {
     struct raft_message message = {.type = RAFT_APPEND_ENTRIES, .server_id = id};
     struct raft_append_entries *append = &message.append_entries;
@@ -430,16 +432,29 @@ void memory_io_receive_entry(struct memory_io *memory, raft_id id, raft_term ter
                                            .prev_log_index = prev_index,
                                            .prev_log_term = prev_term,
                                            .leader_commit = commit};
-    if (bytes) {
-        append->n_entries = 1;
-        append->entries = raft_malloc(sizeof *append->entries);
+    if (count > 0) {
+        append->n_entries = count;
+        append->entries = raft_malloc(count * sizeof *append->entries);
         assert(append->entries);
-        append->entries[0] = (struct raft_entry){.term = term, .type = RAFT_COMMAND};
-        append->entries[0].buf.base = copy(bytes, size);
-        append->entries[0].buf.len = size;
-        append->entries[0].batch = append->entries[0].buf.base;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct raft_entry *entry = &append->entries[i];
+
+        *entry = (struct raft_entry){.term = term, .type = RAFT_COMMAND};
+        entry->buf.base = entry->batch = copy(entries[i].base, entries[i].len);
+        entry->buf.len = entries[i].len;
     }
     memory_io_receive(memory, &message);
+}
+
+void memory_io_receive_entry(struct memory_io *memory, raft_id id, raft_term term,
+                             raft_index prev_index, raft_term prev_term, raft_index commit,
+                             const void *bytes, size_t size)
+{
+    struct raft_buffer entry = {.base = (void *)(uintptr_t)bytes, .len = size};
+
+    memory_io_receive_entries(memory, id, term, prev_index, prev_term, commit, &entry,
+                              bytes ? 1 : 0);
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------ */

@@ -71,6 +71,7 @@ struct memory_io {
     unsigned append_calls, put_calls, get_calls, installs;
     raft_index install_index; /* of the last snapshot that was sent to another node */
     raft_term install_term;
+    struct raft_append_entries_result told; /* what a leader was told last */
 };
 
 void memory_io_init(struct memory_io *memory);
@@ -89,6 +90,10 @@ void memory_io_receive(struct memory_io *memory, struct raft_message *message);
 void memory_io_receive_entry(struct memory_io *memory, raft_id id, raft_term term,
                              raft_index prev_index, raft_term prev_term, raft_index commit,
                              const void *bytes, size_t size);
+/* The same with any number of entries. */
+void memory_io_receive_entries(struct memory_io *memory, raft_id id, raft_term term,
+                               raft_index prev_index, raft_term prev_term, raft_index commit,
+                               const struct raft_buffer *entries, unsigned count);
 /* The durable entry with this index, or NULL. */
 const struct raft_entry *memory_io_entry(const struct memory_io *memory, raft_index index);
 raft_index memory_io_last(const struct memory_io *memory);

@@ -116,6 +116,52 @@ static void test_a_follower_forgets(void **state)
     assert_int_equal(core_hash(replica_table(rig.replica)), hash);
 }
 
+/* The others have it, and it is applied. libraft looks for each entry when it is written: one that it had forgotten would never be
+ * acknowledged, nor any behind it. */
+static void test_a_follower_keeps_what_is_not_on_its_disk(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    rig.memory.hold_appends = true;
+    for (size_t i = 1; i <= SOME; i++) {
+        rig_follow(&rig, i, 1, i + 1);
+        for (int turn = 0; turn < 4; turn++) {
+            memory_io_settle(&rig.memory);
+            replica_pump(rig.replica, 0);
+        }
+    }
+    assert_int_equal(status().applied_index, SOME + 1);
+    assert_int_equal(memory_io_last(&rig.memory), 1);
+    rig.memory.hold_appends = false;
+    rig_settle(&rig);
+    assert_int_equal(rig.memory.told.rejected, 0);
+    assert_int_equal(rig.memory.told.last_log_index, SOME + 1);
+    rig_follow(&rig, SOME + 1, 1, SOME + 1); /* and with the next one, it may */
+    rig_settle(&rig);
+    assert_int_equal(rig.memory.told.last_log_index, SOME + 2);
+    assert_in_range(status().memory_bytes, 1, 2 * ENOUGH);
+}
+
+/* The leader has not heard yet that it came. */
+static void test_a_follower_keeps_what_may_be_sent_again(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    follow(SOME);
+    for (int turn = 0; turn < 2; turn++) {
+        rig_follow_many(&rig, SOME + 1, SOME, 2 * SOME + 1);
+        rig_settle(&rig);
+        assert_int_equal(status().applied_index, 2 * SOME + 1);
+        assert_int_equal(rig.memory.told.rejected, 0);
+        assert_int_equal(rig.memory.told.last_log_index, 2 * SOME + 1);
+    }
+    for (size_t i = 2 * SOME + 1; i < 2 * SOME + 4; i++) { /* now it has */
+        rig_follow(&rig, i, 1, i + 1);
+        rig_settle(&rig);
+    }
+    assert_in_range(status().memory_bytes, 1, 2 * ENOUGH);
+}
+
 static void test_a_leader_forgets_what_all_have(void **state)
 {
     (void)state;
@@ -289,6 +335,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_node_alone_forgets),
         TEST(test_a_follower_forgets),
+        TEST(test_a_follower_keeps_what_is_not_on_its_disk),
+        TEST(test_a_follower_keeps_what_may_be_sent_again),
         TEST(test_a_leader_forgets_what_all_have),
         TEST(test_a_leader_keeps_what_one_lacks),
         TEST(test_a_snapshot_is_taken_for_who_needs_it),

@@ -239,11 +239,11 @@ static void on_closed(void *context)
     *(bool *)context = true;
 }
 
-void rig_follow(struct rig *rig, size_t number, size_t commands, raft_index commit)
+/* To be freed with raft_free. */
+static struct raft_buffer numbered_entry(size_t number, size_t commands)
 {
     struct core_packer packer = {0};
-    size_t size;
-    void *bytes;
+    struct raft_buffer entry;
 
     for (size_t i = 0; i < commands; i++) {
         char name[32], lease[32];
@@ -252,10 +252,31 @@ void rig_follow(struct rig *rig, size_t number, size_t commands, raft_index comm
         core_pack(&packer, &command);
     }
     core_packer_finish(&packer, 0, number == 1, 7, number);
-    bytes = core_packer_take(&packer, &size);
-    memory_io_receive_entry(&rig->memory, 2, 2, number, number == 1 ? 1 : 2, commit, bytes, size);
-    raft_free(bytes);
+    entry.base = core_packer_take(&packer, &entry.len);
     core_packer_free(&packer);
+    return entry;
+}
+
+void rig_follow(struct rig *rig, size_t number, size_t commands, raft_index commit)
+{
+    struct raft_buffer entry = numbered_entry(number, commands);
+
+    memory_io_receive_entries(&rig->memory, 2, 2, number, number == 1 ? 1 : 2, commit, &entry, 1);
+    raft_free(entry.base);
+}
+
+void rig_follow_many(struct rig *rig, size_t number, size_t entries, raft_index commit)
+{
+    struct raft_buffer *buffers = calloc(entries, sizeof *buffers);
+
+    assert_non_null(buffers);
+    for (size_t i = 0; i < entries; i++)
+        buffers[i] = numbered_entry(number + i, 1);
+    memory_io_receive_entries(&rig->memory, 2, 2, number, number == 1 ? 1 : 2, commit, buffers,
+                              (unsigned)entries);
+    for (size_t i = 0; i < entries; i++)
+        raft_free(buffers[i].base);
+    free(buffers);
 }
 
 void rig_close(struct rig *rig)

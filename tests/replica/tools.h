@@ -87,6 +87,8 @@ void rig_pass(struct rig *rig, int64_t us);
 /* Node 2 leads in term 2, and sends its entry of this number (from 1; the members are entry 1 of the log), with so many commands,
  * numbered from there on. */
 void rig_follow(struct rig *rig, size_t number, size_t commands, raft_index commit);
+/* The same with so many entries of one command, in one message. */
+void rig_follow_many(struct rig *rig, size_t number, size_t entries, raft_index commit);
 void rig_close(struct rig *rig);
 /* As a crash would, and opens again. */
 void rig_reopen(struct rig *rig);
