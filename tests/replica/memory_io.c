@@ -420,12 +420,22 @@ void memory_io_receive(struct memory_io *memory, struct raft_message *message)
     memory->receive(&memory->io, message);
 }
 
+static size_t batch_size(const struct raft_buffer *entries, unsigned count)
+{
+    size_t size = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        size += entries[i].len;
+    return size;
+}
+
 void memory_io_receive_entries(struct memory_io *memory, raft_id id, raft_term term,
                                raft_index prev_index, raft_term prev_term, raft_index commit,
                                const struct raft_buffer *entries, unsigned count)
 {
     struct raft_message message = {.type = RAFT_APPEND_ENTRIES, .server_id = id};
     struct raft_append_entries *append = &message.append_entries;
+    char *batch = NULL;
 
     message.server_address = "other";
     *append = (struct raft_append_entries){.term = term,
@@ -435,14 +445,16 @@ void memory_io_receive_entries(struct memory_io *memory, raft_id id, raft_term t
     if (count > 0) {
         append->n_entries = count;
         append->entries = raft_malloc(count * sizeof *append->entries);
-        assert(append->entries);
+        batch = raft_malloc(batch_size(entries, count)); /* one for all, as from the network */
+        assert(append->entries && batch);
     }
     for (unsigned i = 0; i < count; i++) {
         struct raft_entry *entry = &append->entries[i];
 
-        *entry = (struct raft_entry){.term = term, .type = RAFT_COMMAND};
-        entry->buf.base = entry->batch = copy(entries[i].base, entries[i].len);
+        *entry = (struct raft_entry){.term = term, .type = RAFT_COMMAND, .batch = batch};
+        entry->buf.base = batch + batch_size(entries, i);
         entry->buf.len = entries[i].len;
+        memcpy(entry->buf.base, entries[i].base, entries[i].len);
     }
     memory_io_receive(memory, &message);
 }
