@@ -41,6 +41,7 @@ struct journal {
     size_t leftover_count;
     uint64_t next_number;
     int fd;                /* of the one being written, the last; -1: none yet */
+    size_t room;           /* its bytes, */
     size_t at;             /* where its next group goes, */
     uint64_t group_number; /* and the number of the last, of all segments */
     uint64_t salt;         /* of its segment */

@@ -53,12 +53,24 @@ bool journal_wants_spare(const struct journal *journal)
     return journal->spare.fd < 0 && !journal->making;
 }
 
+/* A young log has small ones: to fill them is most of what a new node writes. */
+static size_t bytes_of(const struct journal *journal, uint64_t number)
+{
+    size_t bytes = JOURNAL_FIRST_BYTES;
+
+    for (uint64_t i = 1; i < number && bytes < journal->segment_bytes; i++)
+        bytes *= 2;
+    return bytes < journal->segment_bytes ? bytes : journal->segment_bytes;
+}
+
 struct journal_spare journal_spare_begin(struct journal *journal)
 {
+    uint64_t number = journal->next_number++;
+
     journal->making = true;
     return (struct journal_spare){.directory = journal->directory,
-                                  .number = journal->next_number++,
-                                  .bytes = journal->segment_bytes,
+                                  .number = number,
+                                  .bytes = bytes_of(journal, number),
                                   .fd = -1};
 }
 
@@ -188,6 +200,7 @@ static int turn_page(struct journal *journal, uint64_t first, struct error_text 
     journal->fd = journal->spare.fd;
     journal->spare.fd = -1;
     journal->at = 0;
+    journal->room = journal->spare.bytes;
     journal->salt = journal->spare.salt;
     return HF_OK;
 }
@@ -207,7 +220,7 @@ int journal_append(struct journal *journal, const struct journal_record *records
     if (result != HF_OK)
         return result;
     /* A group larger than a segment has one to itself, which grows. */
-    if (journal->fd < 0 || (journal->at > BLOCK && journal->at + size > journal->segment_bytes)) {
+    if (journal->fd < 0 || (journal->at > BLOCK && journal->at + size > journal->room)) {
         if (journal->spare.fd < 0)
             return error_set(err, HF_EBUSY, "%s",
                              journal->spare.failure.text[0] ? journal->spare.failure.text

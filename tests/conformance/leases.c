@@ -14,13 +14,13 @@ static void renewal_keeps_a_hold_beyond_its_ttl(void **state)
     hf_lock *lock, *other;
     int64_t until_ms;
 
-    options.ttl_ms = 300;
+    options.ttl_ms = RENEWED_TTL_MS;
     lock = must_acquire(context->store, "one", &options);
-    until_ms = now_ms() + 4 * options.ttl_ms;
+    until_ms = now_ms() + 5 * options.ttl_ms / 2;
     while (now_ms() < until_ms) {
         int64_t left_ms = hf_lock_left_ms(lock);
 
-        assert_in_range(left_ms, 1, 300);
+        assert_in_range(left_ms, 1, options.ttl_ms);
         must(HF_EBUSY, hf_try(another, "one", &options, &other));
         sleep_ms(30);
     }
@@ -189,13 +189,13 @@ static void what_is_adopted_is_renewed(void **state)
     uint64_t token;
     char lease[HF_LEASE_MAX + 1];
 
-    options.ttl_ms = 400;
+    options.ttl_ms = RENEWED_TTL_MS;
     lock = must_acquire(context->store, "one", &options);
     token = hf_lock_token(lock);
     snprintf(lease, sizeof lease, "%s", hf_lock_lease(lock));
     must(HF_OK, hf_lock_detach(lock));
     must(HF_OK, hf_adopt(context->store, "one", lease, token, &options, &adopted));
-    sleep_ms(3 * options.ttl_ms);
+    sleep_ms(5 * options.ttl_ms / 2);
     must(HF_OK, hf_check(context->store, "one", token));
     must(HF_OK, hf_release(adopted));
 }

@@ -62,6 +62,9 @@ struct context {
     int helper_count;
 };
 
+/* TTL of a hold that a test keeps by renewals: in a third of it, a disk that other tests fill must have synced one. */
+#define RENEWED_TTL_MS 1000
+
 struct suite_test {
     const char *name;
     void (*run)(void **state);

@@ -86,7 +86,7 @@ static void test_a_spare_is_durable(void **state)
             assert_true(disk.calls[i].size <= 1 << 20); /* appends get their turn */
             end += (off_t)disk.calls[i].size;
         }
-    assert_int_equal(end, JOURNAL_SEGMENT_BYTES);
+    assert_int_equal(end, JOURNAL_FIRST_BYTES);
     assert_int_equal(disk_find(DISK_SYNC, "log-1", 0), disk.count - 2);
     assert_int_equal(disk_find(DISK_SYNC, ".", 0), disk.count - 1);
 }

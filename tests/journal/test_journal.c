@@ -229,7 +229,7 @@ static void test_when_a_spare_is_wanted(void **state)
 /* What the bytes of a spare were before does not matter; its size is a whole number of blocks. */
 static void test_a_spare_is_zeros(void **state)
 {
-    static const size_t wanted[][2] = {{0, JOURNAL_SEGMENT_BYTES},
+    static const size_t wanted[][2] = {{0, JOURNAL_FIRST_BYTES},
                                        {1, BLOCK_BYTES},
                                        {5000, 2 * BLOCK_BYTES},
                                        {(256 << 10) + 1, (256 << 10) + BLOCK_BYTES}};
@@ -291,6 +291,27 @@ static void test_a_full_segment(void **state)
     assert_int_equal(files.count, 3);
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(files.file[i].size, 4 * BLOCK_BYTES);
+    assert_told_again();
+}
+
+/* What a new node writes is mostly zeros. */
+static void test_a_young_log_has_small_segments(void **state)
+{
+    static const size_t wanted[] = {JOURNAL_FIRST_BYTES, 2 * JOURNAL_FIRST_BYTES,
+                                    4 * JOURNAL_FIRST_BYTES, JOURNAL_SEGMENT_BYTES,
+                                    JOURNAL_SEGMENT_BYTES};
+    const size_t each = (256 << 10) - 1000; /* so that one does not fit beside the first block */
+    uint64_t index = 1;
+
+    (void)state;
+    reopen_with(0);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        for (size_t at = 0; at + (256 << 10) < wanted[i]; at += 256 << 10)
+            room_log(&room, &expected, index++, 1, SIZES(each));
+    files_keep(room.path, &files);
+    assert_int_equal(files.count, sizeof wanted / sizeof *wanted);
+    for (size_t i = 0; i < files.count; i++)
+        assert_int_equal(files.file[i].size, wanted[i]);
     assert_told_again();
 }
 
@@ -452,6 +473,7 @@ int main(void)
         TEST(test_a_spare_is_zeros),
         TEST(test_closing_with_a_spare_in_the_making),
         TEST(test_a_full_segment),
+        TEST(test_a_young_log_has_small_segments),
         TEST(test_the_format),
         TEST(test_the_rest_of_a_block_is_zeros),
         TEST(test_a_restart_begins_a_segment),
