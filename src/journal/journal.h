@@ -26,8 +26,7 @@
 
 #include <stddef.h>
 
-#define JOURNAL_FIRST_BYTES \
-    ((size_t)1 << 20) /* of the first segment; each has twice as many, up to */
+#define JOURNAL_FIRST_BYTES ((size_t)1 << 20) /* of the first segment; then twice as many, up to */
 #define JOURNAL_SEGMENT_BYTES ((size_t)8 << 20)
 #define JOURNAL_RECORD_MAX ((size_t)64 << 20) /* bytes in one record */
 
