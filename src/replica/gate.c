@@ -92,17 +92,11 @@ static void on_tick(struct raft_io *io)
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
-/* Frees what libraft would have taken over. */
-static void drop_message(struct raft_message *message)
+static void free_entries(struct raft_append_entries *append)
 {
-    struct raft_append_entries *append = &message->append_entries;
     void *batch = NULL;
 
-    if (message->type == RAFT_INSTALL_SNAPSHOT) {
-        raft_configuration_close(&message->install_snapshot.conf);
-        raft_free(message->install_snapshot.data.base);
-    }
-    if (message->type != RAFT_APPEND_ENTRIES || append->n_entries == 0)
+    if (append->n_entries == 0)
         return;
     for (unsigned i = 0; i < append->n_entries; i++) {
         if (append->entries[i].batch != batch) {
@@ -111,6 +105,17 @@ static void drop_message(struct raft_message *message)
         }
     }
     raft_free(append->entries);
+}
+
+/* Frees what libraft would have taken over. */
+static void drop_message(struct raft_message *message)
+{
+    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        raft_configuration_close(&message->install_snapshot.conf);
+        raft_free(message->install_snapshot.data.base);
+    }
+    if (message->type == RAFT_APPEND_ENTRIES)
+        free_entries(&message->append_entries);
 }
 
 /* Some that libraft 0.22.1 had better not see. A snapshot from the leader that arrives while this node takes one of
@@ -134,6 +139,38 @@ static void correct(const struct replica *replica, struct raft_message *message)
         append->leader_commit = committed;
 }
 
+/* libraft 0.22.1 notes each change of members in a message under the index of the first entry that is new (replicationAppend):
+ * one that stands further behind would be committed without being recognised, and the next snapshot would store the members
+ * of before. And it knows one uncommitted change at a time: a second one that comes before the first is applied would take
+ * its place, and a truncation of the second would roll both back. So a follower takes a change only as the first entry of a message,
+ * and only when the one before it is applied. The leader, which hears how far the follower is, sends the rest again. */
+static unsigned entries_before_change(const struct replica *replica,
+                                      const struct raft_append_entries *append)
+{
+    raft_index noted = replica->raft.configuration_uncommitted_index;
+
+    for (unsigned i = 0; i < append->n_entries; i++) {
+        if (append->entries[i].type != RAFT_CHANGE)
+            continue;
+        if (i > 0 || (noted != 0 && noted < append->prev_log_index + 1))
+            return i;
+    }
+    return append->n_entries;
+}
+
+static void cut_before_change(const struct replica *replica, struct raft_message *message)
+{
+    struct raft_append_entries *append = &message->append_entries;
+    unsigned keep;
+
+    if (message->type != RAFT_APPEND_ENTRIES)
+        return;
+    keep = entries_before_change(replica, append);
+    if (keep == 0)
+        free_entries(append); /* libraft frees them only if there are some */
+    append->n_entries = keep;
+}
+
 static void on_message(struct raft_io *io, struct raft_message *message)
 {
     struct replica *replica = of_io(io);
@@ -145,6 +182,7 @@ static void on_message(struct raft_io *io, struct raft_message *message)
     members_heard(replica, message->server_id);
     if (message->type == RAFT_APPEND_ENTRIES)
         replica->memory.sent_from = message->append_entries.prev_log_index;
+    cut_before_change(replica, message);
     correct(replica, message);
     if (message->type == RAFT_INSTALL_SNAPSHOT && !replica->closing)
         apply_put_off(replica); /* the log goes */
@@ -169,6 +207,52 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
         return replica->saved.send(io, req, message, done);
     snapshot = *message;
     return memory_send(replica, req, &snapshot, done);
+}
+
+/* ---- starting --------------------------------------------------------------------------------- */
+
+/* The newest members in what was loaded are this node as the only one that votes. */
+static bool votes_alone(const struct replica *replica, const struct raft_snapshot *snapshot,
+                        const struct raft_entry *entries, size_t count)
+{
+    struct raft_configuration decoded;
+    const struct raft_configuration *members = snapshot ? &snapshot->configuration : NULL;
+    bool own = false;
+    unsigned voters = 0;
+
+    raft_configuration_init(&decoded);
+    while (count > 0 && entries[count - 1].type != RAFT_CHANGE)
+        count--;
+    if (count > 0 && raft_configuration_decode(&entries[count - 1].buf, &decoded) == 0)
+        members = &decoded;
+    for (unsigned i = 0; members && i < members->n; i++) {
+        if (members->servers[i].role != RAFT_VOTER)
+            continue;
+        voters++;
+        own = own || members->servers[i].id == replica->id;
+    }
+    raft_configuration_close(&decoded);
+    return own && voters == 1;
+}
+
+/* libraft lets a lone voter lead as soon as it starts, in the term that is on disk. A node that is being added may have an entry of
+ * that term which this one sent and lost in its crash: another entry in its place needs another term, or the newcomer
+ * keeps the lost one. Several voters elect a leader, which raises the term. */
+static int on_load(struct raft_io *io, raft_term *ret_term, raft_id *ret_voted_for,
+                   struct raft_snapshot **ret_snapshot, raft_index *ret_start_index,
+                   struct raft_entry **ret_entries, size_t *ret_count)
+{
+    struct replica *replica = of_io(io);
+    int result = replica->saved.load(io, ret_term, ret_voted_for, ret_snapshot, ret_start_index,
+                                     ret_entries, ret_count);
+
+    if (result != 0 || !votes_alone(replica, *ret_snapshot, *ret_entries, *ret_count))
+        return result;
+    *ret_term += 1;
+    *ret_voted_for = replica->id;
+    io->set_term(io, *ret_term);
+    io->set_vote(io, *ret_voted_for);
+    return 0;
 }
 
 static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
@@ -296,6 +380,7 @@ void gate_install(struct replica *replica)
     struct raft_io *io = replica->io;
 
     replica->saved = *io;
+    io->load = on_load;
     io->start = on_start;
     io->close = on_close;
     io->send = on_send;
@@ -311,6 +396,7 @@ void gate_remove(struct replica *replica)
 {
     struct raft_io *io = replica->io;
 
+    io->load = replica->saved.load;
     io->start = replica->saved.start;
     io->close = replica->saved.close;
     io->send = replica->saved.send;

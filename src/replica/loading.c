@@ -156,24 +156,31 @@ int loading_on_load(struct raft_io *io, raft_term *ret_term, raft_id *ret_voted_
 
 /* ---- term and vote ---------------------------------------------------------------------------- */
 
+/* libraft stores the term again with each vote that it gives, also when a lost answer is asked for once more: the vote of that
+ * term stays on disk meanwhile, for the process may die before it is stored again. */
+static int store_term(struct storage *storage, raft_term term, raft_id vote)
+{
+    struct error_text err;
+
+    if (storage->term.known && storage->term.number == term && storage->term.vote == vote)
+        return 0;
+    if (term_store(&storage->directory, &storage->term, term, vote, &err) != HF_OK)
+        return storage_say(storage, RAFT_IOERR, &err);
+    return 0;
+}
+
 int loading_on_set_term(struct raft_io *io, raft_term term)
 {
     struct storage *storage = storage_of(io);
-    struct error_text err;
 
-    if (term_store(&storage->directory, &storage->term, term, 0, &err) != HF_OK)
-        return storage_say(storage, RAFT_IOERR, &err);
-    return 0;
+    return store_term(storage, term, term == storage->term.number ? storage->term.vote : 0);
 }
 
 int loading_on_set_vote(struct raft_io *io, raft_id id)
 {
     struct storage *storage = storage_of(io);
-    struct error_text err;
 
-    if (term_store(&storage->directory, &storage->term, storage->term.number, id, &err) != HF_OK)
-        return storage_say(storage, RAFT_IOERR, &err);
-    return 0;
+    return store_term(storage, storage->term.number, id);
 }
 
 /* A founding that was interrupted after the term was stored begins again. */

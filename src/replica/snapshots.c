@@ -90,12 +90,22 @@ unsigned snapshots_trailing(const struct replica *replica)
     return (unsigned)max_u64(usual_trailing(replica), unwritten);
 }
 
+/* libraft applies a change of members and takes it for committed in two steps, and may ask for a snapshot between them: that would
+ * have the members of before, and the log behind it no entry that says otherwise. It asks again after the next step. */
+static bool members_lag(const struct raft *raft)
+{
+    return raft->configuration_uncommitted_index != 0 &&
+           raft->configuration_uncommitted_index <= raft->last_applied;
+}
+
 static int begin(struct raft_fsm *fsm, struct raft_buffer *ret_buffers[], unsigned *ret_count)
 {
     struct replica *replica = fsm->data;
     struct snapshots *snapshots = &replica->snapshots;
 
     INVARIANT(snapshots->state == SNAPSHOT_NONE);
+    if (members_lag(&replica->raft))
+        return RAFT_BUSY;
     apply_put_off(replica);
     raft_set_snapshot_threshold(&replica->raft, THRESHOLD_NEVER);
     snapshots->buffer = (struct raft_buffer){0};

@@ -197,8 +197,9 @@ static int on_set_term(struct raft_io *io, raft_term term)
 
     if (memory->fail_set_term)
         return memory->fail_set_term;
+    if (memory->term != term)
+        memory->voted_for = 0;
     memory->term = term;
-    memory->voted_for = 0;
     return 0;
 }
 

@@ -61,6 +61,31 @@ static void test_what_it_answered_is_there_again(void **state)
     }
 }
 
+static uint64_t term_of(const struct node *of)
+{
+    struct replica_status status;
+
+    replica_status(of->replica, &status);
+    return status.term;
+}
+
+/* A node that is being added may have an entry that this one lost in its crash: another in its place is of another term. */
+static void test_each_start_is_another_term(void **state)
+{
+    uint64_t term = 0;
+
+    (void)state;
+    for (size_t round = 1; round <= 3; round++) {
+        node_serve(&node);
+        assert_true(term_of(&node) > term);
+        term = term_of(&node);
+        acquire_numbered(round, 3600000);
+        node_close(&node);
+        witness_init(&node.witness);
+        node.witness.now_us = 0;
+    }
+}
+
 /* Once: a restart without it goes on from there. */
 static void test_a_restored_backup_gives_no_token_twice(void **state)
 {
@@ -265,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_what_it_answered_is_there_again),
+        TEST(test_each_start_is_another_term),
         TEST(test_a_restored_backup_gives_no_token_twice),
         TEST(test_it_leads_at_once),
         TEST(test_many_at_once_are_one_entry),

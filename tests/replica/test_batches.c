@@ -315,7 +315,7 @@ static void test_status(void **state)
     assert_int_equal(status.role, REPLICA_LEADING);
     assert_int_equal(status.id, 1);
     assert_int_equal(status.leader_id, 1);
-    assert_int_equal(status.term, 1);
+    assert_int_equal(status.term, 2); /* 1 is that of the founding */
     assert_int_equal(status.commands, 3);
     assert_int_equal(status.ticks, 2);
     assert_int_equal(status.entries, 4);

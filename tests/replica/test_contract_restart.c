@@ -42,6 +42,30 @@ static void test_a_vote_that_was_given_is_not_given_again(void **state)
     assert_true(hear_vote_request(&subject, request));
 }
 
+static int (*store_vote)(struct raft_io *io, raft_id id);
+
+/* Killed between the two things that libraft stores with each vote that it gives. */
+static int keep_before_vote(struct raft_io *io, raft_id id)
+{
+    subject_keep(&subject);
+    return store_vote(io, id);
+}
+
+/* libraft stores the term again, and then the vote. */
+static void test_nor_is_it_lost_when_it_is_asked_for_again(void **state)
+{
+    struct vote_request request = {.from = 2, .term = 5, .last = 1, .last_term = 1};
+
+    (void)state;
+    assert_true(hear_vote_request(&subject, request));
+    store_vote = subject.io->set_vote;
+    subject.io->set_vote = keep_before_vote;
+    assert_true(hear_vote_request(&subject, request));
+    subject_crash(&subject);
+    request.from = 3;
+    assert_false(hear_vote_request(&subject, request));
+}
+
 static void test_nor_is_one_that_it_gave_to_itself(void **state)
 {
     struct vote_request request = {.from = 3, .term = 2, .last = 1, .last_term = 1};
@@ -126,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_a_vote_that_was_given_is_not_given_again),
+        TEST(test_nor_is_it_lost_when_it_is_asked_for_again),
         TEST(test_nor_is_one_that_it_gave_to_itself),
         TEST(test_a_term_that_was_seen_is_not_forgotten),
         TEST(test_what_was_acknowledged_is_there),

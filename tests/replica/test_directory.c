@@ -1,6 +1,8 @@
 /* The data directory: made, locked, and refused when what is in it is not whole. */
 #include "node.h"
 
+#include "journal/term.h"
+
 #include "base/clock.h"
 
 #include <dirent.h>
@@ -399,12 +401,20 @@ static void test_a_lost_term(void **state)
 static void test_an_interrupted_founding(void **state)
 {
     char path[2 * PATH_MAX];
+    struct directory directory;
+    struct term term = {0};
+    struct error_text err = {""};
 
     (void)state;
     node_serve(&node);
     node_close(&node);
     while (node_find_file(&node, "log-", "", path))
         assert_int_equal(unlink(path), 0);
+    assert_true(node_find_file(&node, "term", "", path));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(directory_open(node.path, &directory, &err), HF_OK);
+    assert_int_equal(term_store(&directory, &term, 1, 0, &err), HF_OK);
+    directory_close(&directory);
     witness_init(&node.witness);
     node.witness.now_us = 0;
     node_serve(&node);

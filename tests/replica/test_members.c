@@ -91,6 +91,46 @@ static void test_a_new_node_may_come_later(void **state)
     UNTIL(all_alike());
 }
 
+static void hand_over_to(int next)
+{
+    struct error_text err = {""};
+    int lead = leader();
+
+    members[lead].witness.changes_told = 0;
+    UNTIL(replica_transfer(members[lead].replica, (uint64_t)next + 1, request(7), &err) == HF_OK);
+    UNTIL(leader() == next);
+}
+
+/* It gets the changes in the middle of a long message, not one by one as they were made. */
+static void test_who_missed_a_change_knows_it_and_makes_the_next(void **state)
+{
+    struct error_text err = {""};
+    int lead, away;
+
+    (void)state;
+    UNTIL(leader() >= 0);
+    lead = leader();
+    away = other_than(lead);
+    answer_some(1, 10);
+    stop(away);
+    answer_some(11, 10);
+    start(3);
+    add_fourth(99);
+    UNTIL(seen_by(leader(), 4).votes);
+    answer_some(21, 10);
+    start(away);
+    UNTIL(all_alike());
+    assert_true(seen_by(away, 4).votes);
+    hand_over_to(away);
+    answer_some(31, 1);
+    members[away].witness.changes_told = 0;
+    if (replica_remove(members[away].replica, 4, request(8), &err) != HF_OK)
+        fail_msg("%s", err.text);
+    UNTIL(members[away].witness.changes_told == 1);
+    assert_int_equal(members[away].witness.change, REPLICA_CHANGED);
+    assert_int_equal(seen_by(away, 4).id, 0);
+}
+
 /* Somebody mistook its address, say. */
 static void test_a_new_node_that_never_comes_can_be_removed(void **state)
 {
@@ -234,6 +274,7 @@ int main(void)
         TEST(test_a_new_node_gets_everything_and_votes),
         TEST(test_a_new_node_gets_what_is_not_in_memory),
         TEST(test_a_new_node_may_come_later),
+        TEST(test_who_missed_a_change_knows_it_and_makes_the_next),
         TEST(test_a_new_node_that_never_comes_can_be_removed),
         TEST(test_a_member_that_is_removed_is_not_counted),
         TEST(test_what_cannot_be_is_refused),
