@@ -240,7 +240,7 @@ static void on_closed(void *context)
 }
 
 /* To be freed with raft_free. */
-static struct raft_buffer numbered_entry(size_t number, size_t commands)
+struct raft_buffer numbered_entry(size_t number, size_t commands)
 {
     struct core_packer packer = {0};
     struct raft_buffer entry;

@@ -84,6 +84,8 @@ void rig_serve(struct rig *rig);
 void rig_settle(struct rig *rig);
 /* Time passes until `us` later, as the replica wishes to be called and with a tick every 100 ms. */
 void rig_pass(struct rig *rig, int64_t us);
+/* Bytes of an entry with so many commands, numbered from there on: raft_free. */
+struct raft_buffer numbered_entry(size_t number, size_t commands);
 /* Node 2 leads in term 2, and sends its entry of this number (from 1; the members are entry 1 of the log), with so many commands,
  * numbered from there on. */
 void rig_follow(struct rig *rig, size_t number, size_t commands, raft_index commit);
