@@ -171,6 +171,30 @@ static void cut_before_change(const struct replica *replica, struct raft_message
     append->n_entries = keep;
 }
 
+static struct raft_server *own_member(struct raft *raft)
+{
+    for (unsigned i = 0; i < raft->configuration.n; i++)
+        if (raft->configuration.servers[i].id == raft->id)
+            return &raft->configuration.servers[i];
+    return NULL;
+}
+
+/* A node that is asked for its vote may not know yet that it has one: the change that gives it one is in the candidate's log. If it
+ * refused, as libraft lets it, a lone voter that was killed while it promoted a second one would wait for ever. A vote depends on
+ * terms and logs alone (thesis, 4.1), and only a candidate counts it, by the members in its own log. */
+static void receive_vote_request(struct replica *replica, struct raft_message *message)
+{
+    struct raft_server *own = own_member(&replica->raft);
+    int role = own ? own->role : RAFT_VOTER;
+
+    if (own)
+        own->role = RAFT_VOTER;
+    replica->receive(replica->io, message);
+    own = own_member(&replica->raft);
+    if (own)
+        own->role = role;
+}
+
 static void on_message(struct raft_io *io, struct raft_message *message)
 {
     struct replica *replica = of_io(io);
@@ -186,7 +210,10 @@ static void on_message(struct raft_io *io, struct raft_message *message)
     correct(replica, message);
     if (message->type == RAFT_INSTALL_SNAPSHOT && !replica->closing)
         apply_put_off(replica); /* the log goes */
-    replica->receive(io, message);
+    if (message->type == RAFT_REQUEST_VOTE && !replica->closing)
+        receive_vote_request(replica, message);
+    else
+        replica->receive(io, message);
     replica_observe(replica);
 }
 

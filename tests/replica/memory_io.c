@@ -374,6 +374,8 @@ static void settle_sent(struct memory_io *memory)
 
     if (sent.message.type == RAFT_APPEND_ENTRIES_RESULT)
         memory->told = sent.message.append_entries_result;
+    if (sent.message.type == RAFT_REQUEST_VOTE_RESULT)
+        memory->voted = sent.message.request_vote_result;
     memmove(memory->sent, memory->sent + 1, --memory->sent_count * sizeof sent);
     strncpy(address, sent.message.server_address, sizeof address - 1);
     sent.req->cb(sent.req, 0);

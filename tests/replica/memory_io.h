@@ -71,7 +71,8 @@ struct memory_io {
     unsigned append_calls, put_calls, get_calls, installs;
     raft_index install_index; /* of the last snapshot that was sent to another node */
     raft_term install_term;
-    struct raft_append_entries_result told; /* what a leader was told last */
+    struct raft_append_entries_result told; /* what a leader was told last, */
+    struct raft_request_vote_result voted;  /* and a candidate */
 };
 
 void memory_io_init(struct memory_io *memory);

@@ -7,6 +7,7 @@
 
 static struct rig rig;
 static size_t next_command;
+static int own_role; /* of this node, 1, in changes */
 
 static int set_up(void **state)
 {
@@ -14,6 +15,7 @@ static int set_up(void **state)
     rig_init(&rig, 3);
     rig.options.snapshot_trailing = 1;
     next_command = 1;
+    own_role = RAFT_VOTER;
     return 0;
 }
 
@@ -34,7 +36,9 @@ static struct raft_buffer members_up_to(unsigned last)
         char address[16];
 
         snprintf(address, sizeof address, "node%u", id);
-        assert_int_equal(raft_configuration_add(&configuration, id, address, RAFT_VOTER), 0);
+        assert_int_equal(
+            raft_configuration_add(&configuration, id, address, id == 1 ? own_role : RAFT_VOTER),
+            0);
     }
     assert_int_equal(raft_configuration_encode(&configuration, &buffer), 0);
     raft_configuration_close(&configuration);
@@ -187,6 +191,42 @@ static void test_a_snapshot_after_a_restart_has_the_newest_members(void **state)
     assert_int_equal(rig.memory.snapshot.configuration_index, last + 2);
 }
 
+static bool grants(raft_term term, raft_index last, raft_term last_term)
+{
+    struct raft_message message = {.type = RAFT_REQUEST_VOTE,
+                                   .server_id = 2,
+                                   .server_address = "candidate",
+                                   .request_vote = {.version = 2,
+                                                    .term = term,
+                                                    .candidate_id = 2,
+                                                    .last_log_index = last,
+                                                    .last_log_term = last_term,
+                                                    .disrupt_leader = true}};
+
+    memory_io_receive(&rig.memory, &message);
+    rig_settle(&rig);
+    assert_int_equal(rig.memory.voted.term, term);
+    return rig.memory.voted.vote_granted;
+}
+
+/* That it votes stands in an entry which only the candidate has. Without this vote nobody could lead. */
+static void test_who_does_not_know_that_it_votes_is_no_obstacle(void **state)
+{
+    (void)state;
+    own_role = RAFT_STANDBY;
+    rig_open(&rig);
+    hear((struct said){2, 2, 1, 1, 1, 1, {2}});
+    assert_members(2, 2);
+    assert_false(grants(3, 1, 1)); /* its log is shorter */
+    assert_true(grants(4, 3, 2));
+    assert_false(grants(4, 1, 1));
+    rig_reopen(&rig); /* and remembers it */
+    assert_int_equal(rig.memory.voted_for, 2);
+    assert_members(2, 2);
+    rig_pass(&rig, 5000 * MS); /* of its own accord it does not stand for election */
+    assert_int_equal(rig.memory.term, 4);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -196,6 +236,7 @@ int main(void)
         TEST(test_one_that_is_sent_again_is_noted_once),
         TEST(test_the_second_waits_until_the_first_is_applied),
         TEST(test_one_that_replaces_another_does_not_wait),
+        TEST(test_who_does_not_know_that_it_votes_is_no_obstacle),
         TEST(test_a_snapshot_after_a_restart_has_the_newest_members),
     };
 
