@@ -40,6 +40,8 @@ const char *answer_not_leading(struct server *server, char *ret_text, size_t siz
         snprintf(ret_text, size, "MOVED 0 %s", address);
     else if (server->stopping)
         snprintf(ret_text, size, "TRYAGAIN the server is being stopped");
+    else if (server->role == REPLICA_LEADING)
+        snprintf(ret_text, size, "TRYAGAIN this node did not lead for a moment");
     else
         snprintf(ret_text, size, "TRYAGAIN there is no leader at the moment");
     return ret_text;
@@ -248,6 +250,9 @@ static void waiter_told(struct server *server, const struct core_effect *effect)
         return;
     connection = waiter->connection;
     request = waiter->request;
+    /* A grant under another leader: the lease's time may have begun long before it. The client is told to come anew. */
+    if (request && server->role != REPLICA_LEADING)
+        return;
     if (!request) {
         push_waiter(waiter,
                     effect->kind == EFFECT_GRANTED ? "granted"

@@ -64,6 +64,14 @@ static void say_ready(struct daemon *daemon)
     daemon->ready = true;
 }
 
+/* Those who are blocked at a node that led and leads no more have to come anew: to the next leader, or to this node if it is
+ * that itself. With a new term the time of their leases has begun, and only an ACQUIRE in that term stops it again. */
+static void send_on(struct server *server)
+{
+    server->deposed_ms = 0;
+    answer_all_blocked(server);
+}
+
 static void host_role(void *context, enum replica_role role)
 {
     struct server *server = context;
@@ -76,7 +84,8 @@ static void host_role(void *context, enum replica_role role)
                  log_text("data", server->config->data));
         say_ready(daemon);
         server->said_new = true;
-        server->deposed_ms = 0;
+        if (server->deposed_ms != 0) /* it has lost an election meanwhile, and won another */
+            send_on(server);
     } else if (before == REPLICA_LEADING) {
         log_warning("this node leads no more");
         server->deposed_ms = (int64_t)uv_now(server->loop);
@@ -180,16 +189,13 @@ static int64_t replicate(struct daemon *daemon)
     return next_us;
 }
 
-/* Those who are blocked at a node that leads no more are sent to the next leader. */
-static void send_on(struct server *server)
+/* Or has waited for it long enough. */
+static bool knows_where_to(const struct server *server)
 {
     char address[CORE_ADDRESS_MAX + 1];
     int64_t waited_ms = (int64_t)uv_now(server->loop) - server->deposed_ms;
 
-    if (!cluster_leader_address(server, address, sizeof address) && waited_ms < NEXT_LEADER_MS)
-        return;
-    server->deposed_ms = 0;
-    answer_all_blocked(server);
+    return cluster_leader_address(server, address, sizeof address) || waited_ms >= NEXT_LEADER_MS;
 }
 
 static void look_at_cluster(struct server *server)
@@ -203,7 +209,7 @@ static void look_at_cluster(struct server *server)
         server->members_version = replica_members_version(server->replica);
         cluster_tidy(server);
     }
-    if (server->deposed_ms != 0)
+    if (server->deposed_ms != 0 && knows_where_to(server))
         send_on(server);
     if (server->said_new && server->role == REPLICA_LEADING)
         cluster_publish(server);

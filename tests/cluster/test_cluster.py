@@ -282,6 +282,44 @@ def test_a_waiter_that_does_not_come_again_is_not_granted(cluster, name, lease):
         assert alive.read() > 0
 
 
+def lose_and_win_again(cluster, leader):
+    """The leader loses its majority, leads no more, and is elected again; nobody else can be, for want of an entry."""
+    behind, other = cluster.followers()
+    behind.kill9()
+    leader.cmd("ACQUIRE", fresh("name"), fresh())
+    other.pause()
+    until(lambda: not leader.leads(), "it leads no more")
+    behind.begin()
+    until(leader.leads, "it leads again")
+
+
+def test_who_is_blocked_when_the_same_node_leads_again_is_answered(start, name):
+    """With the new term the time of each lease that waits has begun, and nobody keeps it. A client that stays blocked
+    would lose its place, or be granted less than its TTL without knowing it."""
+    ttl = 4000
+    cluster = start(3, "--election-timeout", "200ms")
+    for turn in range(5):
+        leader, mine = cluster.settled(), fresh()
+        own = f"{name}-{turn}"
+        with leader.connect() as holder, leader.connect() as waiter, leader.connect(3) as pushed:
+            holder.cmd("ACQUIRE", own, "holder", "TTL", LONG_TTL)
+            waiter.send("ACQUIRE", own, mine, "WAIT", WAIT, "TTL", ttl)
+            until(lambda: leader.show(own)["queue"] == 1, "a place in the queue")
+            assert pushed.cmd("ACQUIRE", own, fresh(), "PUSH", "TTL", LONG_TTL) == "QUEUED"
+            lose_and_win_again(cluster, leader)
+            with pytest.raises(Refused, match="^(TRYAGAIN|MOVED) "):
+                waiter.read()
+            assert pushed.ended(), "nor would it hear of what was granted meanwhile"
+            # It finds its place again, and now it is kept.
+            waiter.send("ACQUIRE", own, mine, "WAIT", WAIT, "TTL", ttl)
+            until(lambda: leader.show(own)["waiters"][0]["left_ms"] == -1, "its connection keeps it")
+            holder.cmd("RELEASE", own, "holder")
+            assert waiter.read() > 0
+        for node in cluster:
+            if node.paused:
+                node.resume()
+
+
 # ---- a clean end -------------------------------------------------------------------------------------------------
 
 
