@@ -1,14 +1,20 @@
-"""What a node knows after a restart: who the members are, whatever was in its log and is not any more."""
+"""What a node knows after a restart: who the members are, and that its term is over."""
 import contextlib
+import os
 import time
 
+import pytest
 from helpers import add
-from nodes import NotDone, Refused, Session, Unknown, fresh
+from nodes import HERE, TTL_MAX, NotDone, Refused, Session, Unknown, fresh, until
 
+SLOW_DISK = os.environ.get("HF_SLOW", str(HERE.parents[1] / "build-check/tests/holdfastd/hf-slow.so"))
 SNAPSHOTS = ["--snapshot-bytes", "64KiB"]
 LARGE = "r" * 60000
 ENTRIES_MAX = 2000
 WHILE = 4  # seconds: several election timeouts
+
+
+# ---- who the members are -----------------------------------------------------------------------------------------
 
 
 def pour(cluster, enough):
@@ -87,3 +93,82 @@ def test_a_node_that_was_away_changes_the_members(start):
     cluster.lead_by(away)
     assert cluster.ask("CLUSTER", "REMOVE", 5) == "OK"
     assert seen_by(away) == dict.fromkeys(range(1, 5), True)
+
+
+# ---- whose term it is --------------------------------------------------------------------------------------------
+
+
+class Disk:
+    """Of one node: it can be made to hang, from its write of that number on."""
+
+    def __init__(self, directory, name):
+        self.path, self.hit = directory / name, directory / f"{name}.hit"
+        self.wrapper = ["env", f"LD_PRELOAD={SLOW_DISK}", f"HF_HANG={self.path}"]
+
+    def hang(self, first=0):
+        new = self.path.with_suffix(".new")
+        new.write_text(str(first))
+        self.hit.unlink(missing_ok=True)
+        new.replace(self.path)
+
+    def hangs(self):
+        until(self.hit.exists, "the disk hangs")
+
+    def go_on(self):
+        self.path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("how", ["alone", "a cluster of one"])
+def test_a_start_of_a_lone_voter_is_another_term(start, how):
+    """Nobody else could tell what it does from what it did before, and lost: so the term is another before it grants anything."""
+    cluster = start(1, founded=False)
+    node, terms = cluster[1], []
+    node.line = None if how == "alone" else node.line
+    cluster.begin()
+    for _ in range(3):
+        until(node.leads, "it serves")
+        terms.append(int(node.info("Raft")["term"]))
+        assert isinstance(node.cmd("ACQUIRE", fresh("name"), fresh()), int)
+        assert int(node.info("Raft")["term"]) == terms[-1], "it began before the first grant"
+        node.kill9()
+        assert node.launch()
+    assert terms == sorted(set(terms)), "it restarts in its old term"
+
+
+def test_what_a_learner_has_of_a_lost_write(start):
+    """A leader that is the only one to vote: what it sent to a node that learns, its own disk never got. When it is started again
+    something else is in that place, and is acknowledged: the learner must not take one for the other."""
+    cluster = start(1, founded=False)
+    mine, theirs = Disk(cluster.directory, "hang-1"), Disk(cluster.directory, "hang-2")
+    leader = cluster[1]
+    leader.wrapper = mine.wrapper
+    cluster.begin()
+    until(leader.leads, "it serves")
+    learner = cluster.node(2, "--join", wrapper=theirs.wrapper)
+    theirs.hang()  # it learns nothing before the leader's disk hangs, too
+    assert learner.launch()
+    with leader.connect() as client, leader.connect() as other:
+        assert client.cmd("CLUSTER", "ADD", 2, learner.peer) == "OK"
+        theirs.hangs()
+        lease = fresh("lost")
+        _, token = client.cmd("ONCE", "CLAIM", "key", lease)
+        before = int(other.info("Raft")["last_index"])
+        mine.hang()
+        client.send("ONCE", "FINISH", "key", lease, "TOKEN", token, "KEEP", TTL_MAX, LARGE)
+        mine.hangs()
+        assert int(other.info("Raft")["last_index"]) > before, "a thread writes it"
+        theirs.go_on()
+        until(lambda: int(learner.info("Raft")["last_index"]) > before, "the learner has it")
+        assert client.is_silent()
+    learner.pause()
+    leader.kill9()
+    mine.go_on()
+    assert leader.launch()
+    until(leader.leads, "it serves")
+    kept = [(name, leader.cmd("ACQUIRE", name, fresh("kept"), "TTL", TTL_MAX)) for name in ("x", "y", "z")]
+    learner.resume()
+    until(lambda: leader.members()[2]["votes"], "it has learnt all, and votes")
+    cluster.settled()
+    cluster.lead_by(learner)
+    with learner.connect() as client:
+        assert client.pipeline(*[["CHECK", *hold] for hold in kept]) == [1, 1, 1], "an acknowledged hold is gone"

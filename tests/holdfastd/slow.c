@@ -1,6 +1,8 @@
-/* slow.c: a disk that is slow once, for a server that loads this before the C library ($LD_PRELOAD). Its
- * write number $HF_SLOW_AT to a log takes $HF_SLOW_MS longer. */
+/* slow.c: a slow disk, for a server that loads this before the C library ($LD_PRELOAD). Its write number
+ * $HF_SLOW_AT to a log takes $HF_SLOW_MS longer. As long as there is a file $HF_HANG with a number in it, writes
+ * to a log from that number on hang; the file $HF_HANG.hit says that one does. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -11,12 +13,38 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#define LARGE_BYTES 65536 /* segments are filled with zeros by larger writes */
+#define HANG_POLL_US 2000
+
 static bool is_log(int fd)
 {
     char link[32], path[PATH_MAX] = "";
 
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     return readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/log-");
+}
+
+static bool hangs(const char *path, int number)
+{
+    FILE *file = fopen(path, "re");
+    int first = INT_MAX;
+
+    if (!file)
+        return false;
+    if (fscanf(file, "%d", &first) != 1)
+        first = INT_MAX;
+    fclose(file);
+    return number >= first;
+}
+
+static void await(const char *path, int number)
+{
+    char hit[PATH_MAX];
+
+    snprintf(hit, sizeof hit, "%s.hit", path);
+    for (int fd = -1; hangs(path, number); usleep(HANG_POLL_US))
+        if (fd < 0 && (fd = open(hit, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) >= 0)
+            close(fd);
 }
 
 __attribute__((visibility("default"))) ssize_t slow_write(int fd, const struct iovec *pieces,
@@ -27,11 +55,17 @@ ssize_t slow_write(int fd, const struct iovec *pieces, int count, off_t offset, 
 {
     static ssize_t (*next)(int, const struct iovec *, int, off_t, int);
     static atomic_int writes;
-    const char *at = getenv("HF_SLOW_AT"), *ms = getenv("HF_SLOW_MS");
+    const char *at = getenv("HF_SLOW_AT"), *ms = getenv("HF_SLOW_MS"), *hang = getenv("HF_HANG");
+    int number;
 
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "pwritev64v2");
-    if (at && ms && pieces->iov_len < 65536 && is_log(fd) && ++writes == strtol(at, NULL, 10))
+    if (pieces->iov_len >= LARGE_BYTES || !is_log(fd))
+        return next(fd, pieces, count, offset, flags);
+    number = ++writes;
+    if (at && ms && number == strtol(at, NULL, 10))
         usleep((useconds_t)strtoul(ms, NULL, 10) * 1000);
+    if (hang)
+        await(hang, number);
     return next(fd, pieces, count, offset, flags);
 }
