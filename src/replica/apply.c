@@ -155,6 +155,7 @@ static int restore(struct raft_fsm *fsm, struct raft_buffer *buffer)
             return RAFT_CORRUPT;
     }
     snapshots_restored(replica, buffer->len);
+    replica->snapshots.installed += replica->opened;
     raft_free(buffer->base);
     return 0;
 }

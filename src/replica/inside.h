@@ -115,6 +115,7 @@ struct snapshots {
     int64_t writing_us;                      /* how long it has been, as the gate's ticks count */
     bool slow_noted;
     uint64_t taken, last_size;
+    uint64_t installed; /* from a leader */
 };
 
 struct memory {              /* see memory.c */
@@ -234,6 +235,8 @@ void members_fail(struct replica *replica, bool for_good);
 void members_promote(struct replica *replica);
 /* Up to here all members have the log, as far as this node has to care. */
 uint64_t members_have(const struct replica *replica);
+/* Of their ids, roles and addresses. */
+uint64_t members_hash(const struct replica *replica);
 
 /* apply.c */
 void apply_init(struct replica *replica);

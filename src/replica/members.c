@@ -9,6 +9,7 @@
  *
  * Its callbacks only come by way of its own libuv backend. So what became of a change is seen by looking at
  * libraft's state after each event. */
+#include "base/hash.h"
 #include "replica/inside.h"
 
 #include <stdlib.h>
@@ -132,6 +133,22 @@ uint64_t replica_members_version(const struct replica *replica)
 
     return raft->configuration_uncommitted_index ? raft->configuration_uncommitted_index
                                                  : raft->configuration_committed_index;
+}
+
+/* A sum: their order does not matter. */
+uint64_t members_hash(const struct replica *replica)
+{
+    const struct raft_configuration *members = members_of(replica);
+    uint64_t hash = 0;
+
+    for (unsigned i = 0; i < members->n; i++) {
+        const struct raft_server *server = &members->servers[i];
+        uint64_t parts[] = {server->id, (uint64_t)server->role,
+                            hash_bytes(server->address, strlen(server->address))};
+
+        hash += hash_bytes(parts, sizeof parts);
+    }
+    return hash;
 }
 
 /* ---- changes ---------------------------------------------------------------------------------- */

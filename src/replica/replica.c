@@ -393,8 +393,28 @@ void replica_status(const struct replica *replica, struct replica_status *ret_st
     status.memory_bytes = replica->memory.bytes;
     status.snapshots = snapshots->taken;
     status.snapshot_bytes = snapshots->last_size;
+    status.snapshots_installed = snapshots->installed;
     status.snapshotting = snapshots->state != SNAPSHOT_NONE;
     *ret_status = status;
+}
+
+/* Committed entries may wait before they are applied. */
+static uint64_t table_index(const struct replica *replica)
+{
+    const struct put_off *put_off = &replica->put_off;
+
+    return put_off->first < put_off->count ? put_off->entries[put_off->first].index - 1
+                                           : raft_last_applied((struct raft *)&replica->raft);
+}
+
+void replica_digest(const struct replica *replica, struct replica_digest *ret_digest)
+{
+    *ret_digest = (struct replica_digest){.table = core_hash(replica->table)};
+    if (replica->closing)
+        return;
+    ret_digest->index = table_index(replica);
+    ret_digest->members = members_hash(replica);
+    ret_digest->members_index = replica_members_version(replica);
 }
 
 /* ---- closing ---------------------------------------------------------------------------------- */

@@ -146,11 +146,21 @@ struct replica_status {
     uint64_t log_bytes;                 /* since the last snapshot, */
     uint64_t memory_bytes;              /* and in memory, about */
     uint64_t snapshots, snapshot_bytes; /* taken; size of the last */
+    uint64_t snapshots_installed;       /* that came from a leader */
     bool snapshotting;
 };
 /* Who leads, as far as this node knows; 0: nobody. */
 uint64_t replica_leader(const struct replica *replica);
 void replica_status(const struct replica *replica, struct replica_status *ret_status);
+
+/* What nodes that have applied the same entries agree on. Takes a look at everything. */
+struct replica_digest {
+    uint64_t index;         /* of the last entry that is in the table */
+    uint64_t table;         /* core_hash */
+    uint64_t members;       /* a hash of their ids, roles and addresses, */
+    uint64_t members_index; /* and of which entry they are */
+};
+void replica_digest(const struct replica *replica, struct replica_digest *ret_digest);
 
 /* ---- members ---------------------------------------------------------------------------------- */
 

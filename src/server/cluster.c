@@ -219,6 +219,33 @@ static void cluster_status(struct connection *connection)
         write_member(connection, &seen[i], &status);
 }
 
+static void write_hash(struct resp_writer *out, const char *field, uint64_t hash)
+{
+    char text[17];
+
+    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    resp_write_text(out, field);
+    resp_write_text(out, text);
+}
+
+/* From this node's own table, whatever others have: what is compared must not come from one place. */
+static void cluster_digest(struct connection *connection)
+{
+    struct resp_writer *out = &connection->out;
+    struct replica_digest digest;
+    struct error_text err = {""};
+
+    replica_digest(connection->server->replica, &digest);
+    core_check(replica_table(connection->server->replica), &err);
+    resp_write_map(out, 5, connection->resp3);
+    write_number(out, "applied", (int64_t)digest.index);
+    write_hash(out, "table", digest.table);
+    write_hash(out, "members", digest.members);
+    write_number(out, "members_index", (int64_t)digest.members_index);
+    resp_write_text(out, "broken");
+    resp_write_text(out, err.text);
+}
+
 /* One range of slots, on the node that leads: what `redis-cli -c` and cluster clients want to know. */
 static void cluster_slots(struct connection *connection)
 {
@@ -350,14 +377,17 @@ enum verdict command_cluster(struct connection *connection, const struct resp_no
         return cluster_transfer(connection, value);
     if (word_is(what, "STATUS")) {
         cluster_status(connection);
+    } else if (word_is(what, "DIGEST")) {
+        cluster_digest(connection);
     } else if (word_is(what, "SLOTS")) {
         cluster_slots(connection);
     } else if (word_is(what, "MYID")) {
         snprintf(id, sizeof id, "%" PRIu64, connection->server->config->id);
         resp_write_text(&connection->out, id);
     } else {
-        return refuse(connection,
-                      "ERR CLUSTER is followed by STATUS, ADD, REMOVE, TRANSFER, SLOTS or MYID");
+        return refuse(
+            connection,
+            "ERR CLUSTER is followed by STATUS, DIGEST, ADD, REMOVE, TRANSFER, SLOTS or MYID");
     }
     return VERDICT_DONE;
 }

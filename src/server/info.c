@@ -118,12 +118,12 @@ static void info_raft(const struct server *server, struct text *text)
         "last_index:%" PRIu64 "\r\ncommit_index:%" PRIu64 "\r\napplied_index:%" PRIu64 "\r\n"
         "entries_proposed:%" PRIu64 "\r\ncommands_proposed:%" PRIu64 "\r\nticks:%" PRIu64 "\r\n"
         "log_bytes_since_snapshot:%" PRIu64 "\r\nlog_bytes_in_memory:%" PRIu64
-        "\r\nsnapshots:%" PRIu64 "\r\n"
+        "\r\nsnapshots:%" PRIu64 "\r\nsnapshots_installed:%" PRIu64 "\r\n"
         "snapshot_bytes:%" PRIu64 "\r\nsnapshotting:%d\r\n",
         role_word(server), status.id, status.leader_id, status.term, status.last_index,
         status.commit_index, status.applied_index, status.entries, status.commands, status.ticks,
-        status.log_bytes, status.memory_bytes, status.snapshots, status.snapshot_bytes,
-        status.snapshotting);
+        status.log_bytes, status.memory_bytes, status.snapshots, status.snapshots_installed,
+        status.snapshot_bytes, status.snapshotting);
 }
 
 static void info_stats(const struct server *server, struct text *text)

@@ -1,5 +1,9 @@
 """What tests of clusters do again and again: locks that stay, and whether they are still there."""
-from nodes import TTL_MAX, fresh, until
+import contextlib
+
+from nodes import TTL_MAX, Refused, fresh, until
+
+LARGE = "r" * 60000  # almost the largest result of a once-record
 
 
 def content(directory):
@@ -40,3 +44,11 @@ def add(cluster, number, *args, **kwargs):
     assert cluster.ask("CLUSTER", "ADD", number, node.peer) == "OK"
     until(lambda: cluster.leader().members().get(number, {}).get("votes"), f"{node} votes")
     return node
+
+
+def pour(session):
+    """A large entry for the log, which leaves nothing behind in the table."""
+    key, lease = fresh("key"), fresh()
+    _, token = session.ask("ONCE", "CLAIM", key, lease, "TTL", TTL_MAX)
+    with contextlib.suppress(Refused):  # an answer that was lost, and the record is gone
+        session.ask("ONCE", "FINISH", key, lease, "TOKEN", token, "KEEP", 1, LARGE)

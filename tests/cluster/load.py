@@ -3,6 +3,7 @@
     load = Load(cluster)             six workers, each a thread with a Session of its own
     with load:                       they work until this ends; it fails if one of them was told something wrong
         ...
+    load.pause(), load.resume()      nobody asks for anything in between
     load.verdict()                   looks through the record: what nobody could see alone
 
 What a worker checks by itself, all the time:
@@ -33,6 +34,34 @@ BLOCKED_MAX = 6  # seconds until a blocked one gives up on its node: longer than
 PROBE_MAX = 0.4  # seconds that a node has for the answer to a probe
 PACE = 0.001  # seconds between two probes
 JOIN_MAX = 3 * PATIENCE
+
+
+class Gate:
+    """Where workers wait while the load is paused."""
+
+    def __init__(self):
+        self.changed, self.open, self.waiting = threading.Condition(), True, 0
+
+    def pass_by(self):
+        with self.changed:
+            self.waiting += 1
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.open)
+            self.waiting -= 1
+
+    def shut(self, everybody):
+        """Returns when all wait here that are alive."""
+        deadline = time.monotonic() + JOIN_MAX
+        with self.changed:
+            self.open = False
+            while self.waiting < everybody():
+                assert time.monotonic() < deadline, "a worker hangs"
+                self.changed.wait(0.1)  # nobody says that it has died
+
+    def unlock(self):
+        with self.changed:
+            self.open = True
+            self.changed.notify_all()
 
 
 class Hold:
@@ -104,8 +133,9 @@ class Record:
 
 
 class Worker(threading.Thread):
-    def __init__(self, session, record, number, over, seed):
+    def __init__(self, session, record, number, over, seed, gate):
         super().__init__()
+        self.gate = gate
         self.session, self.record, self.number, self.over = session, record, number, over
         self.random = random.Random(seed * 1000 + number)
         self.holds, self.places, self.gone = [], [], []
@@ -116,6 +146,7 @@ class Worker(threading.Thread):
         try:
             with self.session:
                 while not self.over.is_set():
+                    self.gate.pass_by()
                     self.step()
                     self.steps += 1
                 self.settle()
@@ -269,15 +300,16 @@ class Worker(threading.Thread):
 class Prober(threading.Thread):
     """Takes and gives back a lock over and over, and knows when it was granted one: how long is nobody served?"""
 
-    def __init__(self, session, over):
+    def __init__(self, session, over, gate=None):
         super().__init__()
-        self.session, self.over, self.failure = session, over, None
+        self.session, self.over, self.failure, self.gate = session, over, None, gate or Gate()
         self.granted = []  # (when its last try was sent, when it was answered, token)
 
     def run(self):
         try:
             with self.session:
                 while not self.over.is_set():
+                    self.gate.pass_by()
                     mine = fresh("probe")
                     token = self.take(mine)
                     self.session.ask("RELEASE", mine, mine, "TOKEN", token, patience=2 * PATIENCE)
@@ -313,15 +345,25 @@ class Load:
 
     def __init__(self, cluster, workers=WORKERS, seed=1, sessions=None):
         sessions = sessions or [cluster.session]
-        self.record, self.over = Record(), threading.Event()
-        self.workers = [Worker(sessions[number % len(sessions)](protocol=3), self.record, number, self.over, seed)
+        self.record, self.over, self.gate = Record(), threading.Event(), Gate()
+        self.workers = [Worker(sessions[number % len(sessions)](protocol=3), self.record, number, self.over, seed,
+                               self.gate)
                         for number in range(workers)]
-        self.prober = Prober(sessions[-1](answer_max=PROBE_MAX), self.over)
+        self.prober = Prober(sessions[-1](answer_max=PROBE_MAX), self.over, self.gate)
 
     def __enter__(self):
         for thread in [*self.workers, self.prober]:
             thread.start()
         return self
+
+    def pause(self):
+        """Returns when nothing is under way."""
+        threads = [*self.workers, self.prober]
+        self.gate.shut(lambda: sum(thread.is_alive() for thread in threads))
+        self.failed()
+
+    def resume(self):
+        self.gate.unlock()
 
     def failed(self):
         for thread in [*self.workers, self.prober]:
@@ -330,6 +372,7 @@ class Load:
 
     def __exit__(self, kind, *exception):
         self.over.set()
+        self.gate.unlock()
         for thread in [*self.workers, self.prober]:
             thread.join(JOIN_MAX)
         if kind is None:

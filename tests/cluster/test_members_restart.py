@@ -4,30 +4,16 @@ import os
 import time
 
 import pytest
-from helpers import add
-from nodes import HERE, TTL_MAX, NotDone, Refused, Session, Unknown, fresh, until
+from helpers import LARGE, add, pour
+from nodes import HERE, TTL_MAX, NotDone, Session, Unknown, fresh, until
 
 SLOW_DISK = os.environ.get("HF_SLOW", str(HERE.parents[1] / "build-check/tests/holdfastd/hf-slow.so"))
 SNAPSHOTS = ["--snapshot-bytes", "64KiB"]
-LARGE = "r" * 60000
 ENTRIES_MAX = 2000
 WHILE = 4  # seconds: several election timeouts
 
 
 # ---- who the members are -----------------------------------------------------------------------------------------
-
-
-def pour(cluster, enough):
-    """Large entries, which leave nothing behind in the table, until that is enough."""
-    with cluster.session() as session:
-        for _ in range(ENTRIES_MAX):
-            key, lease = fresh("key"), fresh()
-            _, token = session.ask("ONCE", "CLAIM", key, lease)
-            with contextlib.suppress(Refused):  # an answer that was lost, and the record is gone
-                session.ask("ONCE", "FINISH", key, lease, "TOKEN", token, "KEEP", 1, LARGE)
-            if enough():
-                return
-    raise AssertionError("it is never enough")
 
 
 def segments(node):
@@ -37,7 +23,12 @@ def segments(node):
 def forget_log(cluster, node):
     """Until nothing is left of the log that this node has now: it knows of it what its snapshot says."""
     now = segments(node)
-    pour(cluster, lambda: not now & segments(node))
+    with cluster.session() as session:
+        for _ in range(ENTRIES_MAX):
+            pour(session)
+            if not now & segments(node):
+                return
+    raise AssertionError("its log is never gone")
 
 
 def seen_by(node):
