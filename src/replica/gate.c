@@ -158,13 +158,31 @@ static unsigned entries_before_change(const struct replica *replica,
     return append->n_entries;
 }
 
-static void cut_before_change(const struct replica *replica, struct raft_message *message)
+/* The leader proposes a change as soon as the one before it is committed, and says both in one message: libraft hears of the commit
+ * first, by a heartbeat, and need not be sent the entries again. */
+static void tell_commit_first(struct replica *replica, const struct raft_message *message)
+{
+    struct raft_message heartbeat = *message;
+    struct raft_append_entries *append = &heartbeat.append_entries;
+    raft_index noted = replica->raft.configuration_uncommitted_index;
+
+    if (append->n_entries == 0 || append->entries[0].type != RAFT_CHANGE || noted == 0 ||
+        noted > append->prev_log_index || noted > append->leader_commit)
+        return;
+    append->entries = NULL;
+    append->n_entries = 0;
+    correct(replica, &heartbeat);
+    replica->receive(replica->io, &heartbeat);
+}
+
+static void cut_before_change(struct replica *replica, struct raft_message *message)
 {
     struct raft_append_entries *append = &message->append_entries;
     unsigned keep;
 
-    if (message->type != RAFT_APPEND_ENTRIES)
+    if (message->type != RAFT_APPEND_ENTRIES || replica->closing)
         return;
+    tell_commit_first(replica, message);
     keep = entries_before_change(replica, append);
     if (keep == 0)
         free_entries(append); /* libraft frees them only if there are some */
