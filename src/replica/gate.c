@@ -92,7 +92,7 @@ static void on_tick(struct raft_io *io)
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
-static void free_entries(struct raft_append_entries *append)
+void gate_free_entries(struct raft_append_entries *append)
 {
     void *batch = NULL;
 
@@ -115,7 +115,7 @@ static void drop_message(struct raft_message *message)
         raft_free(message->install_snapshot.data.base);
     }
     if (message->type == RAFT_APPEND_ENTRIES)
-        free_entries(&message->append_entries);
+        gate_free_entries(&message->append_entries);
 }
 
 /* Some that libraft 0.22.1 had better not see. A snapshot from the leader that arrives while this node takes one of
@@ -137,56 +137,6 @@ static void correct(const struct replica *replica, struct raft_message *message)
     if (message->type == RAFT_APPEND_ENTRIES && append->leader_commit > committed &&
         append->prev_log_index + append->n_entries < committed)
         append->leader_commit = committed;
-}
-
-/* libraft 0.22.1 notes each change of members in a message under the index of the first entry that is new (replicationAppend):
- * one that stands further behind would be committed without being recognised, and the next snapshot would store the members
- * of before. And it knows one uncommitted change at a time: a second one that comes before the first is applied would take
- * its place, and a truncation of the second would roll both back. So a follower takes a change only as the first entry of a message,
- * and only when the one before it is applied. The leader, which hears how far the follower is, sends the rest again. */
-static unsigned entries_before_change(const struct replica *replica,
-                                      const struct raft_append_entries *append)
-{
-    raft_index noted = replica->raft.configuration_uncommitted_index;
-
-    for (unsigned i = 0; i < append->n_entries; i++) {
-        if (append->entries[i].type != RAFT_CHANGE)
-            continue;
-        if (i > 0 || (noted != 0 && noted < append->prev_log_index + 1))
-            return i;
-    }
-    return append->n_entries;
-}
-
-/* The leader proposes a change as soon as the one before it is committed, and says both in one message: libraft hears of the commit
- * first, by a heartbeat, and need not be sent the entries again. */
-static void tell_commit_first(struct replica *replica, const struct raft_message *message)
-{
-    struct raft_message heartbeat = *message;
-    struct raft_append_entries *append = &heartbeat.append_entries;
-    raft_index noted = replica->raft.configuration_uncommitted_index;
-
-    if (append->n_entries == 0 || append->entries[0].type != RAFT_CHANGE || noted == 0 ||
-        noted > append->prev_log_index || noted > append->leader_commit)
-        return;
-    append->entries = NULL;
-    append->n_entries = 0;
-    correct(replica, &heartbeat);
-    replica->receive(replica->io, &heartbeat);
-}
-
-static void cut_before_change(struct replica *replica, struct raft_message *message)
-{
-    struct raft_append_entries *append = &message->append_entries;
-    unsigned keep;
-
-    if (message->type != RAFT_APPEND_ENTRIES || replica->closing)
-        return;
-    tell_commit_first(replica, message);
-    keep = entries_before_change(replica, append);
-    if (keep == 0)
-        free_entries(append); /* libraft frees them only if there are some */
-    append->n_entries = keep;
 }
 
 static struct raft_server *own_member(struct raft *raft)
@@ -213,6 +163,15 @@ static void receive_vote_request(struct replica *replica, struct raft_message *m
         own->role = role;
 }
 
+void gate_deliver(struct replica *replica, struct raft_message *message)
+{
+    correct(replica, message);
+    if (message->type == RAFT_REQUEST_VOTE && !replica->closing)
+        receive_vote_request(replica, message);
+    else
+        replica->receive(replica->io, message);
+}
+
 static void on_message(struct raft_io *io, struct raft_message *message)
 {
     struct replica *replica = of_io(io);
@@ -224,14 +183,12 @@ static void on_message(struct raft_io *io, struct raft_message *message)
     members_heard(replica, message->server_id);
     if (message->type == RAFT_APPEND_ENTRIES)
         replica->memory.sent_from = message->append_entries.prev_log_index;
-    cut_before_change(replica, message);
-    correct(replica, message);
     if (message->type == RAFT_INSTALL_SNAPSHOT && !replica->closing)
         apply_put_off(replica); /* the log goes */
-    if (message->type == RAFT_REQUEST_VOTE && !replica->closing)
-        receive_vote_request(replica, message);
+    if (message->type == RAFT_APPEND_ENTRIES && !replica->closing)
+        changes_deliver(replica, message);
     else
-        replica->receive(io, message);
+        gate_deliver(replica, message);
     replica_observe(replica);
 }
 

@@ -7,6 +7,7 @@
  *     snapshots.c  when a snapshot is taken, and how, in slices
  *     memory.c     how much of the log libraft keeps in memory
  *     late.c       who gets an entry at once, and who later
+ *     changes.c    changes of members among the entries from a leader
  *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
  *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above (storing.h)
  *     network.c    its messages to and from other nodes, as message.c writes and reads them
@@ -305,5 +306,12 @@ static inline bool gate_shut(const struct replica *replica)
 /* The first trouble is the one that is told. */
 void gate_trouble(struct replica *replica, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* To libraft, which takes over what it points to. */
+void gate_deliver(struct replica *replica, struct raft_message *message);
+void gate_free_entries(struct raft_append_entries *append);
+
+/* changes.c */
+/* AppendEntries, in parts that libraft understands. */
+void changes_deliver(struct replica *replica, struct raft_message *message);
 
 #endif

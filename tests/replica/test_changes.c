@@ -104,17 +104,30 @@ static void assert_members(unsigned count, raft_index index)
 }
 
 /* It is the third entry, and the first two are commands. */
-static void test_a_change_behind_others_waits_for_the_next_message(void **state)
+static void test_a_change_behind_others_is_noted_under_its_index(void **state)
 {
     (void)state;
     rig_open(&rig);
     hear((struct said){2, 2, 1, 1, 1, 4, {COMMAND, COMMAND, 4, COMMAND}});
-    assert_int_equal(rig_last(&rig), 3);
-    assert_int_equal(rig.memory.told.last_log_index, 3); /* the leader hears where to go on */
-    assert_members(3, 1);
-    hear((struct said){2, 2, 3, 2, 1, 2, {4, COMMAND}});
     assert_int_equal(rig_last(&rig), 5);
+    assert_int_equal(rig.memory.told.last_log_index, 5);
     assert_members(4, 4);
+    hear((struct said){2, 2, 5, 2, 5, 0, {0}}); /* it is committed, */
+    rig_reopen(&rig);
+    hear((struct said){3, 3, 4, 2, 4, 1, {COMMAND}}); /* and stays when what came after it goes */
+    assert_members(4, 4);
+}
+
+/* As to a node that was away: of the first the message says that it is committed. */
+static void test_two_changes_in_one_message(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    hear((struct said){2, 2, 1, 1, 4, 6, {COMMAND, 4, COMMAND, COMMAND, 5, COMMAND}});
+    assert_int_equal(rig_last(&rig), 7);
+    assert_members(5, 6);
+    hear((struct said){3, 3, 5, 2, 5, 1, {COMMAND}}); /* only the second goes */
+    assert_members(4, 3);
 }
 
 /* Some of them it has: then the first that is new counts for libraft. */
@@ -140,6 +153,11 @@ static void test_the_second_waits_until_the_first_is_applied(void **state)
     hear((struct said){2, 2, 1, 1, 1, 2, {4, COMMAND}});
     assert_members(4, 2);
     hear((struct said){2, 2, 3, 2, 1, 2, {5, COMMAND}});
+    assert_members(4, 2);
+    assert_int_equal(rig_last(&rig), 3);
+    assert_int_equal(rig.memory.told.last_log_index, 3); /* the leader hears where to go on */
+    next_command = 1;
+    hear((struct said){2, 2, 1, 1, 1, 4, {4, COMMAND, 5, COMMAND}}); /* the same in one message */
     assert_members(4, 2);
     assert_int_equal(rig_last(&rig), 3);
     hear((struct said){
@@ -232,7 +250,8 @@ static void test_who_does_not_know_that_it_votes_is_no_obstacle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_a_change_behind_others_waits_for_the_next_message),
+        TEST(test_a_change_behind_others_is_noted_under_its_index),
+        TEST(test_two_changes_in_one_message),
         TEST(test_one_that_is_sent_again_is_noted_once),
         TEST(test_the_second_waits_until_the_first_is_applied),
         TEST(test_one_that_replaces_another_does_not_wait),
