@@ -233,13 +233,13 @@ int claim_renew(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
 {
     struct engine_claim *claim = &lock->claim;
     hf_store *store = lock->store;
-    int64_t sent_ms = clock_boot_ms(), left_ms = -1;
+    int64_t sent_ms = clock_boot_ms(), left_ms = ENGINE_NOT_KNOWN;
     int result = store->engine->renew(store->engine_store, &claim, 1, &left_ms, deadline_ms, err);
 
-    if (result != HF_OK)
-        return result;
-    if (left_ms < 0)
+    if (left_ms == ENGINE_GONE)
         return error_set(err, HF_ELOST, "the store says that the lease has ended");
+    if (left_ms < 0)
+        return result != HF_OK ? result : error_set(err, HF_EUNKNOWN, "the store does not say");
     pthread_mutex_lock(&store->mutex);
     claim_counts_from(lock, sent_ms, left_ms);
     pthread_mutex_unlock(&store->mutex);

@@ -212,7 +212,7 @@ static void take_batch(hf_store *store, int64_t now_ms, struct batch *batch)
         lock->busy = true;
         batch->locks[batch->count] = lock;
         batch->claims[batch->count] = &lock->claim;
-        batch->left_ms[batch->count++] = -1;
+        batch->left_ms[batch->count++] = ENGINE_NOT_KNOWN;
         if (part_ms < batch->span_ms)
             batch->span_ms = part_ms < RENEW_MS_MIN ? RENEW_MS_MIN : part_ms;
     }
@@ -239,19 +239,20 @@ static void tell_waiters(const struct batch *batch)
             waiter_interrupt(&batch->locks[i]->waiter);
 }
 
-static void note_answers(struct batch *batch, int result, int64_t sent_ms)
+/* To each its own answer: those that are not known are tried again within what is left of them. */
+static void note_answers(struct batch *batch, int64_t sent_ms)
 {
     int64_t now_ms = clock_boot_ms();
 
     for (int i = 0; i < batch->count; i++) {
         hf_lock *lock = batch->locks[i];
 
-        if (result != HF_OK)
-            pause_after_failure(lock, now_ms);
-        else if (batch->left_ms[i] < 0)
+        if (batch->left_ms[i] >= 0)
+            claim_counts_from(lock, sent_ms, batch->left_ms[i]);
+        else if (batch->left_ms[i] == ENGINE_GONE)
             claim_lost(lock, LOSS_TOLD, "the store says that the lease has ended");
         else
-            claim_counts_from(lock, sent_ms, batch->left_ms[i]);
+            pause_after_failure(lock, now_ms);
         batch->wake[i] = lock->gone;
     }
 }
@@ -265,7 +266,6 @@ static void *renewer_main(void *arg)
     while (!store->watch_stop) {
         struct error_text err;
         int64_t sent_ms = clock_boot_ms();
-        int result;
 
         take_batch(store, sent_ms, &batch);
         if (batch.count == 0) {
@@ -273,10 +273,10 @@ static void *renewer_main(void *arg)
             continue;
         }
         pthread_mutex_unlock(&store->mutex);
-        result = store->engine->renew(store->engine_store, batch.claims, batch.count, batch.left_ms,
-                                      clock_after(sent_ms, batch.span_ms), &err);
+        store->engine->renew(store->engine_store, batch.claims, batch.count, batch.left_ms,
+                             clock_after(sent_ms, batch.span_ms), &err);
         pthread_mutex_lock(&store->mutex);
-        note_answers(&batch, result, sent_ms);
+        note_answers(&batch, sent_ms);
         pthread_mutex_unlock(&store->mutex);
         tell_waiters(&batch);
         pthread_mutex_lock(&store->mutex);

@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 3
+#define ENGINE_ABI 4
 
 struct engine_store; /* each engine's own */
 
@@ -45,6 +45,10 @@ enum engine_outcome {
     ENGINE_DONE = 3,   /* a once-record that has been run: what came out is in claim->record */
     ENGINE_DIED = 4    /* a once-record whose runner died, and claim->no_heir; its token likewise */
 };
+
+/* Answers of renew for one claim, besides what is left of it in ms. */
+#define ENGINE_GONE (-1)      /* the store says so: this lease is over */
+#define ENGINE_NOT_KNOWN (-2) /* no answer, or a refusal: it may be renewed or not */
 
 /* What became of a once-record. */
 struct engine_record {
@@ -160,8 +164,10 @@ struct engine {
      */
     int (*release)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                    struct error_text *err);
-    /* NULL without HF_HAS_TTL. Renews claims that hold or wait: ret_left_ms[i] is what the store
-     * says is left, -1 if the lease is gone. An error: none is known to be renewed. */
+    /* NULL without HF_HAS_TTL. Renews claims that hold or wait, and tells of each by itself: what goes
+     * wrong with one of them says nothing about the others. ret_left_ms[i] is what the store says is
+     * left, or ENGINE_GONE, or ENGINE_NOT_KNOWN, as the client sets all of them before. HF_OK: all are
+     * known. An error: why one that is not known is not; what is known of the others counts. */
     int (*renew)(struct engine_store *store, struct engine_claim *const *claims, int count,
                  int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
     /* Frees claim->private, which may be NULL. No I/O that can block, no failure. */

@@ -354,17 +354,22 @@ static int test_renew(struct engine_store *store, struct engine_claim *const *cl
     now_ms = table_now_ms(store->table);
     for (int i = 0; i < count; i++) {
         struct table_claim *slot = table_find(store->table, claims[i]->lease);
+        int64_t left_ms = ENGINE_GONE;
 
-        if (!slot ||
-            (slot->state == CLAIM_HELD && claims[i]->token && claims[i]->token != slot->token)) {
-            ret_left_ms[i] = -1;
+        if (strcmp(store->table->spoilt, claims[i]->name) == 0) {
+            result = error_set(err, HF_EREFUSED, "test store: told not to renew this one");
             continue;
         }
-        if (slot->expires_ms < now_ms + claims[i]->ttl_ms)
-            slot->expires_ms = now_ms + claims[i]->ttl_ms;
-        ret_left_ms[i] = slot->expires_ms - now_ms;
+        if (slot &&
+            !(slot->state == CLAIM_HELD && claims[i]->token && claims[i]->token != slot->token)) {
+            if (slot->expires_ms < now_ms + claims[i]->ttl_ms)
+                slot->expires_ms = now_ms + claims[i]->ttl_ms;
+            left_ms = slot->expires_ms - now_ms;
+        }
+        if (!lose_reply)
+            ret_left_ms[i] = left_ms;
     }
-    return call_end(store, lose_reply, HF_OK, err);
+    return call_end(store, lose_reply, result, err);
 }
 
 static int test_break(struct engine_store *store, const char *name, int64_t grace_ms,

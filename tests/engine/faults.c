@@ -62,10 +62,21 @@ void faults_delay(struct faults *faults, int call, int64_t delay_ms)
     unlocked(table);
 }
 
+void faults_spoil(struct faults *faults, const char *name)
+{
+    struct table *table = locked(faults);
+
+    memset(table->spoilt, 0, sizeof table->spoilt);
+    if (name)
+        memcpy(table->spoilt, name, strnlen(name, HF_NAME_MAX));
+    unlocked(table);
+}
+
 void faults_clear(struct faults *faults)
 {
     struct table *table = locked(faults);
 
+    table->spoilt[0] = '\0';
     memset(table->rules, 0, sizeof table->rules);
     memset(table->delay_ms, 0, sizeof table->delay_ms);
     unlocked(table);

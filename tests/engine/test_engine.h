@@ -55,6 +55,8 @@ void faults_close(struct faults *faults);
 void faults_set(struct faults *faults, enum fault_kind kind, int call, int32_t count);
 /* Every such call takes at least so long; 0 clears. */
 void faults_delay(struct faults *faults, int call, int64_t delay_ms);
+/* Renewals of this name have no effect and are refused, whatever else is in the batch; NULL: none. */
+void faults_spoil(struct faults *faults, const char *name);
 /* Clears all faults and delays; the locks stay. */
 void faults_clear(struct faults *faults);
 /* The store's clock jumps ahead. */

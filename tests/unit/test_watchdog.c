@@ -182,6 +182,48 @@ static void lost_comes_when_the_store_pushes_it(void **state)
     }
 }
 
+/* In one batch with one that is well, one that cannot be renewed and one that is gone: each is told its own,
+ * and in its own time. */
+static void each_of_a_batch_has_its_own_answer(void **state)
+{
+    struct fixture *fixture = *state;
+    struct told well, spoilt, gone;
+    hf_lock *locks[3] = {acquire_told(fixture->store, "well", 3000, &well),
+                         acquire_told(fixture->store, "spoilt", 3000, &spoilt),
+                         acquire_told(fixture->store, "gone", 3000, &gone)};
+    int64_t expiry_ms;
+
+    faults_spoil(fixture->faults, "spoilt");
+    expiry_ms = faults_expiry_ms(fixture->faults, "spoilt");
+    must(HF_EREFUSED, hf_renew(locks[1]));
+    assert_int_equal(1, faults_expire(fixture->faults, "gone"));
+    await_told(&gone);
+    assert_true(atomic_load(&spoilt.at_ms) == 0); /* nobody has said so, and there is time left */
+    assert_true(await_told(&spoilt) < expiry_ms);
+    sleep_ms(3000); /* beyond the TTL of what is well */
+    assert_true(atomic_load(&well.at_ms) == 0);
+    must(HF_OK, hf_release(locks[0]));
+    must(HF_ELOST, hf_release(locks[1]));
+    must(HF_ELOST, hf_release(locks[2]));
+}
+
+/* What could not be renewed for a while is, when it can be again. */
+static void one_that_was_refused_is_tried_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct told well, spoilt;
+    hf_lock *locks[2] = {acquire_told(fixture->store, "well", 1500, &well),
+                         acquire_told(fixture->store, "spoilt", 1500, &spoilt)};
+
+    faults_spoil(fixture->faults, "spoilt");
+    sleep_ms(800); /* past its renewal */
+    faults_spoil(fixture->faults, NULL);
+    sleep_ms(1500);
+    assert_true(atomic_load(&well.at_ms) == 0 && atomic_load(&spoilt.at_ms) == 0);
+    must(HF_OK, hf_release(locks[0]));
+    must(HF_OK, hf_release(locks[1]));
+}
+
 static void a_renewal_asked_for_says_lost(void **state)
 {
     struct fixture *fixture = *state;
@@ -267,6 +309,8 @@ int main(void)
         TEST(a_slow_callback_makes_no_other_loss_late),
         TEST(lost_comes_with_the_renewal_that_says_so),
         TEST(lost_comes_when_the_store_pushes_it),
+        TEST(each_of_a_batch_has_its_own_answer),
+        TEST(one_that_was_refused_is_tried_again),
         TEST(a_renewal_asked_for_says_lost),
         TEST(a_jump_of_the_clock_is_a_loss_at_once),
         TEST(a_released_lock_is_renewed_no_more),

@@ -263,7 +263,6 @@ struct renewing {
     struct engine_claim *const *claims;
     int count;
     int64_t *left_ms; /* of those whose lease is our own */
-    bool wrong;
 };
 
 static bool is_drawn(const struct engine_claim *claim)
@@ -288,14 +287,18 @@ static void read_renew(void *context, int index, const struct resp_node *value)
     uint32_t at = 0;
 
     (void)index;
-    renewing->wrong = false;
     for (int i = 0; i < renewing->count; i++) {
+        int64_t left_ms;
+
         if (!is_drawn(renewing->claims[i]))
             continue;
-        if (!resp_to_int64(resp_item(value, at++), &renewing->left_ms[i]))
-            renewing->wrong = true;
-        else if (renewing->left_ms[i] < 0 && was_told(renewing->claims[i]))
-            renewing->left_ms[i] = renewing->claims[i]->ttl_ms;
+        if (!resp_to_int64(resp_item(value, at++), &left_ms))
+            renewing->left_ms[i] = ENGINE_NOT_KNOWN;
+        else if (left_ms >= 0)
+            renewing->left_ms[i] = left_ms;
+        else
+            renewing->left_ms[i] =
+                was_told(renewing->claims[i]) ? renewing->claims[i]->ttl_ms : ENGINE_GONE;
     }
 }
 
@@ -306,17 +309,13 @@ static int renew_drawn(struct engine_store *store, struct renewing *renewing, in
     struct call call = {
         .replies = 1, .repeatable = true, .context = renewing, .on_reply = read_renew};
     struct resp_writer writer = {0};
-    int result;
 
     resp_write_array(&writer, 1 + (size_t)drawn);
     resp_write_text(&writer, "RENEW");
     for (int i = 0; i < renewing->count; i++)
         if (is_drawn(renewing->claims[i]))
             resp_write_text(&writer, renewing->claims[i]->lease);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
-    if (result == HF_OK && renewing->wrong)
-        return error_set(err, HF_EINTERNAL, "an answer to RENEW that cannot be");
-    return result;
+    return wire_ask_written(store, &call, &writer, deadline_ms, err);
 }
 
 struct adopting {
@@ -330,7 +329,7 @@ static void read_adopted(void *context, int index, const struct resp_node *value
     const struct resp_node *number = index == 0 ? resp_item(value, 0) : value;
 
     if (!resp_to_int64(number, index == 0 ? &adopting->left_ms : &adopting->alive))
-        adopting->left_ms = -1;
+        adopting->alive = -1;
 }
 
 /* An adopted lease may have had another TTL, and whoever adopts may have another token: a lease that
@@ -354,8 +353,33 @@ static int renew_adopted(struct engine_store *store, const struct engine_claim *
     holdfast_write_name(store, claim->name, &writer);
     resp_write_number(&writer, (int64_t)claim->token);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result == HF_OK && adopting.alive < 0)
+        return error_set(err, HF_EINTERNAL, "an answer to RENEW that cannot be");
     if (result == HF_OK)
-        *ret_left_ms = adopting.alive == 1 ? adopting.left_ms : -1;
+        *ret_left_ms =
+            adopting.alive == 1 && adopting.left_ms >= 0 ? adopting.left_ms : ENGINE_GONE;
+    return result;
+}
+
+/* At most HOLDFAST_RENEW_MAX of them. */
+static int renew_some(struct engine_store *store, struct renewing *renewing, int64_t deadline_ms,
+                      struct error_text *err)
+{
+    int drawn = 0, result = HF_OK;
+
+    for (int i = 0; i < renewing->count; i++)
+        drawn += is_drawn(renewing->claims[i]);
+    if (drawn > 0)
+        result = renew_drawn(store, renewing, drawn, deadline_ms, err);
+    for (int i = 0; i < renewing->count && drawn < renewing->count; i++) {
+        int renewed;
+
+        if (is_drawn(renewing->claims[i]))
+            continue;
+        renewed =
+            renew_adopted(store, renewing->claims[i], &renewing->left_ms[i], deadline_ms, err);
+        result = result == HF_OK ? renewed : result;
+    }
     return result;
 }
 
@@ -364,21 +388,14 @@ int holdfast_renew(struct engine_store *store, struct engine_claim *const *claim
 {
     int result = HF_OK;
 
-    for (int done = 0; done < count && result == HF_OK; done += HOLDFAST_RENEW_MAX) {
+    for (int done = 0; done < count; done += HOLDFAST_RENEW_MAX) {
         struct renewing renewing = {
             .claims = claims + done,
             .left_ms = ret_left_ms + done,
             .count = count - done < HOLDFAST_RENEW_MAX ? count - done : HOLDFAST_RENEW_MAX};
-        int drawn = 0;
+        int renewed = renew_some(store, &renewing, deadline_ms, err);
 
-        for (int i = 0; i < renewing.count; i++)
-            drawn += is_drawn(renewing.claims[i]);
-        if (drawn > 0)
-            result = renew_drawn(store, &renewing, drawn, deadline_ms, err);
-        for (int i = 0; i < renewing.count && result == HF_OK && drawn < renewing.count; i++)
-            if (!is_drawn(renewing.claims[i]))
-                result = renew_adopted(store, renewing.claims[i], &renewing.left_ms[i], deadline_ms,
-                                       err);
+        result = result == HF_OK ? renewed : result;
     }
     return result;
 }

@@ -384,10 +384,11 @@ static void write_renew(void *context, int index, bool by_text, struct resp_writ
 static void read_renew(void *context, int node, int index, const struct resp_node *value)
 {
     const struct renewing *renewing = context;
+    int64_t left_ms;
 
     (void)node;
-    if (!resp_to_int64(value, &renewing->left_ms[index]) || renewing->left_ms[index] < 0)
-        renewing->left_ms[index] = -1;
+    if (resp_to_int64(value, &left_ms))
+        renewing->left_ms[index] = left_ms < 0 ? ENGINE_GONE : left_ms;
 }
 
 int redis_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
@@ -395,15 +396,16 @@ int redis_renew(struct engine_store *store, struct engine_claim *const *claims, 
 {
     int result = HF_OK;
 
-    for (int done = 0; done < count && result == HF_OK; done += REDIS_BATCH_MAX) {
+    for (int done = 0; done < count; done += REDIS_BATCH_MAX) {
         struct renewing renewing = {store, claims + done, ret_left_ms + done};
         struct question question = {.commands = count - done < REDIS_BATCH_MAX ? count - done
                                                                                : REDIS_BATCH_MAX,
                                     .context = &renewing,
                                     .write = write_renew,
                                     .answer = read_renew};
+        int asked = redis_ask(store, &question, deadline_ms, err);
 
-        result = redis_ask(store, &question, deadline_ms, err);
+        result = result == HF_OK ? asked : result;
     }
     return result;
 }

@@ -191,18 +191,22 @@ static void read_renew(void *context, int node, int index, const struct resp_nod
         renewing->left_ms[index] = left_ms;
 }
 
-static bool is_decided(const struct renewing *renewing, int index)
+/* What a majority says of one claim: what is left, that it is gone, or nothing yet. */
+static int64_t verdict_on(const struct renewing *renewing, int index)
 {
-    return renewing->renewed[index] >= redlock_quorum(renewing->store) ||
-           renewing->gone[index] >= redlock_blocking(renewing->store);
+    if (renewing->renewed[index] >= redlock_quorum(renewing->store))
+        return renewing->left_ms[index];
+    return renewing->gone[index] >= redlock_blocking(renewing->store) ? ENGINE_GONE
+                                                                      : ENGINE_NOT_KNOWN;
 }
 
-static bool all_decided(const struct renewing *renewing)
+/* The first claim that is not decided; -1: all are. */
+static int first_undecided(const struct renewing *renewing)
 {
     for (int i = 0; i < renewing->count; i++)
-        if (!is_decided(renewing, i))
-            return false;
-    return true;
+        if (verdict_on(renewing, i) == ENGINE_NOT_KNOWN)
+            return i;
+    return -1;
 }
 
 /* There is no hurry: whoever can be expected to answer is waited for, because what it lacks it gets
@@ -215,7 +219,7 @@ static bool enough_renewed(void *context)
         if (renewing->session->calls[i].link && renewing->session->calls[i].result == CALL_OPEN &&
             !atomic_load(&renewing->store->nodes[i].suspect))
             return false;
-    return all_decided(renewing);
+    return first_undecided(renewing) < 0;
 }
 
 static void write_refill(void *context, int index, bool by_text, struct resp_writer *writer)
@@ -255,6 +259,19 @@ static void refill(struct renewing *renewing)
         session_ask(renewing->session, &question, redlock_deadline(renewing->store, CLOCK_NEVER));
 }
 
+/* Why the claim at `index` is not known. */
+static int say_undecided(const struct renewing *renewing, int index, struct error_text *err)
+{
+    int result = redlock_no_majority(renewing->session, err);
+
+    if (renewing->renewed[index] > 0 && renewing->gone[index] > 0)
+        return error_set(err, result == HF_EUNREACH ? HF_EUNREACH : HF_EUNKNOWN,
+                         "only %d of %d servers renewed it, %d are needed, and %d have lost it",
+                         renewing->renewed[index], renewing->store->node_count,
+                         redlock_quorum(renewing->store), renewing->gone[index]);
+    return result;
+}
+
 static int renew_batch(struct engine_store *store, struct engine_claim *const *claims, int count,
                        int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
 {
@@ -267,18 +284,16 @@ static int renew_batch(struct engine_store *store, struct engine_claim *const *c
                                 .write = write_renew,
                                 .answer = read_renew,
                                 .enough = enough_renewed};
-    int result = HF_OK;
+    int undecided, result = HF_OK;
 
     session_begin(&session, store);
     session_ask(&session, &question, redlock_deadline(store, deadline_ms));
-    if (all_decided(&renewing)) {
-        for (int i = 0; i < count; i++)
-            ret_left_ms[i] =
-                renewing.renewed[i] >= redlock_quorum(store) ? renewing.left_ms[i] : -1;
-        refill(&renewing);
-    } else {
-        result = redlock_no_majority(&session, err);
-    }
+    for (int i = 0; i < count; i++)
+        ret_left_ms[i] = verdict_on(&renewing, i);
+    undecided = first_undecided(&renewing);
+    if (undecided >= 0)
+        result = say_undecided(&renewing, undecided, err);
+    refill(&renewing);
     session_end(&session);
     return result;
 }
@@ -288,10 +303,13 @@ static int redlock_renew(struct engine_store *store, struct engine_claim *const 
 {
     int result = HF_OK;
 
-    for (int done = 0; done < count && result == HF_OK; done += REDIS_BATCH_MAX)
-        result = renew_batch(store, claims + done,
-                             count - done < REDIS_BATCH_MAX ? count - done : REDIS_BATCH_MAX,
-                             ret_left_ms + done, deadline_ms, err);
+    for (int done = 0; done < count; done += REDIS_BATCH_MAX) {
+        int renewed = renew_batch(store, claims + done,
+                                  count - done < REDIS_BATCH_MAX ? count - done : REDIS_BATCH_MAX,
+                                  ret_left_ms + done, deadline_ms, err);
+
+        result = result == HF_OK ? renewed : result;
+    }
     return result;
 }
 
