@@ -125,6 +125,33 @@ static void breaking_ends_all_holds_of_a_name(void **state)
     hf_close(another);
 }
 
+/* Whatever it was held as. */
+static void breaking_keeps_a_lock_delay(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context), others = options_of(context);
+    const int64_t delay_ms = 1500;
+    hf_store *another = open_another(context);
+
+    options.ttl_ms = SHORT_TTL_MS;
+    options.delay_ms = delay_ms;
+    for (int mode = HF_EXCLUSIVE; mode <= HF_SHARED; mode++) {
+        hf_lock *lock, *next;
+        int64_t broken_ms;
+
+        options.mode = mode;
+        lock = must_acquire(context->store, "one", &options);
+        broken_ms = now_ms();
+        must(HF_OK, hf_break(another, "one", GRACE_MS, NULL));
+        next = must_acquire(another, "one", &others);
+        if (now_ms() - broken_ms < delay_ms)
+            fail_msg("in mode %d it was free after %d ms", mode, (int)(now_ms() - broken_ms));
+        must(HF_ELOST, hf_release(lock));
+        must(HF_OK, hf_release(next));
+    }
+    hf_close(another);
+}
+
 static void breaking_what_nobody_holds_is_no_error(void **state)
 {
     struct context *context = *state;
@@ -169,6 +196,8 @@ const struct suite_test breaking_tests[] = {
     SUITE_TEST(breaking_another_process_tells_it, .needs = HF_HAS_BREAK, .fragile = BREAKS),
     SUITE_TEST(breaking_ends_all_holds_of_a_name, .needs = HF_HAS_BREAK | HF_HAS_SHARED,
                .fragile = HOLDS_BRIEFLY),
+    SUITE_TEST(breaking_keeps_a_lock_delay, .needs = HF_HAS_BREAK | HF_HAS_DELAY | HF_HAS_SHARED,
+               .fragile = BREAKS),
     SUITE_TEST(breaking_what_nobody_holds_is_no_error, .needs = HF_HAS_BREAK),
     SUITE_TEST(a_floor_raises_later_tokens, .needs = HF_HAS_FLOOR, .brief = true),
     {0},

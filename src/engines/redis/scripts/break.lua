@@ -7,7 +7,12 @@ local count = 0
 
 if value == '*shared' or (value and permits_of(value)) then
     expire_members()
-    count = call('ZCARD', members)
+    local found = call('ZRANGE', members, 0, -1, 'WITHSCORES')
+    for i = 1, #found, 2 do
+        local _, _, delay = entry_of(found[i])
+        if delay and delay > 0 then hold_back_until(tonumber(found[i + 1]) + delay) end
+    end
+    count = #found / 2
     value = call('GET', main)
 elseif value and value ~= '*broken' then
     count = 1

@@ -1,12 +1,14 @@
 -- ARGV: lease, token ('0': not known), ttl, delay, owner, place ('': does not wait); of a once-record
 -- also for how long the death of its runner is known.
--- Answers the ms left; -1: the lease is gone; -2: gone, and nobody holds the name. Never shortens.
+-- Answers the ms left; -1: the lease is gone; -2: gone, and nobody holds the name. Never shortens. The
+-- lock-delay is the one that it was taken with: whoever renews may be another process that knows of none.
 local lease, ttl, delay, place = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[6]
 local value = call('GET', main)
 
 if ttl < 1 then error('a TTL below 1 ms would end the hold') end
 if value == lease then
-    local token = entry_of(lease)
+    local token, _, taken_with = entry_of(lease)
+    delay = taken_with or delay
     if token == '0' then token = nil end -- a vote of Redlock whose seal did not arrive
     if token and ARGV[2] ~= '0' and token ~= ARGV[2] then return -1 end
     if not token and ARGV[2] ~= '0' then -- that, or lost by eviction or by hand
@@ -21,7 +23,8 @@ if value == lease then
 end
 if value == '*shared' or (value and permits_of(value)) then
     expire_members()
-    local token = entry_of(lease)
+    local token, _, taken_with = entry_of(lease)
+    delay = taken_with or delay
     if call('ZSCORE', members, lease) and (ARGV[2] == '0' or token == ARGV[2]) then
         note_member(lease, ttl, delay)
         last_at_least(info, ttl + delay)
