@@ -228,6 +228,8 @@ HF_API int hf_lock_pass_fd(hf_lock *lock, int *ret_fd);
 /* Where the store HF_HAS_DETACH: stops renewing and frees the lock without releasing it. Somebody
  * who knows name, lease and token can hf_adopt it before its TTL runs out. */
 HF_API int hf_lock_detach(hf_lock *lock);
+/* HF_ELOST: that hold is over. How it was taken is the store's to say: leave the mode as it is
+ * (exclusive) to have it, and hf_lock_mode tells. HF_EMODE: the options name another one. */
 HF_API int hf_adopt(hf_store *store, const char *name, const char *lease, uint64_t token,
                     const hf_options *options, hf_lock **ret_lock);
 
@@ -276,6 +278,8 @@ HF_API void hf_report_free(hf_report *report);
 
 /* HF_OK if that hold is alive, HF_ELOST if not. True when answered; only a guard protects. */
 HF_API int hf_check(hf_store *store, const char *name, uint64_t token);
+/* Also HF_ELOST if it is held in another mode than the sequencer says, and HF_ESTORE if it is of
+ * another store. */
 HF_API int hf_check_sequencer(hf_store *store, const char *sequencer);
 
 /* The operator's way out: ends all holds of a name. The holders are told, and the name is withheld

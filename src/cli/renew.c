@@ -30,6 +30,7 @@ static int run(struct cli *cli, struct args *args)
         json_begin(&json);
         json_name(&json, adoption.name);
         json_u64(&json, "token", hf_lock_token(adoption.lock));
+        json_string(&json, "mode", mode_name(hf_lock_mode(adoption.lock)));
         json_ms(&json, "left_ms", left_ms);
         json_end(&json);
     } else {

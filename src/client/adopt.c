@@ -2,7 +2,8 @@
  *
  * Knowing name, lease and token is not enough: the lease may have run out since. One renewal proves
  * that it is alive, and from that renewal's send the TTL counts, as if it had been our own all
- * along. */
+ * along. How it was taken (exclusive, shared, a permit) is the store's to say: a sequencer that called a
+ * shared hold exclusive would pass where only one may. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "client/client.h"
@@ -31,7 +32,26 @@ static int check_arguments(hf_store *store, const char *name, const char *lease,
     return HF_OK;
 }
 
-/* Renews once, and again if the answer was lost. */
+/* Whoever adopts may leave the mode to the store (exclusive, the default), but not contradict it. */
+static int take_mode(hf_lock *lock, struct error_text *err)
+{
+    static const char *const words[] = {
+        [HF_EXCLUSIVE] = "exclusive", [HF_SHARED] = "shared", [HF_PERMIT] = "a permit"};
+    struct engine_claim *claim = &lock->claim;
+    int mode, result = query_mode(lock->store, claim->name, claim->token, &mode, err);
+
+    if (result != HF_OK)
+        return result;
+    if (mode < HF_EXCLUSIVE || mode > HF_PERMIT)
+        return error_set(err, HF_EINTERNAL, "the store gave a mode that cannot be");
+    if (claim->mode != HF_EXCLUSIVE && claim->mode != mode)
+        return error_set(err, HF_EMODE, "'%.100s' with that lease is %s, not %s", claim->name,
+                         words[mode], words[claim->mode]);
+    claim->mode = mode;
+    return HF_OK;
+}
+
+/* Renews once, and again if an answer was lost. */
 static int prove_alive(hf_lock *lock, struct error_text *err)
 {
     int64_t deadline_ms = clock_after(clock_boot_ms(), ATTEMPT_MS);
@@ -43,6 +63,8 @@ static int prove_alive(hf_lock *lock, struct error_text *err)
         if (i > 0)
             waiter_sleep(&lock->waiter, seen, clock_after(clock_boot_ms(), ADOPT_PAUSE_MS << i));
         result = claim_renew(lock, deadline_ms, err);
+        if (result == HF_OK)
+            result = take_mode(lock, err);
         if (!is_transient(result))
             break;
     }

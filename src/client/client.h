@@ -360,6 +360,9 @@ int query_show(hf_store *store, const char *name, bool holders_only, struct erro
 int query_list(hf_store *store, const char *match, bool all, struct error_text *err,
                hf_report **ret_report);
 int query_check(hf_store *store, const char *name, uint64_t token, struct error_text *err);
+/* The same, and how it is held. */
+int query_mode(hf_store *store, const char *name, uint64_t token, int *ret_mode,
+               struct error_text *err);
 int query_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
                 struct error_text *err);
 int list_options_read(const hf_list_options *options, hf_list_options *ret_options,

@@ -119,17 +119,19 @@ static int renew_or_check(hf_lock *lock, struct error_text *err)
     int64_t deadline_ms = clock_after(clock_boot_ms(), ATTEMPT_MS);
     int64_t end_ms = atomic_load(&lock->end_ms);
     bool alive = true;
-    int result;
+    int result, mode = ENGINE_GONE;
 
     if (end_ms < deadline_ms)
         deadline_ms = end_ms;
     if (lock->claim.ttl_ms > 0)
         return claim_renew(lock, deadline_ms, err);
-    if (lock->claim.once)
+    if (lock->claim.once) {
         result = check_runs(lock, deadline_ms, &alive, err);
-    else
+    } else {
         result = store->engine->check(store->engine_store, lock->claim.name, lock->claim.token,
-                                      &alive, deadline_ms, err);
+                                      &mode, deadline_ms, err);
+        alive = mode != ENGINE_GONE;
+    }
     return result != HF_OK || alive ? result : HF_ELOST;
 }
 

@@ -72,21 +72,31 @@ int query_list(hf_store *store, const char *match, bool all, struct error_text *
     return finish(&collector, result, ret_report);
 }
 
-int query_check(hf_store *store, const char *name, uint64_t token, struct error_text *err)
+int query_mode(hf_store *store, const char *name, uint64_t token, int *ret_mode,
+               struct error_text *err)
 {
     int result = text_check_name(name, err);
-    bool alive = false;
+    int mode = ENGINE_GONE;
 
     if (result != HF_OK)
         return result;
     if (token < 1 || token > HF_TOKEN_MAX)
         return error_set(err, HF_EINVAL, "a token is a number from 1 to 2^53-1");
-    result = store->engine->check(store->engine_store, name, token, &alive,
+    result = store->engine->check(store->engine_store, name, token, &mode,
                                   clock_after(clock_boot_ms(), QUERY_MS), err);
-    if (result == HF_OK && !alive)
+    if (result == HF_OK && mode == ENGINE_GONE)
         return error_set(err, HF_ELOST, "the hold of '%.100s' with token %llu is over", name,
                          (unsigned long long)token);
+    if (result == HF_OK)
+        *ret_mode = mode;
     return result;
+}
+
+int query_check(hf_store *store, const char *name, uint64_t token, struct error_text *err)
+{
+    int mode;
+
+    return query_mode(store, name, token, &mode, err);
 }
 
 int query_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,

@@ -43,7 +43,7 @@ int hf_check_sequencer(hf_store *store, const char *text)
     char id[SEQUENCER_STORE_MAX + 1];
     struct error_text err = {""};
     struct sequencer sequencer;
-    int result = store_check(store, &err);
+    int mode, result = store_check(store, &err);
 
     if (result == HF_OK)
         result =
@@ -55,6 +55,10 @@ int hf_check_sequencer(hf_store *store, const char *text)
                            "this sequencer is of the store %s, and this is the store %s",
                            sequencer.store, id);
     if (result == HF_OK)
-        result = query_check(store, sequencer.name, sequencer.token, &err);
+        result = query_mode(store, sequencer.name, sequencer.token, &mode, &err);
+    if (result == HF_OK && mode != sequencer.mode)
+        result = error_set(&err, HF_ELOST,
+                           "the hold of '%.100s' with token %llu is not held as the sequencer says",
+                           sequencer.name, (unsigned long long)sequencer.token);
     return failure_keep(result, &err);
 }

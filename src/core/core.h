@@ -275,6 +275,8 @@ uint32_t core_list(const struct core *core, uint32_t cursor, uint32_t steps, cor
                    void *context);
 /* Is the hold with this token alive? */
 bool core_alive(const struct core *core, struct core_text name, uint64_t token);
+/* The same, and how it is held: of enum hf_mode, or -1. */
+int core_mode_of(const struct core *core, struct core_text name, uint64_t token);
 
 /* ---- snapshots (snapshot.c says the format) ----------------------------------------------------- */
 

@@ -110,16 +110,21 @@ uint32_t core_list(const struct core *core, uint32_t cursor, uint32_t steps, cor
     return slot == NONE ? 0 : slot;
 }
 
-bool core_alive(const struct core *core, struct core_text name, uint64_t token)
+int core_mode_of(const struct core *core, struct core_text name, uint64_t token)
 {
     uint32_t lock = lock_find(core, name, false);
 
     if (lock == NONE)
-        return false;
+        return -1;
     for (uint32_t i = lock_at(core, lock)->first_hold; i != NONE; i = claim_at(core, i)->lock_next)
         if (claim_at(core, i)->number == token)
-            return claim_at(core, i)->state == CORE_HOLD;
-    return false;
+            return claim_at(core, i)->state == CORE_HOLD ? claim_at(core, i)->mode : -1;
+    return -1;
+}
+
+bool core_alive(const struct core *core, struct core_text name, uint64_t token)
+{
+    return core_mode_of(core, name, token) >= 0;
 }
 
 void core_count(const struct core *core, struct core_counts *ret_counts)

@@ -47,7 +47,7 @@ enum engine_outcome {
 };
 
 /* Answers of renew for one claim, besides what is left of it in ms. */
-#define ENGINE_GONE (-1)      /* the store says so: this lease is over */
+#define ENGINE_GONE (-1)      /* the store says so: it is over. Also of check */
 #define ENGINE_NOT_KNOWN (-2) /* no answer, or a refusal: it may be renewed or not */
 
 /* What became of a once-record. */
@@ -187,7 +187,8 @@ struct engine {
     /* `match` may be ignored: the client filters and sorts. */
     int (*list)(struct engine_store *store, const char *match, bool all,
                 const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
-    int (*check)(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+    /* The hold with this token: ret_mode is its mode, of enum hf_mode, or ENGINE_GONE. */
+    int (*check)(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                  int64_t deadline_ms, struct error_text *err);
     /* NULL without HF_HAS_BREAK. May take grace_ms. */
     int (*break_name)(struct engine_store *store, const char *name, int64_t grace_ms,

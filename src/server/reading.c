@@ -19,7 +19,7 @@
 #define ROW_BYTES_MAX (HF_OWNER_MAX + 256) /* of a holder or waiter */
 #define MATCH_COST_MAX (4u << 20) /* bytes of names times bytes of the pattern, in one page */
 
-enum { HAD_MATCH = 1, HAD_COUNT = 2, HAD_CURSOR = 4, HAD_WAITERS = 8 };
+enum { HAD_MATCH = 1, HAD_COUNT = 2, HAD_CURSOR = 4, HAD_WAITERS = 8, HAD_MODE = 16 };
 
 /* Its words are looked at again when it is read. */
 static enum verdict submit_read(struct connection *connection, const struct resp_node *value)
@@ -46,16 +46,20 @@ static uint32_t rows_max(const struct connection *connection)
 
 enum verdict command_check(struct connection *connection, const struct resp_node *value)
 {
+    struct words_left left = {.connection = connection, .value = value, .at = 3};
     struct core_text name;
     struct sequencer sequencer;
     struct error_text err;
     uint64_t token;
 
-    if (value->count > 3)
-        return refuse(connection, "ERR wrong number of arguments: CHECK name token | sequencer");
-    if (value->count == 3 &&
+    if (value->count > 4)
+        return refuse(connection,
+                      "ERR wrong number of arguments: CHECK name token [MODE] | sequencer");
+    if (value->count >= 3 &&
         (!parse_name(connection, word_at(value, 1), &name) ||
          !parse_number(connection, word_at(value, 2), "a token", 1, HF_TOKEN_MAX, &token)))
+        return VERDICT_REFUSED;
+    if (value->count == 4 && !option_is(&left, "MODE", HAD_MODE) && !option_unknown(&left))
         return VERDICT_REFUSED;
     if (value->count == 2) {
         struct core_text text = word_text(word_at(value, 1));
@@ -66,33 +70,41 @@ enum verdict command_check(struct connection *connection, const struct resp_node
     return submit_read(connection, value);
 }
 
+static const char *const mode_words[] = {
+    [HF_EXCLUSIVE] = "exclusive", [HF_SHARED] = "shared", [HF_PERMIT] = "permit"};
+
 static void read_check(struct connection *connection, const struct words *words)
 {
     const struct core *core = replica_table(connection->server->replica);
+    struct resp_writer *out = &connection->out;
     struct sequencer sequencer;
     struct core_counts counts;
     uint64_t token = 0;
 
-    if (words->count == 3) {
+    if (words->count >= 3) {
+        int mode;
+
         text_to_u64(words->word[2].bytes, HF_TOKEN_MAX, &token);
-        resp_write_integer(&connection->out, core_alive(core, words->word[1], token));
+        mode = core_mode_of(core, words->word[1], token);
+        if (words->count == 3)
+            resp_write_integer(out, mode >= 0);
+        else if (mode >= 0)
+            resp_write_text(out, mode_words[mode]);
+        else
+            resp_write_nil(out, connection->resp3);
         return;
     }
     core_count(core, &counts);
     if (sequencer_parse(words->word[1].bytes, words->word[1].size, &sequencer, NULL) != HF_OK ||
         strcmp(sequencer.store, counts.id) != 0)
-        resp_write_error(&connection->out, "STORE this sequencer is of another store");
+        resp_write_error(out, "STORE this sequencer is of another store");
     else
-        resp_write_integer(&connection->out,
-                           core_alive(core,
-                                      (struct core_text){sequencer.name, strlen(sequencer.name)},
-                                      sequencer.token));
+        resp_write_integer(
+            out, core_mode_of(core, (struct core_text){sequencer.name, strlen(sequencer.name)},
+                              sequencer.token) == sequencer.mode);
 }
 
 /* ---- names, holders, waiters ----------------------------------------------------------------------- */
-
-static const char *const mode_words[] = {
-    [HF_EXCLUSIVE] = "exclusive", [HF_SHARED] = "shared", [HF_PERMIT] = "permit"};
 
 struct rows {
     struct connection *connection;

@@ -54,6 +54,17 @@ def test_json(ttl_cli):
     assert ttl_cli("unlock", *words).status == 1
 
 
+def test_shared_lock_needs_no_word_of_that(ttl_cli):
+    """What was taken as shared is renewed and given up by its lease alone, and is nothing else on the way."""
+    locked = json.loads(ttl_cli("lock", "x", "--shared", "--json").stdout)
+    words = ["x", "--lease", locked["lease"], "--token", str(locked["token"]), "--json"]
+    renewed = json.loads(ttl_cli("renew", *words).stdout)
+    assert (locked["mode"], renewed["mode"]) == ("shared", "shared")
+    assert ttl_cli("run", "-n", "--shared", "x", "true").status == 0
+    assert ttl_cli("unlock", *words).status == 0
+    assert ttl_cli("run", "-n", "x", "true").status == 0
+
+
 def test_wrong_lease_touches_nothing(ttl_cli):
     locked = json.loads(ttl_cli("lock", "x", "--json").stdout)
     token = str(locked["token"])

@@ -167,6 +167,34 @@ static void check_knows_alive_from_stale(void **state)
     hf_close(another);
 }
 
+/* Store, name and token are right, and the mode is not: no such hold. */
+static void a_sequencer_of_another_mode_is_stale(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    static const char letters[] = {'x', 's', 'p'};
+    char text[HF_SEQUENCER_MAX], *mode;
+    hf_lock *lock;
+
+    for (int held = HF_EXCLUSIVE; held <= HF_PERMIT; held++) {
+        if ((held == HF_SHARED && !(context->features & HF_HAS_SHARED)) ||
+            (held == HF_PERMIT && !(context->features & HF_HAS_PERMITS)))
+            continue;
+        options.mode = held;
+        options.permits = held == HF_PERMIT ? 3 : 0;
+        lock = must_acquire(context->store, "one", &options);
+        must(HF_OK, hf_lock_sequencer(lock, text, sizeof text));
+        mode = strchr(text + 4, '.') + 1; /* behind "hf1." and the store's id */
+        assert_int_equal(letters[held], *mode);
+        for (int said = HF_EXCLUSIVE; said <= HF_PERMIT; said++) {
+            *mode = letters[said];
+            must(said == held ? HF_OK : HF_ELOST, hf_check_sequencer(context->store, text));
+        }
+        must(HF_OK, hf_check(context->store, "one", hf_lock_token(lock)));
+        must(HF_OK, hf_release(lock));
+    }
+}
+
 static void a_sequencer_can_be_checked_by_others(void **state)
 {
     struct context *context = *state, elsewhere = *context;
@@ -318,6 +346,7 @@ const struct suite_test asking_tests[] = {
     SUITE_TEST(list_takes_a_glob),
     SUITE_TEST(check_knows_alive_from_stale),
     SUITE_TEST(a_sequencer_can_be_checked_by_others, .brief = true),
+    SUITE_TEST(a_sequencer_of_another_mode_is_stale, .brief = true),
     SUITE_TEST(an_observer_is_told_of_every_holder, .brief = true),
     SUITE_TEST(an_observer_that_comes_later_is_told_the_present_holder),
     SUITE_TEST(a_leader_is_followed_when_it_resigns, .fragile = WAITS_BRIEFLY),

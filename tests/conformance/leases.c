@@ -127,6 +127,45 @@ static void a_lock_delay_does_not_follow_a_release(void **state)
     must(HF_OK, hf_release(next));
 }
 
+/* Taken with a lock-delay, renewed by somebody who knows of none, and then silence. */
+static void a_lock_delay_outlives_a_renewal_by_another(void **state)
+{
+    static const char *const names[] = {"exclusive", "shared", "permit"};
+    const int64_t delay_ms = 1500, longer_ms = RENEWED_TTL_MS + 2 * delay_ms;
+    struct context *context = *state;
+    hf_options taking = options_of(context), plain = options_of(context), after = taking;
+    hf_store *another = open_another(context);
+    char lease[HF_LEASE_MAX + 1];
+    int64_t renewed_ms[3];
+    hf_lock *lock;
+
+    taking.ttl_ms = RENEWED_TTL_MS;
+    taking.delay_ms = delay_ms;
+    plain.ttl_ms = longer_ms;
+    for (int mode = HF_EXCLUSIVE; mode <= HF_PERMIT; mode++) {
+        uint64_t token;
+
+        taking.mode = mode;
+        taking.permits = mode == HF_PERMIT;
+        lock = must_acquire(context->store, names[mode], &taking);
+        token = hf_lock_token(lock);
+        snprintf(lease, sizeof lease, "%s", hf_lock_lease(lock));
+        must(HF_OK, hf_lock_detach(lock));
+        renewed_ms[mode] = now_ms();
+        must(HF_OK, hf_adopt(another, names[mode], lease, token, &plain, &lock));
+        must(HF_OK, hf_lock_detach(lock));
+    }
+    for (int mode = HF_EXCLUSIVE; mode <= HF_PERMIT; mode++) {
+        after.mode = mode == HF_PERMIT ? HF_PERMIT : HF_EXCLUSIVE;
+        after.permits = mode == HF_PERMIT;
+        lock = must_acquire(context->store, names[mode], &after);
+        if (now_ms() - renewed_ms[mode] < longer_ms + delay_ms)
+            fail_msg("%s: free after %d ms", names[mode], (int)(now_ms() - renewed_ms[mode]));
+        must(HF_OK, hf_release(lock));
+    }
+    hf_close(another);
+}
+
 static void a_detached_hold_can_be_adopted(void **state)
 {
     struct context *context = *state;
@@ -151,6 +190,42 @@ static void a_detached_hold_can_be_adopted(void **state)
     must(HF_ELOST, hf_check(context->store, "one", token));
     must(HF_OK, hf_try(context->store, "one", &options, &other));
     must(HF_OK, hf_release(other));
+}
+
+/* Whoever adopts need not know how it was taken: the store does, and the sequencer says so. */
+static void an_adopted_hold_keeps_its_mode(void **state)
+{
+    struct context *context = *state;
+    hf_options plain = options_of(context), options = plain;
+    char lease[HF_LEASE_MAX + 1], before[HF_SEQUENCER_MAX], after[HF_SEQUENCER_MAX];
+    hf_lock *lock, *adopted;
+    uint64_t token;
+
+    for (int mode = HF_EXCLUSIVE; mode <= HF_PERMIT; mode++) {
+        if ((mode == HF_SHARED && !(context->features & HF_HAS_SHARED)) ||
+            (mode == HF_PERMIT && !(context->features & HF_HAS_PERMITS)))
+            continue;
+        options.mode = mode;
+        options.permits = mode == HF_PERMIT ? 3 : 0;
+        lock = must_acquire(context->store, "one", &options);
+        must(HF_OK, hf_lock_sequencer(lock, before, sizeof before));
+        snprintf(lease, sizeof lease, "%s", hf_lock_lease(lock));
+        token = hf_lock_token(lock);
+        must(HF_OK, hf_lock_detach(lock));
+        if (context->features & HF_HAS_SHARED && mode != HF_SHARED) {
+            hf_options wrong = plain;
+
+            wrong.mode = HF_SHARED;
+            must(HF_EMODE, hf_adopt(context->store, "one", lease, token, &wrong, &adopted));
+        }
+        must(HF_OK, hf_adopt(context->store, "one", lease, token, &plain, &adopted));
+        assert_int_equal(mode, hf_lock_mode(adopted));
+        must(HF_OK, hf_lock_sequencer(adopted, after, sizeof after));
+        assert_string_equal(before, after);
+        must(HF_OK, hf_check_sequencer(context->store, after));
+        must(HF_OK, hf_renew(adopted));
+        must(HF_OK, hf_release(adopted));
+    }
 }
 
 struct staleness {
@@ -244,7 +319,11 @@ const struct suite_test lease_tests[] = {
     SUITE_TEST(a_lock_delay_keeps_the_name_back_after_an_expiry, .needs = HF_HAS_DELAY,
                .brief = true),
     SUITE_TEST(a_lock_delay_does_not_follow_a_release, .needs = HF_HAS_DELAY),
+    SUITE_TEST(a_lock_delay_outlives_a_renewal_by_another,
+               .needs = HF_HAS_DELAY | HF_HAS_DETACH | HF_HAS_SHARED | HF_HAS_PERMITS,
+               .steady = true),
     SUITE_TEST(a_detached_hold_can_be_adopted, .needs = HF_HAS_DETACH, .brief = true),
+    SUITE_TEST(an_adopted_hold_keeps_its_mode, .needs = HF_HAS_DETACH, .brief = true),
     SUITE_TEST(a_detached_hold_that_nobody_adopts_runs_out, .needs = HF_HAS_DETACH),
     SUITE_TEST(what_is_adopted_is_renewed, .needs = HF_HAS_DETACH, .steady = true),
     SUITE_TEST(a_ttl_has_limits, .needs = HF_HAS_TTL),

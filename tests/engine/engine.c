@@ -511,11 +511,12 @@ static int test_list(struct engine_store *store, const char *match, bool all,
     return call_end(store, lose_reply, result, err);
 }
 
-static int test_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+static int test_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                       int64_t deadline_ms, struct error_text *err)
 {
     struct table *table = store->table;
-    bool alive = false, lose_reply;
+    int mode = ENGINE_GONE;
+    bool lose_reply;
     int result = call_begin(store, CALL_CHECK, deadline_ms, &lose_reply, err);
 
     if (result != HF_OK)
@@ -525,11 +526,11 @@ static int test_check(struct engine_store *store, const char *name, uint64_t tok
 
         if (claim->state == CLAIM_HELD && claim->token == token &&
             strcmp(table->names[claim->name].name, name) == 0)
-            alive = true;
+            mode = claim->mode;
     }
     result = call_end(store, lose_reply, HF_OK, err);
     if (result == HF_OK)
-        *ret_alive = alive;
+        *ret_mode = mode;
     return result;
 }
 

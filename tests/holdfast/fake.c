@@ -187,6 +187,8 @@ enum fake_verdict fake_usual(const struct fake_command *command, char ret_reply[
         return fake_reply(ret_reply, "+PONG\r\n");
     if (fake_is(command, "OBSERVE"))
         return fake_reply(ret_reply, "+OK\r\n");
+    if (fake_is(command, "CHECK") && command->count == 4)
+        return fake_reply(ret_reply, "$9\r\nexclusive\r\n");
     return fake_reply(ret_reply, ":1\r\n");
 }
 

@@ -295,7 +295,7 @@ static enum fake_verdict parity(struct fake *fake, const struct fake_command *co
     int number = command->words[2][0] ? command->words[2][strlen(command->words[2]) - 1] - '0' : 0;
 
     (void)fake;
-    return fake_reply(ret_reply, number % 2 ? ":1\r\n" : ":0\r\n");
+    return fake_reply(ret_reply, number % 2 ? "$9\r\nexclusive\r\n" : "_\r\n");
 }
 
 struct asker {

@@ -42,6 +42,8 @@ TABLE = [
     (["ACQUIRE", "x", "l2", "WAIT", "100"], None),
     (["CHECK", "x", "1"], 1),
     (["CHECK", "x", "2"], 0),
+    (["CHECK", "x", "1", "MODE"], "exclusive"),
+    (["CHECK", "x", "2", "mode"], None),
     (["RENEW", "l1", "nobody"], [60000, -1]),
     (["RENEW", "l1", "TTL", "70000"], [70000]),
     (["RELEASE", "x", "l1", "TOKEN", "2"], 0),

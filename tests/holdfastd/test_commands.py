@@ -4,7 +4,7 @@ import pytest
 from conftest import TOKEN_MAX, TTL_MAX, YEAR_MS, Refused, pack, refused
 
 # Words with the command's own: the fewest, and the most if there is a most.
-COUNTS = {"ACQUIRE": (3, None), "RELEASE": (3, 5), "RENEW": (2, None), "END": (2, 4), "CHECK": (2, 3), "SHOW": (2, 4),
+COUNTS = {"ACQUIRE": (3, None), "RELEASE": (3, 5), "RENEW": (2, None), "END": (2, 4), "CHECK": (2, 4), "SHOW": (2, 4),
           "LOCKS": (1, 7), "OBSERVE": (2, 2), "UNOBSERVE": (2, 2), "BREAK": (2, 3), "FLOOR": (2, 2), "ONCE": (3, None),
           "PING": (1, 2), "INFO": (1, None), "COMMAND": (1, None), "CLUSTER": (2, None), "HELLO": (1, None),
           "AUTH": (2, 3), "CLIENT": (2, None), "SELECT": (2, 2), "SUBSCRIBE": (2, None), "UNSUBSCRIBE": (1, None),
@@ -33,7 +33,7 @@ def test_too_few_words(client, command):
 @pytest.mark.parametrize("command", [name for name, (_, most) in COUNTS.items() if most])
 def test_too_many_words(client, name, command):
     """Right ones, but for the last."""
-    words = {"RELEASE": ["N", "L", "TOKEN", "1"], "END": ["L", "TTL", "1000"], "CHECK": ["N", "1"],
+    words = {"RELEASE": ["N", "L", "TOKEN", "1"], "END": ["L", "TTL", "1000"], "CHECK": ["N", "1", "MODE"],
              "SHOW": ["N", "WAITERS", "5"], "LOCKS": ["MATCH", "x", "COUNT", "5", "CURSOR", "0"],
              "BREAK": ["N", "NOW"], "AUTH": ["default", "x"], "SELECT": ["0"], "QUIT": []}.get(command, ["5"])
     assert len(words) + 1 == COUNTS[command][1]
@@ -60,6 +60,7 @@ def test_too_many_words(client, name, command):
     (["RELEASE", "N", "L", "NOW"], "ERR 'NOW' is not expected here, or twice"),
     (["END", "L", "TTL"], "ERR TTL has no number behind it"),
     (["END", "L", "NOW"], "ERR 'NOW' is not expected here, or twice"),
+    (["CHECK", "N", "1", "MODES"], "ERR 'MODES' is not expected here, or twice"),
     (["CHECK", "not-a-sequencer"], "ERR this is not a sequencer (hf1.STORE.MODE.TOKEN.NAME)"),
     (["CHECK", "hf1.00.x.1.N"], "STORE this sequencer is of another store"),
     (["CHECK", "hf1.00.x.0.N"], "ERR this is not a sequencer (hf1.STORE.MODE.TOKEN.NAME)"),

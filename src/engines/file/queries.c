@@ -49,7 +49,25 @@ static int look_up(struct engine_store *store, const char *name, struct lockfile
     return lockfile_open_to_look(&store->directory, file_name, ret_file, err);
 }
 
-int file_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+/* How the name is held, by the kernel's word; modes.c says which ranges each mode takes. */
+static int mode_of(const struct lockfile *file)
+{
+    struct flock range = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = RANGE_MAIN, .l_len = 1};
+    uint32_t permits;
+
+    if (fcntl(file->fd, F_OFD_GETLK, &range) < 0 || range.l_type == F_UNLCK)
+        return ENGINE_GONE;
+    if (range.l_type == F_WRLCK)
+        return HF_EXCLUSIVE;
+    /* Nobody changes it while the name is held. */
+    if (pread(file->fd, &permits, sizeof permits, offsetof(struct lockfile_page, permits)) !=
+        sizeof permits)
+        return ENGINE_GONE;
+    return permits ? HF_PERMIT : HF_SHARED;
+}
+
+int file_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                int64_t deadline_ms, struct error_text *err)
 {
     struct lockfile file;
@@ -58,8 +76,11 @@ int file_check(struct engine_store *store, const char *name, uint64_t token, boo
     (void)deadline_ms;
     if (result != HF_OK)
         return result;
-    *ret_alive = file.fd >= 0 && token <= HF_TOKEN_MAX &&
-                 lockfile_locked(&file, RANGE_TOKEN + (int64_t)token, 1, NULL);
+    if (file.fd >= 0 && token <= HF_TOKEN_MAX &&
+        lockfile_locked(&file, RANGE_TOKEN + (int64_t)token, 1, NULL))
+        *ret_mode = mode_of(&file);
+    else
+        *ret_mode = ENGINE_GONE;
     lockfile_close(&file);
     return HF_OK;
 }

@@ -145,7 +145,7 @@ int file_show(struct engine_store *store, const char *name, const struct engine_
               int64_t deadline_ms, struct error_text *err);
 int file_list(struct engine_store *store, const char *match, bool all,
               const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
-int file_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+int file_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                int64_t deadline_ms, struct error_text *err);
 int file_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
                struct error_text *err);

@@ -24,26 +24,43 @@ static void read_number(void *context, int index, const struct resp_node *value)
         *number = -1;
 }
 
+static void read_mode(void *context, int index, const struct resp_node *value)
+{
+    int *mode = context;
+
+    (void)index;
+    if (resp_is(value, "exclusive"))
+        *mode = HF_EXCLUSIVE;
+    else if (resp_is(value, "shared"))
+        *mode = HF_SHARED;
+    else if (resp_is(value, "permit"))
+        *mode = HF_PERMIT;
+    else
+        *mode = value->type == RESP_NIL ? ENGINE_GONE : ENGINE_NOT_KNOWN;
+}
+
 /* ---- check and floor ------------------------------------------------------------------------- */
 
-int holdfast_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+int holdfast_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                    int64_t deadline_ms, struct error_text *err)
 {
-    int64_t alive = 0;
-    struct call call = {
-        .replies = 1, .repeatable = true, .context = &alive, .on_reply = read_number};
+    int mode = ENGINE_NOT_KNOWN;
+    struct call call = {.replies = 1, .repeatable = true, .context = &mode, .on_reply = read_mode};
     struct resp_writer writer = {0};
     int result = holdfast_check_name(store, name, err);
 
     if (result != HF_OK)
         return result;
-    resp_write_array(&writer, 3);
+    resp_write_array(&writer, 4);
     resp_write_text(&writer, "CHECK");
     holdfast_write_name(store, name, &writer);
     resp_write_number(&writer, (int64_t)token);
+    resp_write_text(&writer, "MODE");
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result == HF_OK && mode == ENGINE_NOT_KNOWN)
+        return error_set(err, HF_EINTERNAL, "an answer to CHECK that cannot be");
     if (result == HF_OK)
-        *ret_alive = alive == 1;
+        *ret_mode = mode;
     return result;
 }
 

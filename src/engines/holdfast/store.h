@@ -317,7 +317,7 @@ int holdfast_show(struct engine_store *store, const char *name, const struct eng
                   int64_t deadline_ms, struct error_text *err);
 int holdfast_list(struct engine_store *store, const char *match, bool all,
                   const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
-int holdfast_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+int holdfast_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                    int64_t deadline_ms, struct error_text *err);
 int holdfast_break(struct engine_store *store, const char *name, int64_t grace_ms,
                    uint32_t *ret_broken, struct error_text *err);

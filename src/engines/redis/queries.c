@@ -47,7 +47,7 @@ static int ask_plain(struct plain *plain, int64_t deadline_ms, struct error_text
     return redis_ask(plain->store, &question, deadline_ms, err);
 }
 
-int redis_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+int redis_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                 int64_t deadline_ms, struct error_text *err)
 {
     struct plain plain = {
@@ -55,7 +55,7 @@ int redis_check(struct engine_store *store, const char *name, uint64_t token, bo
     int result = ask_plain(&plain, deadline_ms, err);
 
     if (result == HF_OK)
-        *ret_alive = plain.answer == 1;
+        *ret_mode = plain.answer > 0 ? (int)plain.answer - 1 + HF_EXCLUSIVE : ENGINE_GONE;
     return result;
 }
 

@@ -73,7 +73,7 @@ static int take_poll(struct poll *poll, bool all, int64_t deadline_ms, struct er
     return result;
 }
 
-int redlock_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+int redlock_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                   int64_t deadline_ms, struct error_text *err)
 {
     struct poll poll = {
@@ -81,7 +81,7 @@ int redlock_check(struct engine_store *store, const char *name, uint64_t token, 
     int result = take_poll(&poll, false, deadline_ms, err);
 
     if (result == HF_OK)
-        *ret_alive = poll.ones >= redlock_quorum(store);
+        *ret_mode = poll.ones >= redlock_quorum(store) ? HF_EXCLUSIVE : ENGINE_GONE;
     return result;
 }
 

@@ -133,7 +133,7 @@ int redis_show(struct engine_store *store, const char *name, const struct engine
                int64_t deadline_ms, struct error_text *err);
 int redis_list(struct engine_store *store, const char *match, bool all,
                const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
-int redis_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+int redis_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                 int64_t deadline_ms, struct error_text *err);
 int redis_break(struct engine_store *store, const char *name, int64_t grace_ms,
                 uint32_t *ret_broken, struct error_text *err);
@@ -233,7 +233,7 @@ int redlock_show(struct engine_store *store, const char *name, const struct engi
                  int64_t deadline_ms, struct error_text *err);
 int redlock_list(struct engine_store *store, const char *match, bool all,
                  const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
-int redlock_check(struct engine_store *store, const char *name, uint64_t token, bool *ret_alive,
+int redlock_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                   int64_t deadline_ms, struct error_text *err);
 int redlock_break(struct engine_store *store, const char *name, int64_t grace_ms,
                   uint32_t *ret_broken, struct error_text *err);
