@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check built-check install lint bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-conformance soak-guards clean help
+	soak-cluster-members soak-cluster-conformance soak-guards clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -122,6 +122,13 @@ soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leas
 	@$(ninja) build-check
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --verbose --timeout-multiplier 10 $(@:soak-%=%)
 
+# HF_SEED=N: chooses as a run did that printed N.
+soak-cluster-members:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --verbose --timeout-multiplier 10 cluster-campaign-members
+
 # Faults come at random: three times is more than one.
 soak-cluster-conformance:
 	@$(SETUP) check
@@ -161,6 +168,8 @@ help:
 	@echo 'make soak-server holdfastd killed under load, in full'
 	@echo 'make soak-cluster-kills, -pauses, -partitions, -leases, -newcomer'
 	@echo '                 leaders killed, stopped, cut off, changed all the time; a node that joins a million locks'
+	@echo 'make soak-cluster-members'
+	@echo '                 members added, removed, killed, paused and restarted at random; HF_SEED= repeats one'
 	@echo 'make soak-cluster-conformance'
 	@echo '                 the conformance suite while the leaders of clusters are killed and paused, in full'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'

@@ -250,7 +250,7 @@ class Campaign:
                 self.count_snapshots(node)
         return (f"seed {SEED}: {self.did['added']} added, {self.did['removed']} removed, {self.did['restarts']} restarts, "
                 f"{self.did['killed']} killed, {self.did['stopped']} stopped, {self.did['paused']} paused, "
-                f"{self.did['transfers']} transfers, {self.leader().status()['term'] - self.first_term} terms, "
+                f"{self.did['transfers']} transfers, {self.leader().status()['term'] - self.first_term} elections, "
                 f"{self.did['snapshots']} snapshots taken and {self.did['installed']} installed, "
                 f"{self.did['comparisons']} tables compared")
 
