@@ -11,7 +11,7 @@ import time
 
 from helpers import pour
 from load import Load
-from nodes import LOOK_MAX, PATIENCE, POLL, SOAK, Ended, NotDone, Refused, Session, Unknown, until
+from nodes import LOOK_MAX, PATIENCE, POLL, SOAK, Ended, Refused, Session, until
 
 CHANGES = 200 if SOAK else 12
 SEED = int(os.environ.get("HF_SEED") or (random.randrange(1, 10**6) if SOAK else 7))
@@ -47,8 +47,9 @@ class Campaign:
         self.members = dict(cluster.nodes)
         self.away, self.paused, self.gone = {}, {}, []
         self.next_number = FOUNDERS + 1
-        # Where clients look for the cluster: those who are members find their successors there.
-        self.addresses = [(node.host, node.port) for node in cluster] * MEMBERS_MAX
+        # Where clients look for the cluster: a new member takes the place of one that is none any more.
+        self.listed = ([*self.members] * MEMBERS_MAX)[:MEMBERS_MAX]
+        self.addresses = [(cluster[number].host, cluster[number].port) for number in self.listed]
         self.did, self.first_term = collections.Counter(), cluster.leader().status()["term"]
         self.story = []
 
@@ -122,11 +123,10 @@ class Campaign:
         self.did["restarts"] += 1
 
     def transfer(self):
-        with contextlib.suppress(NotDone, Unknown, Refused):  # there may be nobody who could
-            with self.session() as session:
-                session.once("CLUSTER", "TRANSFER")
-                self.tell("another one leads")
-                self.did["transfers"] += 1
+        with contextlib.suppress(OSError, Ended, Refused):  # there may be nobody who could
+            assert self.leader().cmd("CLUSTER", "TRANSFER") == "OK"
+            self.tell("another one leads")
+            self.did["transfers"] += 1
 
     def pour(self):
         count = self.chance.randrange(1, POUR_MAX)
@@ -183,12 +183,18 @@ class Campaign:
         self.tell(f"{node} is added")
         assert node.launch()
         self.asked("ADD", node.number, node.peer)
+        self.list(node)
         self.members[node.number] = node
-        self.addresses[node.number % MEMBERS_MAX + FOUNDERS] = (node.host, node.port)
         self.did["added"] += 1
         if self.chance.random() < 0.3:
             self.restart(node)  # it has perhaps not learnt everything
         until(lambda: self.leader().members().get(node.number, {}).get("votes"), f"{node} votes")
+
+    def list(self, node):
+        place = next(place for place, number in enumerate(self.listed)
+                     if number not in self.members or number in self.listed[:place])
+        self.listed[place] = node.number
+        self.addresses[place] = (node.host, node.port)
 
     def remove(self):
         self.make_room(len(self.members) - 1)
