@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check built-check install lint bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-guards clean help
+	soak-cluster-members soak-cluster-conformance soak-client soak-guards clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -137,6 +137,11 @@ soak-cluster-conformance:
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --repeat 3 --print-errorlogs \
 		conformance-holdfast-cluster-killed conformance-holdfast-cluster-paused
 
+# Under both sanitizers, one store after the other. HF_SEED=N: chooses as a run did that printed N.
+soak-client: built-asan built-tsan
+	@HF_SOAK=1 tools/check --sanitizer --suite stress build-asan
+	@HF_SOAK=1 tools/check --sanitizer --suite stress build-tsan
+
 # All that is in the suite 'guard'.
 soak-guards:
 	@$(SETUP) check
@@ -172,6 +177,7 @@ help:
 	@echo '                 members added, removed, killed, paused and restarted at random; HF_SEED= repeats one'
 	@echo 'make soak-cluster-conformance'
 	@echo '                 the conformance suite while the leaders of clusters are killed and paused, in full'
+	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, half an hour'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
