@@ -42,7 +42,7 @@ int hf_check_sequencer(hf_store *store, const char *text)
 {
     char id[SEQUENCER_STORE_MAX + 1];
     struct error_text err = {""};
-    struct sequencer sequencer;
+    struct sequencer sequencer = {.mode = HF_EXCLUSIVE};
     int mode, result = store_check(store, &err);
 
     if (result == HF_OK)

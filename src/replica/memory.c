@@ -89,7 +89,7 @@ static void on_got(struct raft_io_snapshot_get *ours, struct raft_snapshot *snap
     struct handing *handing = ours->data;
     struct replica *replica = handing->replica;
 
-    if (status == 0) {
+    if (status == 0 && snapshot) {
         handing->term = snapshot->term;
         handing->get_done(handing->get, snapshot, 0);
         return;
