@@ -3,6 +3,7 @@
 #define JOURNAL_BYTES_H
 
 #include <endian.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -46,7 +47,10 @@ static inline uint64_t get_u64(const unsigned char *at)
     return le64toh(number);
 }
 
-/* All of it, durable when it returns 0; else an errno. */
+/* A write that is durable in itself was tried, and is not known here. A test may forget that. */
+extern atomic_bool bytes_sync_apart;
+
+/* All of it, durable when it returns 0; else an errno. For any thread. */
 int write_durably(int fd, const void *bytes, size_t size, off_t offset);
 /* Up to the end of the file; what was read is counted. 0, or an errno. */
 int read_whole(int fd, void *bytes, size_t size, off_t offset, size_t *ret_count);

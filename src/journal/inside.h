@@ -1,8 +1,10 @@
-/* inside.h: the journal, for journal.c (writing) and reading.c (opening). */
+/* inside.h: the journal, for journal.c (writing), reading.c (opening) and tail.c (what is behind the last
+ * record). */
 #ifndef JOURNAL_INSIDE_H
 #define JOURNAL_INSIDE_H
 
 #include "journal/bytes.h"
+#include "journal/end.h"
 #include "journal/journal.h"
 
 #define SEGMENT_PREFIX "log-"
@@ -12,19 +14,45 @@
 /* Magic, first index, flags, number of its first group: numbers of 8 bytes; then the checksum. Written with
  * the first group. */
 #define SEGMENT_SUMMED 32
-/* The salt, the segment's number and their checksum, in another sector: there from the beginning, so that a
- * first write that is cut short leaves them alone. */
+/* The salt, the segment's number, the bytes it was made with, and their checksum, in another sector: there
+ * from the beginning, so that a first write that is cut short leaves them alone. */
 #define SALT_AT 2048
-#define SALT_SUMMED 16
+#define SALT_SUMMED 24
 
 /* Before the bytes of a record: checksum (4) of all that follows; size (4), index (8), term (8), number of
- * its group (8), salt of its segment (8), how many records of the group are still to come (4), type (1),
- * nothing (3). Records begin at multiples of 8. */
+ * its group (8), salt of its segment (8), how many records of the group are still to come (4), type (1);
+ * of the checksum of these, without the first, three bytes (3). Records begin at multiples of 8. */
 #define RECORD_HEADER ((size_t)48)
 #define RECORD_STEP ((size_t)8)
+#define HEADER_SUMMED ((size_t)41) /* from its size to its type */
+
+/* [J5] The least that a disk writes: all of it, or nothing. */
+#define SECTOR ((size_t)512)
 
 struct segment {
     uint64_t number, first; /* index of its first record */
+};
+
+struct placed { /* a record in its group */
+    struct journal_record record;
+    uint64_t group; /* its number, */
+    uint32_t left;  /* and how many records of it are still to come */
+    uint32_t checksum;
+};
+
+/* A segment that was found. */
+struct found {
+    uint64_t number;
+    bool begun;     /* it has a header that is whole */
+    uint64_t first; /* index, */
+    bool fresh;     /* as its header says, */
+    uint64_t group; /* and the number of its first group */
+    bool salted;    /* its salt is whole: */
+    uint64_t salt;
+    uint64_t made;        /* with so many bytes */
+    unsigned char *bytes; /* all of it, while it is being read */
+    size_t size;
+    size_t end; /* up to here it is whole */
 };
 
 struct leftover { /* found when the journal was opened */
@@ -46,6 +74,10 @@ struct journal {
     uint64_t group_number; /* and the number of the last, of all segments */
     uint64_t salt;         /* of its segment */
     bool fresh;
+    struct end end;           /* the last record that is durable, */
+    struct end marked;        /* and what the mark says */
+    bool failed;              /* an append has */
+    struct journal_torn torn; /* segment 0: nothing */
 
     struct journal_spare spare; /* fd -1: none */
     bool making;
@@ -55,7 +87,9 @@ struct journal {
 };
 
 /* Into the first block of a segment. */
-void salt_write(unsigned char *block, uint64_t salt, uint64_t number);
+void salt_write(unsigned char *block, uint64_t salt, uint64_t number, uint64_t made);
+/* Three bytes of a checksum, of a record's header. */
+uint32_t header_checksum(const unsigned char *header);
 void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE]);
 int segment_remove(const struct directory *directory, uint64_t number, struct error_text *err);
 int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first,
@@ -64,5 +98,18 @@ int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first
 /* reading.c */
 int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
                  struct error_text *err);
+
+/* tail.c */
+enum tail {
+    TAIL_EMPTY = 1, /* nothing was written there */
+    TAIL_TORN,      /* a write that was cut short: it had not been acknowledged */
+    TAIL_DAMAGED    /* no such write leaves this */
+};
+/* What is at that place, where there is no record that may follow the last one? */
+enum tail tail_judge(const struct found *found, size_t at, const struct placed *last);
+/* And in a segment without a header that is whole? */
+enum tail tail_judge_unbegun(const struct found *found);
+/* Bytes from there on, up to the end of the last sector that was written. */
+size_t tail_bytes(const struct found *found, size_t at);
 
 #endif

@@ -74,10 +74,11 @@ struct journal_spare journal_spare_begin(struct journal *journal)
                                   .fd = -1};
 }
 
-void salt_write(unsigned char *block, uint64_t salt, uint64_t number)
+void salt_write(unsigned char *block, uint64_t salt, uint64_t number, uint64_t made)
 {
     put_u64(block + SALT_AT, salt);
     put_u64(block + SALT_AT + 8, number);
+    put_u64(block + SALT_AT + 16, made);
     put_u32(block + SALT_AT + SALT_SUMMED, crc32c(0, block + SALT_AT, SALT_SUMMED));
 }
 
@@ -91,7 +92,7 @@ static int fill(int fd, size_t bytes, uint64_t salt, uint64_t number)
         failure = write_durably(fd, zeros, bytes - at < ZEROS_AT_ONCE ? bytes - at : ZEROS_AT_ONCE,
                                 (off_t)at);
     if (!failure) {
-        salt_write(zeros, salt, number);
+        salt_write(zeros, salt, number, bytes);
         failure = write_durably(fd, zeros, BLOCK, 0);
     }
     free(zeros);
@@ -167,11 +168,12 @@ static void write_segment_header(const struct journal *journal, unsigned char *b
     put_u64(block + 16, journal->fresh ? SEGMENT_FRESH : 0);
     put_u64(block + 24, journal->group_number + 1);
     put_u32(block + SEGMENT_SUMMED, crc32c(0, block, SEGMENT_SUMMED));
-    salt_write(block, journal->salt, journal->segments[journal->count - 1].number);
+    salt_write(block, journal->salt, journal->segments[journal->count - 1].number, journal->room);
 }
 
-static void write_record(const struct journal *journal, unsigned char *at,
-                         const struct journal_record *record, size_t left)
+/* Returns its checksum. */
+static uint32_t write_record(const struct journal *journal, unsigned char *at,
+                             const struct journal_record *record, size_t left)
 {
     size_t whole = record_size(record);
 
@@ -181,11 +183,13 @@ static void write_record(const struct journal *journal, unsigned char *at,
     put_u64(at + 24, journal->group_number);
     put_u64(at + 32, journal->salt);
     put_u32(at + 40, (uint32_t)left);
-    put_u32(at + 44, record->type);
+    at[44] = record->type;
+    put_u32(at + 44, record->type | header_checksum(at) << 8);
     if (record->size > 0)
         memcpy(at + RECORD_HEADER, record->bytes, record->size);
     memset(at + RECORD_HEADER + record->size, 0, whole - RECORD_HEADER - record->size);
     put_u32(at, crc32c(0, at + 4, RECORD_HEADER - 4 + record->size));
+    return get_u32(at);
 }
 
 /* The spare segment becomes the one that is written. */
@@ -209,6 +213,7 @@ int journal_append(struct journal *journal, const struct journal_record *records
                    struct error_text *err)
 {
     size_t size = journal_size_of(records, count), used = 0;
+    uint32_t checksum = 0;
     int result = reserve_group(journal, BLOCK + size, err), failure;
 
     if (result == HF_OK && count == 0)
@@ -233,17 +238,23 @@ int journal_append(struct journal *journal, const struct journal_record *records
     }
     journal->group_number++;
     for (size_t i = 0; i < count; i++) {
-        write_record(journal, journal->group + used, &records[i], count - 1 - i);
+        checksum = write_record(journal, journal->group + used, &records[i], count - 1 - i);
         used += record_size(&records[i]);
     }
     memset(journal->group + used, 0, round_up(used, BLOCK) - used);
     used = round_up(used, BLOCK);
     failure = write_durably(journal->fd, journal->group, used, (off_t)journal->at);
-    if (failure)
+    if (failure) {
+        journal->failed = true;
         return error_set_errno(err, HF_EIO, failure, "cannot write to the log in %s",
                                journal->directory->path);
+    }
     journal->fresh = false;
     journal->at += used;
+    journal->end = (struct end){.segment = journal->segments[journal->count - 1].number,
+                                .group = journal->group_number,
+                                .index = records[count - 1].index,
+                                .checksum = checksum};
     return HF_OK;
 }
 
@@ -315,11 +326,26 @@ void journal_removed(struct journal *journal, uint64_t needed)
                 journal->count * sizeof *journal->segments);
 }
 
+static int mark_end(struct journal *journal, struct error_text *err)
+{
+    int result = end_store(journal->directory, &journal->end, err);
+
+    if (result == HF_OK) {
+        journal->marked = journal->end;
+        journal->marked.known = true;
+    }
+    return result;
+}
+
 /* The newest first: a crash leaves a beginning of the log, and no gap in it. */
 int journal_reset(struct journal *journal, struct error_text *err)
 {
-    int result = HF_OK;
+    int result;
 
+    journal->end = (struct end){0};
+    result = mark_end(journal, err);
+    if (result != HF_OK)
+        return result;
     if (journal->fd >= 0)
         close(journal->fd);
     journal->fd = -1;
@@ -377,14 +403,32 @@ static int remove_leftover(const struct journal *journal, const struct leftover 
     return HF_OK;
 }
 
+struct journal_torn journal_torn(const struct journal *journal)
+{
+    return journal->torn;
+}
+
 int journal_begin(struct journal *journal, struct error_text *err)
 {
-    int result = HF_OK;
+    /* First: what is shorter than it was made has a mark. Also if it has one already: its name may not be on
+     * disk yet. */
+    int result = mark_end(journal, err);
 
     for (size_t i = 0; i < journal->leftover_count && result == HF_OK; i++)
         result = remove_leftover(journal, &journal->leftovers[i], err);
     journal->leftover_count = 0;
     return result;
+}
+
+/* What a write that failed has left behind the last record is to be looked at when it is opened again: then the
+ * mark stays where it is. */
+int journal_stop(struct journal *journal, struct error_text *err)
+{
+    if (journal->failed)
+        return HF_OK;
+    if (journal->marked.known && end_is_same(&journal->marked, &journal->end))
+        return HF_OK;
+    return mark_end(journal, err);
 }
 
 /* A spare segment stays: it is left over when the journal is opened again. */

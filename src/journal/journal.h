@@ -17,6 +17,12 @@
  * [J3] After a restart appends go into a new segment: what a torn write left behind is never taken for
  *      records that follow.
  * [J4] A record whose index is not above that of the one before replaces it, and all from there on.
+ * [J5] A disk writes a sector of 512 bytes whole or not at all. All were zeros before. So of a write that was
+ *      cut short some sectors are zeros, and the others are right: what is wrong in sectors that are not
+ *      zeros had been written and was damaged later, and the journal is refused. Only the write after which
+ *      there is none, and of which a sector is missing, is dropped.
+ * [J6] A mark says how far the log went when it was opened, and when it was stopped: what is short of it is
+ *      damage, whatever it looks like. See end.h.
  *
  * For one thread at a time, but for what says otherwise. */
 #ifndef JOURNAL_JOURNAL_H
@@ -48,10 +54,25 @@ typedef int journal_record_fn(void *context, const struct journal_record *record
  * or the disk cannot be read. */
 int journal_open(const struct directory *directory, size_t segment_bytes, journal_record_fn *fn,
                  void *context, struct journal **ret_journal, struct error_text *err);
-/* What was read is as it should be: removes what is left over from before, spare segments and the rest of
- * a write that was cut short. Nothing is changed before, and nothing else may be called. */
+/* What was read is as it should be: marks how far it goes, and removes what is left over from before, spare
+ * segments and the rest of a write that was cut short. Nothing is changed before, and nothing else may be
+ * called. */
 int journal_begin(struct journal *journal, struct error_text *err);
+/* Marks how far it goes: then only journal_close may be called. Without it a write that was damaged afterwards
+ * may look like one that was cut short. */
+int journal_stop(struct journal *journal, struct error_text *err);
 void journal_close(struct journal *journal);
+
+/* The rest of a write that was cut short, which nobody was told of: it is dropped. */
+struct journal_torn {
+    uint64_t segment; /* 0: there was none */
+    size_t at, bytes;
+};
+/* As it was found when the journal was opened; only then: it is not found again after journal_begin. */
+struct journal_torn journal_torn(const struct journal *journal);
+/* For any thread. The system does not know a write that is durable in itself: so far as one has been tried,
+ * each is followed by fdatasync. */
+bool journal_syncs_apart(void);
 
 /* At least one. Indexes go up by one; the first is at most one above the last of the append before, unless the journal
  * has been reset. HF_OK: all of it is durable. HF_EBUSY: it needs a spare segment first, nothing was

@@ -9,20 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A segment that was found. */
-struct found {
-    uint64_t number;
-    bool begun;     /* it has a header that is whole */
-    uint64_t first; /* index, */
-    bool fresh;     /* as its header says, */
-    uint64_t group; /* and the number of its first group */
-    bool salted;    /* its salt is whole: */
-    uint64_t salt;
-    unsigned char *bytes; /* all of it, while it is being read */
-    size_t size;
-    size_t end; /* up to here it is whole */
-};
-
 struct reading {
     struct journal *journal;
     struct found *found; /* by number */
@@ -30,6 +16,10 @@ struct reading {
     bool any;
     uint64_t next;  /* index that must come, at most */
     uint64_t group; /* number of the last that was seen */
+    size_t last;    /* the last segment that was begun: from here on tails are judged */
+    struct end mark, end;
+    uint64_t segment; /* the first with a record */
+    bool reached;     /* the mark's record was seen */
     journal_record_fn *fn;
     void *context;
 };
@@ -41,8 +31,22 @@ static int refuse(const struct reading *reading, const struct found *found, uint
 
     segment_name(found->number, name);
     return error_set(err, HF_EIO,
-                     "%s/%s is damaged at entry %" PRIu64 ", and what follows it was acknowledged: "
+                     "%s/%s is damaged at entry %" PRIu64
+                     ", and not by a write that was cut short: "
                      "restore the directory from a backup",
+                     reading->journal->directory->path, name, index);
+}
+
+/* The mark's record is not there, or somebody has cut the file. */
+static int refuse_end(const struct reading *reading, uint64_t number, uint64_t index,
+                      struct error_text *err)
+{
+    char name[SEGMENT_NAME_SIZE];
+
+    segment_name(number, name);
+    return error_set(err, HF_EIO,
+                     "%s/%s is damaged or missing from entry %" PRIu64 " on, which had been "
+                     "acknowledged: restore the directory from a backup",
                      reading->journal->directory->path, name, index);
 }
 
@@ -133,6 +137,7 @@ static int read_header(const struct reading *reading, struct found *found, struc
         crc32c(0, block + SALT_AT, SALT_SUMMED) == get_u32(block + SALT_AT + SALT_SUMMED)) {
         found->salted = true;
         found->salt = get_u64(block + SALT_AT);
+        found->made = get_u64(block + SALT_AT + 16);
         if (get_u64(block + SALT_AT + 8) != found->number)
             result = refuse(reading, found, 0, err);
     }
@@ -142,12 +147,6 @@ static int read_header(const struct reading *reading, struct found *found, struc
 }
 
 /* ---- records ---------------------------------------------------------------------------------- */
-
-struct placed { /* a record in its group */
-    struct journal_record record;
-    uint64_t group; /* its number, */
-    uint32_t left;  /* and how many records of it are still to come */
-};
 
 /* Is there a whole one at that place? */
 static bool read_record(const struct found *found, size_t at, struct placed *ret_placed)
@@ -169,6 +168,7 @@ static bool read_record(const struct found *found, size_t at, struct placed *ret
                                                  .size = size};
     ret_placed->group = get_u64(header + 24);
     ret_placed->left = get_u32(header + 40);
+    ret_placed->checksum = get_u32(header);
     return ret_placed->record.index > 0 && (!found->salted || get_u64(header + 32) == found->salt);
 }
 
@@ -183,57 +183,115 @@ static bool has_later_group(const struct found *found, size_t at, uint64_t damag
     return false;
 }
 
-static int tell(struct reading *reading, const struct found *found,
-                const struct journal_record *record, struct error_text *err)
+static int tell(struct reading *reading, const struct found *found, const struct placed *placed,
+                struct error_text *err)
 {
+    const struct journal_record *record = &placed->record;
+
     if (reading->any && record->index > reading->next)
         return refuse(reading, found, reading->next, err);
+    if (!reading->any)
+        reading->segment = found->number;
     reading->any = true;
     reading->next = record->index + 1;
+    reading->end = (struct end){.segment = found->number,
+                                .group = placed->group,
+                                .index = record->index,
+                                .checksum = placed->checksum};
+    if (reading->mark.known && end_is_same(&reading->end, &reading->mark))
+        reading->reached = true;
     return reading->fn(reading->context, record, err);
 }
 
-static int read_records(struct reading *reading, struct found *found, struct error_text *err)
+/* Those that belong together. Afterwards last is the last of them, and ret_at the place behind it. */
+static int read_groups(struct reading *reading, struct found *found, struct placed *last,
+                       size_t *ret_at, struct error_text *err)
 {
-    struct placed last = {.group = found->group - 1}, placed;
+    struct placed placed;
     size_t at = BLOCK;
+    int result = HF_OK;
 
-    if (reading->any && found->group != reading->group + 1)
-        return gap(reading, found, err);
     found->end = BLOCK;
-    while (read_record(found, at, &placed)) {
-        int result;
-
-        if (last.left > 0 ? placed.group != last.group || placed.left != last.left - 1
-                          : placed.group != last.group + 1)
+    while (result == HF_OK && read_record(found, at, &placed)) {
+        if (last->left > 0 ? placed.group != last->group || placed.left != last->left - 1
+                           : placed.group != last->group + 1)
             break;
         if (at == BLOCK && placed.record.index != found->first)
             break;
-        result = tell(reading, found, &placed.record, err);
-        if (result != HF_OK)
-            return result;
-        last = placed;
+        result = tell(reading, found, &placed, err);
+        *last = placed;
         at += round_up(RECORD_HEADER + placed.record.size, RECORD_STEP);
         found->end = round_up(at, BLOCK);
-        if (last.left == 0)
+        if (last->left == 0)
             at = found->end;
     }
+    *ret_at = at;
+    return result;
+}
+
+/* Behind the mark nothing was written any more: what is there was dropped, and told of, before. */
+static bool is_marked(const struct reading *reading, const struct found *found)
+{
+    return reading->mark.known && reading->mark.segment == found->number &&
+           end_is_same(&reading->end, &reading->mark);
+}
+
+static int judge(struct reading *reading, const struct found *found, enum tail tail, size_t at,
+                 struct error_text *err)
+{
+    if (tail == TAIL_DAMAGED)
+        return refuse(reading, found, reading->any ? reading->next : 1, err);
+    if (tail == TAIL_TORN)
+        reading->journal->torn = (struct journal_torn){found->number, at, tail_bytes(found, at)};
+    return HF_OK;
+}
+
+static int read_records(struct reading *reading, struct found *found, bool is_last,
+                        struct error_text *err)
+{
+    struct placed last = {.group = found->group - 1};
+    size_t at;
+    int result;
+
+    if (reading->any && found->group != reading->group + 1)
+        return gap(reading, found, err);
+    result = read_groups(reading, found, &last, &at, err);
+    if (result != HF_OK)
+        return result;
     reading->group = last.group;
     if (has_later_group(found, at, last.left > 0 ? last.group : last.group + 1))
         return refuse(reading, found, reading->any ? reading->next : found->first, err);
-    return HF_OK;
+    if (!is_last || is_marked(reading, found))
+        return HF_OK;
+    /* What we shorten is marked before. */
+    if (reading->mark.known && reading->mark.segment <= found->number && found->size < found->made)
+        return refuse_end(reading, found->number, reading->any ? reading->next : found->first, err);
+    return judge(reading, found, tail_judge(found, at, &last), at, err);
 }
 
 /* The header is not whole: it was written together with the first group, so there must be no second. The salt
  * was there before: without it, there must be none at all. */
-static int read_unbegun(const struct reading *reading, const struct found *found,
+static int read_unbegun(struct reading *reading, const struct found *found, bool is_last,
                         struct error_text *err)
 {
     uint64_t first = reading->any ? reading->group + 1 : 1;
 
     if (has_later_group(found, BLOCK, found->salted ? first : 0))
         return refuse(reading, found, reading->any ? reading->next : 1, err);
-    return HF_OK;
+    return is_last ? judge(reading, found, tail_judge_unbegun(found), BLOCK, err) : HF_OK;
+}
+
+/* The last segment of a journal that is not empty is never removed, but by a reset. */
+static int check_mark(const struct reading *reading, struct error_text *err)
+{
+    const struct end *mark = &reading->mark;
+
+    if (!mark->known || mark->segment == 0 || reading->reached ||
+        (reading->any && reading->segment > mark->segment))
+        return HF_OK;
+    return refuse_end(reading, mark->segment,
+                      reading->any && reading->next < mark->index ? reading->next : mark->index,
+                      err);
 }
 
 /* ---- all of it -------------------------------------------------------------------------------- */
@@ -247,11 +305,11 @@ static int read_segments(struct reading *reading, size_t from, struct error_text
 
         result = load_segment(reading, found, false, err);
         if (result == HF_OK)
-            result = found->begun ? read_records(reading, found, err)
-                                  : read_unbegun(reading, found, err);
+            result = found->begun ? read_records(reading, found, i >= reading->last, err)
+                                  : read_unbegun(reading, found, i >= reading->last, err);
         unload_segment(found);
     }
-    return result;
+    return result == HF_OK ? check_mark(reading, err) : result;
 }
 
 /* What has no record in it is left over, and what is behind the records of the others. */
@@ -281,14 +339,18 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
 {
     struct reading reading = {.journal = journal, .fn = fn, .context = context};
     size_t from = 0;
-    int result = directory_each(journal->directory, note_segment, &reading, err);
+    int result = end_load(journal->directory, &reading.mark, err);
 
+    if (result == HF_OK)
+        result = directory_each(journal->directory, note_segment, &reading, err);
     if (reading.count > 0)
         qsort(reading.found, reading.count, sizeof *reading.found, compare);
     for (size_t i = 0; i < reading.count && result == HF_OK; i++) {
         result = read_header(&reading, &reading.found[i], err);
         if (reading.found[i].begun && reading.found[i].fresh)
             from = i;
+        if (reading.found[i].begun)
+            reading.last = i;
         journal->next_number = reading.found[i].number + 1;
     }
     if (result == HF_OK)
@@ -296,6 +358,8 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
     if (result == HF_OK)
         result = sort_out(&reading, from, err);
     journal->group_number = reading.group;
+    journal->end = reading.end;
+    journal->marked = reading.mark;
     free(reading.found);
     return result;
 }

@@ -3,6 +3,7 @@
 #include "journal/note.h"
 #include "replica/storing.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,42 @@ int storage_say(struct storage *storage, int status, const struct error_text *er
     return status;
 }
 
+/* ---- what an operator should know --------------------------------------------------------------- */
+
+static void note_torn(const struct storage *storage)
+{
+    struct journal_torn torn = journal_torn(storage->journal);
+    char text[PATH_MAX + 160];
+
+    if (torn.segment == 0 || !storage->note)
+        return;
+    snprintf(text, sizeof text,
+             "dropped the rest of a write that was cut short and not acknowledged: %s/log-%" PRIu64
+             " at=%zu bytes=%zu",
+             storage->directory.path, torn.segment, torn.at, torn.bytes);
+    storage->note(storage->context, 2, text);
+}
+
+static void note_syncs(struct storage *storage)
+{
+    if (storage->told_of_syncs || !storage->note || !journal_syncs_apart())
+        return;
+    storage->told_of_syncs = true;
+    storage->note(
+        storage->context, 2,
+        "this system does not know pwritev2 with RWF_DSYNC: each write to the log is followed by "
+        "fdatasync, and takes longer");
+}
+
+/* What a clean stop makes certain is not lost without it, only harder to tell from damage. */
+static void mark_end(const struct storage *storage)
+{
+    struct error_text err;
+
+    if (journal_stop(storage->journal, &err) != HF_OK && storage->note)
+        storage->note(storage->context, 2, err.text);
+}
+
 /* ---- spare segments --------------------------------------------------------------------------- */
 
 static void make_spare(uv_work_t *work)
@@ -48,6 +85,7 @@ static void on_spare_made(uv_work_t *work, int status)
     uv_mutex_lock(&storage->journal_mutex);
     journal_spare_end(storage->journal, &storage->spare);
     uv_mutex_unlock(&storage->journal_mutex);
+    note_syncs(storage);
     storage_maybe_finish(storage);
 }
 
@@ -320,6 +358,7 @@ void storage_maybe_finish(struct storage *storage)
     }
     if (!done)
         return;
+    mark_end(storage);
     free_all(storage);
     done(context);
 }
@@ -378,6 +417,8 @@ int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
         return error_set(err, HF_ENOMEM, "out of memory");
     storage->io = functions;
     storage->loop = loop;
+    storage->note = options->note;
+    storage->context = options->context;
     INVARIANT(uv_mutex_init(&storage->journal_mutex) == 0);
     result = directory_open(options->path, &storage->directory, err);
     if (result != HF_OK) {
@@ -390,6 +431,8 @@ int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
         free_all(storage);
         return result;
     }
+    note_torn(storage);
+    note_syncs(storage);
     storage->timer.data = storage;
     uv_timer_init(loop, &storage->timer);
     *ret_storage = storage;

@@ -9,6 +9,7 @@
  *     lock          locked by the process that uses the directory; its number inside
  *     term          term and vote
  *     log-N         segments of the log; the last one may be a spare
+ *     end           how far the log went, when it was opened or stopped last
  *     snapshot-I    the table, as it was after entry I
  *
  * Writing to the log is the one thing that is done in the loop itself, and waited for: it takes as long
@@ -35,6 +36,10 @@ struct uv_loop_s;
 struct storage_options {
     const char *path;     /* of the data directory: made if it is not there, in one that is */
     size_t segment_bytes; /* 0: the journal's default */
+    /* An operator should know: as in replica.h. NULL: nobody wants to hear of it. Called from within
+     * storage_open and, until it is closed, from the loop. */
+    void (*note)(void *context, int level, const char *text);
+    void *context;
 };
 
 /* Reads all that is there. HF_EBUSY: another process uses the directory. HF_EREFUSED: it may not be used.
@@ -61,8 +66,8 @@ struct storage_status { /* of writing to the log, since it was opened */
 };
 void storage_status(const struct storage *storage, struct storage_status *ret_status);
 
-/* Only after replica_close has called back, or replica_open has failed. The loop runs on until done is
- * called; what is left on it then closes by itself. */
+/* Only after replica_close has called back, or replica_open has failed. Marks where the log ends. The loop runs
+ * on until done is called; what is left on it then closes by itself. */
 void storage_close(struct storage *storage, void (*done)(void *context), void *context);
 
 #endif

@@ -72,6 +72,9 @@ struct storage {
     struct raft_io io; /* first: libraft hands it back to us */
     struct directory directory;
     uv_loop_t *loop;
+    void (*note)(void *context, int level, const char *text);
+    void *context;
+    bool told_of_syncs;
     struct term term;
     struct journal *journal;
     struct loaded loaded;

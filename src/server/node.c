@@ -113,7 +113,7 @@ static int open_replica(struct server *server, const struct wanted *wanted,
 int node_open(struct server *server, const struct replica_host *host, struct error_text *err)
 {
     struct wanted wanted = wanted_by(server->config);
-    struct storage_options files = {.path = server->config->data};
+    struct storage_options files = {.path = server->config->data, .note = on_note};
     int result = storage_open(server->loop, &files, &server->storage, err);
 
     if (result == HF_OK)

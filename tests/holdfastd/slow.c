@@ -1,7 +1,9 @@
 /* slow.c: a slow disk, for a server that loads this before the C library ($LD_PRELOAD). Its write number
  * $HF_SLOW_AT to a log takes $HF_SLOW_MS longer. As long as there is a file $HF_HANG with a number in it, writes
- * to a log from that number on hang; the file $HF_HANG.hit says that one does. */
+ * to a log from that number on hang; the file $HF_HANG.hit says that one does. With $HF_NO_DSYNC a write that is
+ * durable in itself is not known, as in gVisor. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -58,6 +60,10 @@ ssize_t slow_write(int fd, const struct iovec *pieces, int count, off_t offset, 
     const char *at = getenv("HF_SLOW_AT"), *ms = getenv("HF_SLOW_MS"), *hang = getenv("HF_HANG");
     int number;
 
+    if (getenv("HF_NO_DSYNC") && flags) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "pwritev64v2");
     if (pieces->iov_len >= LARGE_BYTES || !is_log(fd))

@@ -298,7 +298,7 @@ def test_a_founding_that_was_interrupted(start):
     """Term 1 is stored before the first entry: a kill between the two leaves this."""
     server = start()
     assert server.stop() == 0
-    for path in server.data.glob("log-*"):
+    for path in [*server.data.glob("log-*"), server.data / "end"]:
         path.unlink()
     server.restart()
     assert server.cmd("ACQUIRE", "x", "l") == 1
@@ -513,6 +513,18 @@ def test_a_slow_disk_is_told_of(start):
         info = client.info()
         assert int(info["log_write_usec_max"]) >= 600000 > int(info["log_write_usec_mean"])
         assert int(info["log_writes"]) >= 30 and int(info["log_bytes_written"]) >= 30 * BLOCK
+
+
+def test_a_system_without_durable_writes(start):
+    """pwritev2 with RWF_DSYNC is refused: it writes and syncs instead, says so once, and loses nothing."""
+    server = start(wrapper=["env", f"LD_PRELOAD={SLOW_DISK}", "HF_NO_DSYNC=1"])
+    with server.connect() as client:
+        tokens = [client.cmd("ACQUIRE", f"n-{index}", "l", "TTL", TTL_MAX) for index in range(20)]
+    server.kill9()
+    assert [" warning " in line for line in server.logged() if "fdatasync" in line] == [True]
+    server.restart()
+    with server.connect() as client:
+        assert client.pipeline(*[["CHECK", f"n-{index}", token] for index, token in enumerate(tokens)]) == [1] * 20
 
 
 @pytest.mark.parametrize("what", ["a file", "not ours", "missing parent"])

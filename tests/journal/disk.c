@@ -12,7 +12,9 @@ struct disk disk;
 
 void disk_reset(void)
 {
-    disk = (struct disk){.direct_is_unknown = disk.direct_is_unknown};
+    disk = (struct disk){.direct_is_unknown = disk.direct_is_unknown,
+                         .direct_fails = disk.direct_fails,
+                         .dsync_fails = disk.dsync_fails};
 }
 
 void disk_fail_in(int calls, int failure)
@@ -104,6 +106,44 @@ int disk_openat(int fd, const char *name, int flags, mode_t mode)
     return result;
 }
 
+static ssize_t write_past_us(int fd, const void *bytes, size_t size, off_t offset)
+{
+    if (disk.direct_fails && (fcntl(fd, F_GETFL) & O_DIRECT)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return syscall(SYS_pwrite64, fd, bytes, size, offset);
+}
+
+/* The room's if a write that is durable in itself is not known, else a test's own. */
+ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset)
+{
+    struct disk_call *call;
+    ssize_t result;
+
+    if (!disk.dsync_fails && !disk.direct_fails)
+        return syscall(SYS_pwrite64, fd, bytes, size, offset);
+    if (fails())
+        return -1;
+    if (disk.write_at_most > 0 && size > disk.write_at_most)
+        size = disk.write_at_most;
+    result = write_past_us(fd, bytes, size, offset);
+    if (result < 0)
+        return result;
+    call = remember_fd(DISK_WRITE, fd);
+    call->offset = offset;
+    call->size = (size_t)result;
+    return result;
+}
+
+int fdatasync(int fd)
+{
+    if (fails())
+        return -1;
+    remember_fd(DISK_SYNC, fd)->durable = true;
+    return 0;
+}
+
 ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t offset, int flags)
 {
     struct disk_call *call;
@@ -116,13 +156,17 @@ ssize_t pwritev2(int fd, const struct iovec *pieces, int count, off_t offset, in
         errno = EINTR;
         return -1;
     }
+    if (disk.dsync_fails && (flags & RWF_DSYNC)) {
+        errno = disk.dsync_fails;
+        return -1;
+    }
     if (fails())
         return -1;
     if (disk.takes_nothing)
         return 0;
     if (disk.write_at_most > 0 && size > disk.write_at_most)
         size = disk.write_at_most;
-    result = pwrite(fd, pieces[0].iov_base, size, offset);
+    result = write_past_us(fd, pieces[0].iov_base, size, offset);
     if (result < 0)
         return result;
     call = remember_fd(DISK_WRITE, fd);

@@ -18,7 +18,7 @@ struct disk_call {
     char name[64]; /* of the file; "." for the directory */
     off_t offset;  /* of a write */
     size_t size;
-    bool durable; /* a write: with RWF_DSYNC */
+    bool durable; /* a write: with RWF_DSYNC; a sync: fdatasync */
 };
 
 struct disk {
@@ -28,6 +28,8 @@ struct disk {
     bool fail_on;           /* and so do all after it: the machine is gone */
     int failure;            /* with that errno */
     bool direct_is_unknown; /* stays: as on some file systems, and faster in a test of many steps */
+    int dsync_fails;        /* with that errno a write with RWF_DSYNC does; 0: it is known */
+    bool direct_fails;      /* to write past the cache does, although a file can be opened for it */
     bool takes_nothing;     /* a write writes 0 bytes */
     size_t write_at_most, read_at_most; /* 0: all of it */
     int interruptions;                  /* so many reads and writes fail with EINTR first */

@@ -256,6 +256,26 @@ static void test_an_append_fails(void **state)
     assert_same_log(&room.log, &expected);
 }
 
+/* It has written a part, and the journal is stopped: that part is told of when it is opened again. */
+static void test_stopped_after_an_append_failed(void **state)
+{
+    struct told told = {2, 1, 1, 9000};
+
+    (void)state;
+    room_log(&room, &expected, 1, 1, SIZES(10));
+    disk.write_at_most = BLOCK_BYTES;
+    disk.fail_in = 2;
+    disk.failure = EIO;
+    assert_int_equal(room_try_append(&room, &told, 1), HF_EIO);
+    disk_reset();
+    room_stop(&room);
+    room_must_open(&room);
+    assert_same_log(&room.log, &expected);
+    assert_int_equal(journal_torn(room.journal).segment, 1);
+    assert_int_equal(journal_torn(room.journal).at, 2 * BLOCK_BYTES);
+    assert_int_equal(journal_torn(room.journal).bytes, BLOCK_BYTES);
+}
+
 static void test_opening_fails(void **state)
 {
     int step = 1, result;
@@ -275,9 +295,10 @@ static void test_opening_fails(void **state)
         if (result == HF_OK)
             break;
         assert_int_equal(result, HF_EIO);
-        assert_words(step == 1 ? "cannot list " : "cannot read ");
+        assert_words(step == 4 ? "cannot list " : "cannot read ");
     }
-    assert_int_equal(step, 1 + 3 * 2 * 2 + 1); /* open and read, header and all of it, of three */
+    /* The mark, read up to its end; the list; open and read, header and all of it, of three. */
+    assert_int_equal(step, 3 + 1 + 3 * 2 * 2 + 1);
 }
 
 static void test_beginning_fails(void **state)
@@ -286,11 +307,15 @@ static void test_beginning_fails(void **state)
     room_log(&room, &expected, 1, 1, SIZES(10));
     room_make_spare(&room);
     room_close(&room);
-    for (int step = 1; step <= 3; step++) { /* open and shorten one, remove the other */
+    files_keep(room.path, &files);
+    for (int step = 1; step <= 8; step++) { /* the mark; open and shorten one, remove the other */
+        files_restore(room.path, &files);
         assert_int_equal(room_read(&room), HF_OK);
         disk_fail_in(step, EIO);
         assert_int_equal(journal_begin(room.journal, &room.err), HF_EIO);
-        assert_words(step <= 2 ? "cannot shorten " : "cannot remove ");
+        assert_words(step <= 5   ? "cannot write "
+                     : step <= 7 ? "cannot shorten "
+                                 : "cannot remove ");
         disk_reset();
         room_close(&room);
     }
@@ -405,6 +430,7 @@ static void test_the_directory_is_gone(void **state)
 
     (void)state;
     file_remove(room.path, "lock");
+    file_remove(room.path, "end");
     assert_int_equal(rmdir(room.path), 0);
     journal_spare_make(&spare);
     assert_says(&spare.failure, "No such file or directory");
@@ -431,6 +457,7 @@ int main(void)
         TEST(test_without_direct_writes),
         TEST(test_a_spare_fails),
         TEST(test_an_append_fails),
+        TEST(test_stopped_after_an_append_failed),
         TEST(test_opening_fails),
         TEST(test_beginning_fails),
         TEST(test_a_term_fails),

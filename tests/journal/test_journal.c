@@ -250,7 +250,8 @@ static void test_a_spare_is_zeros(void **state)
         assert_int_equal(files.count, 1);
         assert_string_equal(files.file[0].name, name);
         assert_int_equal(files.file[0].size, wanted[i][1]);
-        memset(files.file[0].bytes + 2048, 0, 20); /* its salt and number, see test_the_format */
+        memset(files.file[0].bytes + 2048, 0,
+               28); /* its salt, number, bytes: see test_the_format */
         assert_memory_equal(files.file[0].bytes, zeros, wanted[i][1]);
     }
     free(zeros);
@@ -328,12 +329,13 @@ static void put_sum(unsigned char *at, const unsigned char *bytes, size_t size)
 /* The bytes as they are on disk: a journal must be readable by later versions. */
 static void test_the_format(void **state)
 {
-    unsigned char header[BLOCK_BYTES] = {'H', 'F', 'f', 'd',      'l',       'o',
-                                         'g', '1', 9,   [24] = 1, [2056] = 1};
+    unsigned char header[BLOCK_BYTES] = {'H', 'F', 'f', 'd',      'l',        'o',
+                                         'g', '1', 9,   [24] = 1, [2056] = 1, [2066] = 1};
     unsigned char records[104] = {
         [4] = 3,    [8] = 9,    [16] = 5,  [24] = 1, [40] = 1, [44] = 2,   [48] = 'a',
         [49] = 'b', [50] = 'c', [64] = 10, [72] = 5, [80] = 1, [100] = 255};
     const unsigned char *salt;
+    unsigned char sums[4];
     struct journal_record record[] = {{9, 5, 2, "abc", 3}, {10, 5, 255, NULL, 0}};
 
     (void)state;
@@ -346,7 +348,11 @@ static void test_the_format(void **state)
     memcpy(records + 32, salt, 8);
     memcpy(records + 88, salt, 8);
     put_sum(header + 32, header, 32);
-    put_sum(header + 2064, header + 2048, 16);
+    put_sum(header + 2072, header + 2048, 24);
+    put_sum(sums, records + 4, 41);
+    memcpy(records + 45, sums + 1, 3);
+    put_sum(sums, records + 60, 41);
+    memcpy(records + 101, sums + 1, 3);
     put_sum(records, records + 4, 47);
     put_sum(records + 56, records + 60, 44);
     assert_memory_equal(files.file[0].bytes, header, sizeof header);
@@ -354,6 +360,35 @@ static void test_the_format(void **state)
     for (size_t i = 0; i < files.file[0].size; i++)
         if ((i >= sizeof header && i < BLOCK_BYTES) || i >= BLOCK_BYTES + sizeof records)
             assert_int_equal(files.file[0].bytes[i], 0);
+}
+
+static void test_the_format_of_the_mark(void **state)
+{
+    static const char nothing[] = "log-0\ngroup 0\nentry 0\nchecksum 00000000\n";
+    char text[200];
+    int used;
+
+    (void)state;
+    files_keep(room.path, &files); /* it was opened, and there was nothing */
+    used =
+        snprintf(text, sizeof text, "%smark %08x\n", nothing, crc32c(0, nothing, strlen(nothing)));
+    assert_int_equal(files.mark.size, used);
+    assert_memory_equal(files.mark.bytes, text, files.mark.size);
+    files_free(&files);
+    room_log(&room, &expected, 1, 1, SIZES(10));
+    room_log(&room, &expected, 2, 1, SIZES(10, 0));
+    room_stop(&room);
+    files_keep(room.path, &files);
+    used = snprintf(text, sizeof text, "log-1\ngroup 2\nentry 3\nchecksum %02x%02x%02x%02x\n",
+                    files.file[0].bytes[2 * BLOCK_BYTES + 64 + 3],
+                    files.file[0].bytes[2 * BLOCK_BYTES + 64 + 2],
+                    files.file[0].bytes[2 * BLOCK_BYTES + 64 + 1],
+                    files.file[0].bytes[2 * BLOCK_BYTES + 64]);
+    snprintf(text + used, sizeof text - (size_t)used, "mark %08x\n", crc32c(0, text, (size_t)used));
+    assert_int_equal(files.mark.size, strlen(text));
+    assert_memory_equal(files.mark.bytes, text, files.mark.size);
+    room_must_open(&room);
+    assert_same_log(&room.log, &expected);
 }
 
 /* What was written before is not written again as the rest of a block, or between records. */
@@ -383,6 +418,7 @@ static void test_a_restart_begins_a_segment(void **state)
     room_log(&room, &expected, 2, 1, SIZES(10));
     assert_told_again();
     file_remove(room.path, "log-2");
+    file_put(room.path, "end", files.mark.bytes, files.mark.size);
     assert_files(room.path, &files);
 }
 
@@ -475,6 +511,7 @@ int main(void)
         TEST(test_a_full_segment),
         TEST(test_a_young_log_has_small_segments),
         TEST(test_the_format),
+        TEST(test_the_format_of_the_mark),
         TEST(test_the_rest_of_a_block_is_zeros),
         TEST(test_a_restart_begins_a_segment),
         TEST(test_reopening_does_not_add_up),

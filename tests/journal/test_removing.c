@@ -2,6 +2,8 @@
 #include "disk.h"
 #include "tools.h"
 
+#define MARK_STEPS 5 /* to store the mark: open, write, sync, rename, sync */
+
 static struct room room;
 static struct log expected;
 static struct files files, older;
@@ -288,10 +290,19 @@ static void test_reset_is_interrupted(void **state)
     (void)state;
     append_threes(6);
     files_keep(room.path, &older);
+    for (int step = 1; step <= MARK_STEPS; step++) { /* the mark goes first: nothing is lost */
+        room_reopen(&room);
+        disk_die_in(step);
+        assert_int_equal(journal_reset(room.journal, &room.err), HF_EIO);
+        assert_says(&room.err, "/end");
+        disk_reset();
+        room_reopen(&room);
+        assert_same_log(&room.log, &expected);
+    }
     for (size_t step = 1; step <= 6; step++) {
         files_restore(room.path, &older);
         room_reopen(&room);
-        disk_die_in((int)step);
+        disk_die_in(MARK_STEPS + (int)step);
         assert_int_equal(journal_reset(room.journal, &room.err), HF_EIO);
         assert_says(&room.err, "log-");
         assert_true(journal_needed(room.journal, 1000) == 7 - step);

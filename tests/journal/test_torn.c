@@ -1,6 +1,7 @@
 /* A last write that was cut short [J1][J2][J3]: wherever that happened, what was acknowledged before is
- * told, then as many of the last group's records as are whole, and nothing else; and the journal goes
- * on from there. */
+ * told, then as many of the last group's records as are whole, and nothing else; the rest is told of, once;
+ * and the journal goes on from there. After a clean stop the same states are damage [J6], and so is after any
+ * other what no disk leaves that writes its sectors whole [J5]. */
 #include "base/crc32c.h"
 #include "disk.h"
 #include "tools.h"
@@ -8,12 +9,14 @@
 #include <unistd.h>
 
 #define HEADER_BYTES 36 /* of a segment: what counts in it */
+#define SECTOR_BYTES ((size_t)512)
 
 /* A journal before and after its last append. */
 struct scene {
     const size_t *sizes; /* of the last group */
     struct log acknowledged;
     struct files before, after;
+    struct files stopped;    /* the mark of a clean stop */
     struct file *old, *new;  /* the file that was written */
     size_t from, to;         /* and where */
     size_t records_at;       /* there, without the segment's header */
@@ -40,6 +43,7 @@ static int tear_down(void **state)
     room_free(&room);
     files_free(&scene.before);
     files_free(&scene.after);
+    files_free(&scene.stopped);
     free(scene.composed);
     return 0;
 }
@@ -67,7 +71,12 @@ static void append_last(uint64_t first, const size_t *sizes)
     disk_reset();
     room_append(&room, first, 3, sizes);
     files_keep(room.path, &scene.after);
-    room_close(&room);
+    room_stop(&room);
+    files_keep(room.path, &scene.stopped);
+    disk.count--; /* the last thing that is of importance here */
+    while (disk.calls[disk.count - 1].kind != DISK_WRITE ||
+           strncmp(disk.calls[disk.count - 1].name, "log-", 4) != 0)
+        disk.count--;
     assert_int_equal(disk_count(DISK_WRITE, NULL), 1); /* it is one write */
     write = &disk.calls[disk.count - 1];
     scene.sizes = sizes;
@@ -121,6 +130,27 @@ static const struct log *expected_log(uint64_t first)
     return &log;
 }
 
+/* What is told of: nothing, if nothing of the write is left that could be dropped. */
+static void assert_tells_of_torn(void)
+{
+    struct journal_torn torn = journal_torn(room.journal);
+    size_t whole = whole_records(), at, end = scene.new->size;
+    char name[32];
+
+    at = scene.records_at + record_begin(scene.sizes, whole);
+    while (end > at && !scene.composed[end - 1])
+        end--;
+    if (scene.sizes[whole] == SIZE_MAX || (whole == 0 && end == at)) {
+        assert_int_equal(torn.segment, 0);
+        return;
+    }
+    snprintf(name, sizeof name, "log-%ju", (uintmax_t)torn.segment);
+    assert_string_equal(name, scene.new->name);
+    assert_int_equal(torn.at, at);
+    assert_int_equal(torn.bytes,
+                     end > at ? (end + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES - at : 0);
+}
+
 static void assert_reads(uint64_t first)
 {
     int result = room_read(&room);
@@ -128,7 +158,39 @@ static void assert_reads(uint64_t first)
     if (result != HF_OK)
         fail_msg("refused: %s", room.err.text);
     assert_same_log(&room.log, expected_log(first));
+    assert_tells_of_torn();
     room_close(&room);
+}
+
+/* As the crash left it. */
+static void put_scene(void)
+{
+    files_restore(room.path, &scene.before);
+    file_put(room.path, scene.new->name, scene.composed, scene.new->size);
+}
+
+static void assert_told_once(const struct log *log)
+{
+    room_must_open(&room);
+    assert_tells_of_torn();
+    room_reopen(&room);
+    assert_same_log(&room.log, log);
+    assert_int_equal(journal_torn(room.journal).segment, 0);
+    room_close(&room);
+}
+
+/* [J6] */
+static void assert_missed_after_a_stop(void)
+{
+    bool whole = scene.sizes[whole_records()] == SIZE_MAX;
+
+    file_put(room.path, "end", scene.stopped.mark.bytes, scene.stopped.mark.size);
+    assert_int_equal(room_read(&room), whole ? HF_OK : HF_EIO);
+    if (whole)
+        room_close(&room);
+    else
+        assert_says(&room.err, room.path);
+    file_put(room.path, "end", scene.before.mark.bytes, scene.before.mark.size);
 }
 
 /* After the restart more is appended, and there is another restart; and one at which what had been cut
@@ -137,9 +199,11 @@ static void assert_goes_on(uint64_t first)
 {
     static struct log log;
 
-    files_restore(room.path, &scene.before);
-    file_put(room.path, scene.new->name, scene.composed, scene.new->size);
+    put_scene();
+    assert_missed_after_a_stop();
     log = *expected_log(first);
+    assert_told_once(&log);
+    put_scene();
     room_must_open(&room);
     assert_same_log(&room.log, &log);
     if (scene.from == 0 && whole_records() == 0) /* nothing of the segment is left */
@@ -149,6 +213,7 @@ static void assert_goes_on(uint64_t first)
     room_log(&room, &log, next_index(&log) - 1, 9, SIZES(77));
     room_reopen(&room);
     assert_same_log(&room.log, &log);
+    assert_int_equal(journal_torn(room.journal).segment, 0);
     room_close(&room);
     file_put(room.path, scene.new->name, scene.composed, scene.new->size);
     room_must_open(&room);
@@ -158,24 +223,52 @@ static void assert_goes_on(uint64_t first)
 
 /* ---- every way in which it is torn ------------------------------------------------------------ */
 
-/* From the end to the beginning, byte by byte: less and less was written. */
-static void cut_at_bytes(uint64_t first)
-{
-    files_restore(room.path, &scene.after);
-    for (size_t at = scene.to; at-- > scene.from;) {
-        if (scene.composed[at] == scene.old->bytes[at])
-            continue; /* zeros both */
-        scene.composed[at] = scene.old->bytes[at];
-        file_set(room.path, scene.new->name, at, scene.composed[at]);
-        assert_reads(first);
-    }
-}
-
 static void compose(size_t at, size_t size, bool written)
 {
     const struct file *from = written ? scene.new : scene.old;
 
     memcpy(scene.composed + at, from->bytes + at, size);
+}
+
+/* From the end to the beginning, sector by sector: less and less was written. Then each one alone is missing. */
+static void cut_at_sectors(uint64_t first)
+{
+    for (int alone = 0; alone <= 1; alone++) {
+        compose(scene.from, scene.to - scene.from, true);
+        for (size_t at = scene.to; at > scene.from; at -= SECTOR_BYTES) {
+            compose(at - SECTOR_BYTES, SECTOR_BYTES, false);
+            put_scene();
+            assert_missed_after_a_stop();
+            assert_reads(first);
+            compose(at - SECTOR_BYTES, SECTOR_BYTES, alone);
+        }
+    }
+}
+
+/* [J5] All sectors were written, one of them in part: that was no disk. */
+static void cut_within_sectors(void)
+{
+    uint64_t seed = scene.to;
+
+    for (size_t at = scene.from; at < scene.to; at += SECTOR_BYTES) {
+        size_t end = at + SECTOR_BYTES, cut;
+
+        while (end > at && !scene.new->bytes[end - 1])
+            end--;
+        if (end - at < 2)
+            continue; /* the rest of a block, and too little of a record */
+        compose(scene.from, scene.to - scene.from, true);
+        cut = at + 1 + draw(&seed, end - at - 1);
+        if (draw(&seed, 2))
+            memset(scene.composed + cut, 0, end - cut);
+        else
+            memset(scene.composed + at, 0, cut - at);
+        if (intact(at, SECTOR_BYTES))
+            continue; /* zeros, by chance */
+        put_scene();
+        assert_int_equal(room_read(&room), HF_EIO);
+        assert_says(&room.err, scene.new->name);
+    }
 }
 
 /* The first so many blocks were written, or were not. */
@@ -203,7 +296,9 @@ static void lose_some(uint64_t first, size_t unit, int rounds)
 /* The file had grown by the write, and its new size did not reach the disk, or did so only in part. */
 static void cut_the_file(uint64_t first)
 {
-    for (size_t size = scene.to; size > scene.from; size -= size > scene.from + 100 ? 100 : 1) {
+    size_t least = scene.from > scene.old->size ? scene.from : scene.old->size;
+
+    for (size_t size = scene.to; size > least; size -= size > least + 100 ? 100 : 1) {
         size_t kept = scene.new->size;
 
         compose(scene.from, scene.to - scene.from, true);
@@ -219,11 +314,12 @@ static void cut_the_file(uint64_t first)
 static void tear(uint64_t first, const size_t *sizes)
 {
     append_last(first, sizes);
-    cut_at_bytes(first);
+    cut_at_sectors(first);
+    cut_within_sectors();
     cut_at_blocks(first, true);
     cut_at_blocks(first, false);
     lose_some(first, BLOCK_BYTES, 30);
-    lose_some(first, 512, 30);
+    lose_some(first, SECTOR_BYTES, 60);
     if (scene.old->size < scene.to)
         cut_the_file(first);
 }
@@ -312,7 +408,7 @@ static void put_number(unsigned char *at, uint64_t number, size_t bytes)
 
 /* A client's bytes are anything, a later group's record at a block's border too: that a write which holds
  * it was torn is no reason to refuse the journal. */
-static void tear_what_looks_like_a_record(const char *name, size_t damaged)
+static void tear_what_looks_like_a_record(const char *name, size_t lost)
 {
     static unsigned char bytes[2 * BLOCK_BYTES];
     unsigned char *inner = bytes + BLOCK_BYTES - RECORD_HEAD;
@@ -325,7 +421,8 @@ static void tear_what_looks_like_a_record(const char *name, size_t damaged)
     assert_int_equal(journal_append(room.journal, &record, 1, &room.err), HF_OK);
     assert_string_equal(disk.calls[0].name, name);
     room_close(&room);
-    file_set(room.path, name, (size_t)disk.calls[0].offset + damaged, 0xee);
+    for (size_t i = 0; i < SECTOR_BYTES; i++) /* it was not written */
+        file_set(room.path, name, (size_t)disk.calls[0].offset + lost + i, 0);
     room_must_open(&room);
     assert_same_log(&room.log, &scene.acknowledged);
 }
@@ -334,7 +431,7 @@ static void test_what_a_record_holds_is_no_record(void **state)
 {
     (void)state;
     acknowledge_some();
-    tear_what_looks_like_a_record("log-1", 100);
+    tear_what_looks_like_a_record("log-1", 0);
 }
 
 static void test_what_it_holds_behind_a_torn_header(void **state)
@@ -343,7 +440,7 @@ static void test_what_it_holds_behind_a_torn_header(void **state)
     acknowledge_some();
     room_reopen(&room);
     room_make_spare(&room);
-    tear_what_looks_like_a_record("log-2", 10);
+    tear_what_looks_like_a_record("log-2", 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

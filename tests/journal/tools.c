@@ -73,7 +73,8 @@ void room_init(struct room *room)
     const char *below = getenv("HOLDFAST_TEST_DIR");
 
     memset(room, 0, sizeof *room);
-    disk.direct_is_unknown = false;
+    disk.direct_is_unknown = disk.direct_fails = false;
+    disk.dsync_fails = 0;
     disk_reset();
     snprintf(room->home, sizeof room->home, "%s/journal-XXXXXX", below ? below : "/var/tmp");
     assert_non_null(mkdtemp(room->home));
@@ -152,6 +153,12 @@ void room_close(struct room *room)
 {
     journal_close(room->journal);
     room->journal = NULL;
+}
+
+void room_stop(struct room *room)
+{
+    assert_int_equal(journal_stop(room->journal, &room->err), HF_OK);
+    room_close(room);
 }
 
 void room_reopen(struct room *room)
@@ -257,6 +264,8 @@ static void read_file(const char *path, struct file *file)
     close(fd);
 }
 
+#define MARK "end"
+
 void files_keep(const char *path, struct files *ret_files)
 {
     struct dirent **names;
@@ -264,14 +273,16 @@ void files_keep(const char *path, struct files *ret_files)
 
     assert_true(count >= 0);
     ret_files->count = 0;
+    ret_files->mark.bytes = NULL;
     for (int i = 0; i < count; i++) {
         if (names[i]->d_name[0] != '.' && strcmp(names[i]->d_name, "lock") != 0) {
-            struct file *file = &ret_files->file[ret_files->count];
+            bool mark = strcmp(names[i]->d_name, MARK) == 0;
+            struct file *file = mark ? &ret_files->mark : &ret_files->file[ret_files->count];
 
             assert_true(ret_files->count < FILES_MAX);
             snprintf(file->name, sizeof file->name, "%s", names[i]->d_name);
             read_file(path, file);
-            ret_files->count++;
+            ret_files->count += !mark;
         }
         free(names[i]);
     }
@@ -283,6 +294,8 @@ void files_free(struct files *files)
     for (size_t i = 0; i < files->count; i++)
         free(files->file[i].bytes);
     files->count = 0;
+    free(files->mark.bytes);
+    files->mark.bytes = NULL;
 }
 
 struct file *files_find(struct files *files, const char *name)
@@ -310,7 +323,11 @@ void files_restore(const char *path, const struct files *files)
     for (size_t i = 0; i < now.count; i++)
         if (!files_find((struct files *)(uintptr_t)files, now.file[i].name))
             file_remove(path, now.file[i].name);
+    if (now.mark.bytes && !files->mark.bytes)
+        file_remove(path, MARK);
     files_free(&now);
+    if (files->mark.bytes)
+        file_put(path, MARK, files->mark.bytes, files->mark.size);
     for (size_t i = 0; i < files->count; i++)
         file_put(path, files->file[i].name, files->file[i].bytes, files->file[i].size);
 }
@@ -325,6 +342,11 @@ void assert_files(const char *path, const struct files *files)
         assert_string_equal(now.file[i].name, files->file[i].name);
         assert_int_equal(now.file[i].size, files->file[i].size);
         assert_memory_equal(now.file[i].bytes, files->file[i].bytes, now.file[i].size);
+    }
+    assert_true((now.mark.bytes != NULL) == (files->mark.bytes != NULL));
+    if (now.mark.bytes) {
+        assert_int_equal(now.mark.size, files->mark.size);
+        assert_memory_equal(now.mark.bytes, files->mark.bytes, now.mark.size);
     }
     files_free(&now);
 }

@@ -59,7 +59,10 @@ int room_read(struct room *room);
 /* Opens and, if that went well, begins. */
 int room_open(struct room *room);
 void room_must_open(struct room *room);
+/* As a crash leaves it; what is in the directory is what was written. */
 void room_close(struct room *room);
+/* As a clean stop leaves it. */
+void room_stop(struct room *room);
 void room_reopen(struct room *room);
 /* Makes a spare segment, if one is wanted. */
 void room_make_spare(struct room *room);
@@ -87,6 +90,7 @@ struct file {
 struct files { /* by name; without the lock's */
     struct file file[FILES_MAX];
     size_t count;
+    struct file mark; /* apart: the file "end"; bytes NULL: there is none */
 };
 
 void files_keep(const char *path, struct files *ret_files);

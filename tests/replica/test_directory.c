@@ -262,14 +262,33 @@ static void test_damage_before_what_was_answered(void **state)
     assert_int_equal(holds(), 20);
 }
 
-/* The last write was interrupted, as far as anybody can tell. */
+/* No write that is interrupted leaves this: what there is of it is right. */
 static void test_damage_at_the_end(void **state)
 {
     char path[2 * PATH_MAX];
+    off_t at;
 
     (void)state;
     leave_open_segment(20, path);
-    flip_byte(path, last_block(path) + 20);
+    at = last_block(path) + 20;
+    flip_byte(path, at);
+    assert_refused_untouched("log-1 is damaged at entry");
+    flip_byte(path, at);
+    node_serve(&node);
+    assert_int_equal(holds(), 20);
+}
+
+/* The last write did not reach the disk, as far as anybody can tell. */
+static void test_the_end_is_missing(void **state)
+{
+    char path[2 * PATH_MAX], zeros[BLOCK] = {0};
+    int fd;
+
+    (void)state;
+    leave_open_segment(20, path);
+    fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, zeros, sizeof zeros, last_block(path)), sizeof zeros);
+    close(fd);
     node_serve(&node);
     assert_int_equal(holds(), 19);
 }
@@ -410,6 +429,8 @@ static void test_an_interrupted_founding(void **state)
     node_close(&node);
     while (node_find_file(&node, "log-", "", path))
         assert_int_equal(unlink(path), 0);
+    assert_true(node_find_file(&node, "end", "", path));
+    assert_int_equal(unlink(path), 0);
     assert_true(node_find_file(&node, "term", "", path));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(directory_open(node.path, &directory, &err), HF_OK);
@@ -426,19 +447,13 @@ static void test_an_interrupted_founding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_it_is_made),
-        TEST(test_only_in_a_directory),
-        TEST(test_it_must_be_writable),
-        TEST(test_one_process_at_a_time),
-        TEST(test_nothing_is_damaged),
-        TEST(test_damage_before_what_was_answered),
-        TEST(test_damage_at_the_end),
-        TEST(test_a_damaged_segment),
-        TEST(test_a_missing_segment),
-        TEST(test_a_damaged_snapshot),
-        TEST(test_a_damaged_snapshot_before_a_long_log),
-        TEST(test_a_lost_term),
-        TEST(test_an_interrupted_founding),
+        TEST(test_it_is_made),          TEST(test_only_in_a_directory),
+        TEST(test_it_must_be_writable), TEST(test_one_process_at_a_time),
+        TEST(test_nothing_is_damaged),  TEST(test_damage_before_what_was_answered),
+        TEST(test_damage_at_the_end),   TEST(test_the_end_is_missing),
+        TEST(test_a_damaged_segment),   TEST(test_a_missing_segment),
+        TEST(test_a_damaged_snapshot),  TEST(test_a_damaged_snapshot_before_a_long_log),
+        TEST(test_a_lost_term),         TEST(test_an_interrupted_founding),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,69 @@
+#include "journal/end.h"
+#include "base/crc32c.h"
+#include "journal/note.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME "end"
+#define TEXT_MAX 160 /* bytes: three numbers, two checksums, and the words */
+
+static void render(const struct end *end, char ret_text[TEXT_MAX])
+{
+    int used =
+        snprintf(ret_text, TEXT_MAX,
+                 "log-%" PRIu64 "\ngroup %" PRIu64 "\nentry %" PRIu64 "\nchecksum %08" PRIx32 "\n",
+                 end->segment, end->group, end->index, end->checksum);
+
+    snprintf(ret_text + used, TEXT_MAX - (size_t)used, "mark %08" PRIx32 "\n",
+             crc32c(0, ret_text, (size_t)used));
+}
+
+static int refuse(const struct directory *directory, struct error_text *err)
+{
+    return error_set(err, HF_EIO,
+                     "%s/" NAME ", which says how far the log goes, is damaged: restore the "
+                     "directory from a backup",
+                     directory->path);
+}
+
+/* Whatever is read must be, byte for byte, what would be written. */
+int end_load(const struct directory *directory, struct end *ret_end, struct error_text *err)
+{
+    char text[NOTE_MAX + 1], again[TEXT_MAX];
+    struct end end = {.known = true};
+    int result = note_read(directory, NAME, text, err);
+
+    *ret_end = (struct end){0};
+    if (result != HF_OK)
+        return result;
+    if (!text[0])
+        return faccessat(directory->fd, NAME, F_OK, 0) < 0 && errno == ENOENT
+                   ? HF_OK
+                   : refuse(directory, err);
+    if (sscanf(text, "log-%20" SCNu64 " group %20" SCNu64 " entry %20" SCNu64 " checksum %8" SCNx32,
+               &end.segment, &end.group, &end.index, &end.checksum) != 4)
+        return refuse(directory, err);
+    render(&end, again);
+    if (strcmp(text, again) != 0)
+        return refuse(directory, err);
+    *ret_end = end;
+    return HF_OK;
+}
+
+int end_store(const struct directory *directory, const struct end *end, struct error_text *err)
+{
+    char text[TEXT_MAX];
+
+    render(end, text);
+    return note_write(directory, NAME, text, err);
+}
+
+bool end_is_same(const struct end *one, const struct end *other)
+{
+    return one->segment == other->segment && one->group == other->group &&
+           one->index == other->index && one->checksum == other->checksum;
+}

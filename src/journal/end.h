@@ -1,0 +1,25 @@
+/* end.h: the file "end", a mark: so far the log goes, at least.
+ *
+ * It is stored when a journal begins (what was read is what the node has) and when it is stopped, and says
+ * nothing before a reset. It need not be taken away before the next append: that makes the log longer, and
+ * the mark stays true. So there is no moment at which a crash could leave a wrong one; and a copy of the
+ * directory is as good as the directory. */
+#ifndef JOURNAL_END_H
+#define JOURNAL_END_H
+
+#include "journal/directory.h"
+
+struct end {          /* the last record */
+    bool known;       /* there is such a file */
+    uint64_t segment; /* that it is in; 0: there is no record */
+    uint64_t group, index;
+    uint32_t checksum;
+};
+
+/* HF_EIO: it is damaged, or cannot be read. */
+int end_load(const struct directory *directory, struct end *ret_end, struct error_text *err);
+/* Durable when it returns. */
+int end_store(const struct directory *directory, const struct end *end, struct error_text *err);
+bool end_is_same(const struct end *one, const struct end *other);
+
+#endif
