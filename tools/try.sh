@@ -69,6 +69,7 @@ awk '/begins/ { if (inside++) exit 1; if ($NF <= token) exit 1; token = $NF; job
      END { if (inside || jobs != 2) exit 1 }' "$play/log" || fail 'the jobs got into each other'
 echo
 echo '   One waited for the other. Every grant carries a token, greater than all before it.'
+echo '   They are large because a new store begins at the clock, in microseconds.'
 
 # ------------------------------------------------------------------------------------------------
 cat <<'EOF'

@@ -200,7 +200,7 @@ HF_API void hf_cancel_free(hf_cancel *cancel);
 /* ---- holding --------------------------------------------------------------------------------- */
 
 /* The fencing token: give it to the resource with every write, and have the resource refuse older
- * ones. 1 to HF_TOKEN_MAX. */
+ * ones. 1 to HF_TOKEN_MAX; a new store begins at the wall clock in microseconds, so it needs 64 bits. */
 HF_API uint64_t hf_lock_token(const hf_lock *lock);
 HF_API const char *hf_lock_name(const hf_lock *lock);
 HF_API int hf_lock_mode(const hf_lock *lock);

@@ -28,6 +28,16 @@ int64_t clock_wall_ms(void)
     return read_ns(CLOCK_REALTIME) / 1000000;
 }
 
+int64_t clock_wall_us(void)
+{
+    return read_ns(CLOCK_REALTIME) / 1000;
+}
+
+uint64_t clock_first_token(int64_t wall_us)
+{
+    return wall_us >= CLOCK_WALL_MIN_US && wall_us < CLOCK_WALL_MAX_US ? (uint64_t)wall_us : 0;
+}
+
 int64_t clock_after(int64_t from_ms, int64_t span_ms)
 {
     if (span_ms >= CLOCK_NEVER - from_ms)

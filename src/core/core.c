@@ -490,6 +490,9 @@ static void apply_identity(struct core *core, uint32_t number, const struct core
 {
     bool force = command->flags & CORE_FORCE;
 
+    /* Once: of two leaders that found the table new, the first has its way. */
+    if (!core->identified && core->last_token == 0)
+        core->last_token = command->token;
     if (!core->identified || force) {
         memcpy(core->id, command->result.bytes, sizeof core->id);
         core->identified = true;

@@ -107,9 +107,10 @@ struct core_command {
     uint64_t wait_ms;       /* ACQUIRE with WAITS; CORE_FOREVER: no end */
     uint64_t delay_ms;      /* ACQUIRE: lock-delay; of a once-record: how long its death is known */
     struct core_text owner; /* ACQUIRE */
-    uint64_t token;   /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR; MEMBER: its id */
-    uint64_t keep_ms; /* FINISH: how long the result is kept */
-    uint32_t attachment;     /* LEAVE: as the ACQUIRE was answered */
+    uint64_t token;      /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR; MEMBER: its id;
+                       * IDENTITY: what the tokens of a new table begin above */
+    uint64_t keep_ms;    /* FINISH: how long the result is kept */
+    uint32_t attachment; /* LEAVE: as the ACQUIRE was answered */
     struct core_text result; /* FINISH; IDENTITY: 16 bytes; MEMBER: its address, "" forgets it */
     const struct core_text *leases; /* RENEW */
     uint32_t lease_count;

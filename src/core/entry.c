@@ -21,7 +21,7 @@
  *     BREAK     name
  *     FLOOR     token
  *     FINISH    name lease token keep result
- *     IDENTITY  16 bytes as a text
+ *     IDENTITY  16 bytes as a text, token
  *     MEMBER    id address */
 #include "core/inside.h"
 
@@ -152,6 +152,7 @@ static void pack_fields(struct core_packer *packer, const struct core_command *c
         break;
     case CORE_IDENTITY:
         put_text(packer, command->result);
+        put(packer, command->token);
         break;
     case CORE_MEMBER:
         put(packer, command->token);
@@ -353,7 +354,7 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
                get_text(unpacker, 0, CORE_RESULT_MAX, &command->result) &&
                command->flags & CORE_ONCE;
     case CORE_IDENTITY:
-        return get_text(unpacker, 16, 16, &command->result);
+        return get_text(unpacker, 16, 16, &command->result) && get_token(unpacker, &command->token);
     case CORE_MEMBER:
         return get_token(unpacker, &command->token) && command->token > 0 &&
                get_text(unpacker, 0, CORE_ADDRESS_MAX, &command->result);

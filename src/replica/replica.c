@@ -1,5 +1,6 @@
 /* replica.c: who leads, what is proposed when, and closing. */
 #include "replica/replica.h"
+#include "base/clock.h"
 #include "replica/inside.h"
 
 #include <stdarg.h>
@@ -173,6 +174,20 @@ static void propose(struct replica *replica, int64_t now, bool first)
     replica->status.ticks += replica->flight.count == 0 && !first;
 }
 
+/* The table is new, as far as this node knows: with the entry goes what its tokens begin above. */
+static uint64_t first_token(struct replica *replica)
+{
+    const struct replica_host *host = &replica->host;
+    uint64_t token = host->wall_us ? clock_first_token(host->wall_us(host->context)) : 0;
+
+    if (host->wall_us && token == 0)
+        replica_note(
+            replica, 2,
+            "the wall clock is obviously wrong, so the tokens of this new cluster begin at 1: if "
+            "a guard has seen tokens of another, raise them with 'holdfast floor'");
+    return token;
+}
+
 static void propose_first(struct replica *replica, int64_t now)
 {
     unsigned char id[16];
@@ -185,6 +200,8 @@ static void propose_first(struct replica *replica, int64_t now)
     core_count(replica->table, &counts);
     if (replica->restored)
         identity.flags = CORE_FORCE;
+    else if (!counts.identified)
+        identity.token = first_token(replica);
     if (replica->restored || !counts.identified) {
         replica->host.random(replica->host.context, id, sizeof id);
         core_pack(&replica->batch.packer, &identity);

@@ -64,6 +64,8 @@ enum replica_change {                      /* what became of a change of members
 struct replica_host {
     void *context;
     int64_t (*boot_us)(void *context); /* CLOCK_BOOTTIME */
+    /* CLOCK_REALTIME, for what the tokens of a new cluster begin at, and nothing else. NULL: at 1. */
+    int64_t (*wall_us)(void *context);
     void (*random)(void *context, void *bytes, size_t size);
     /* An effect of a committed entry. request: as given to replica_submit, for answers and reads of
      * this node's own entries; NULL for effects that are not somebody's answer. Answers to other

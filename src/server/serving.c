@@ -43,6 +43,12 @@ struct daemon {
 
 /* ---- what the replica wants -------------------------------------------------------------------- */
 
+static int64_t host_wall_us(void *context)
+{
+    (void)context;
+    return clock_wall_us();
+}
+
 static int64_t host_boot_us(void *context)
 {
     (void)context;
@@ -387,6 +393,7 @@ static int open_node(struct daemon *daemon, struct error_text *err)
     struct server *server = &daemon->server;
     struct replica_host host = {.context = server,
                                 .boot_us = host_boot_us,
+                                .wall_us = host_wall_us,
                                 .random = host_random,
                                 .effect = answer_effect,
                                 .failed = answer_failed,

@@ -1,12 +1,46 @@
 """What an operator does, and what can happen to them: secrets, backups, full disks, restarts one after the other."""
+import glob
 import os
 import shutil
 import subprocess
 import threading
+import time
 
 import pytest
 from helpers import add, all_there, content, has_all, held, unchanged
 from nodes import PATIENCE, TTL_MAX, Node, Refused, fresh, run_refused, until
+
+
+# ---- the first tokens --------------------------------------------------------------------------------------------
+
+
+def clock(text):
+    """Words before a command, for which the wall clock shows this; the others go on as they are."""
+    (library,) = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+    return ["env", f"LD_PRELOAD={library}", f"FAKETIME={text}", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1"]
+
+
+def test_tokens_of_a_new_cluster(start):
+    """They begin at the wall clock of the node that led first, and go on by one, whoever leads and whatever its clock shows."""
+    before = time.time_ns() // 1000
+    cluster = start()
+    token = cluster.ask("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    assert before < token <= time.time_ns() // 1000 + 1
+    for turn in range(1, 6):
+        leader = cluster.leader()
+        leader.kill9()
+        assert cluster.ask("ACQUIRE", f"x-{turn}", "l", "TTL", TTL_MAX) == token + turn
+        leader.wrapper = clock(f"+{turn * 300}d")
+        assert leader.launch()
+        cluster.settled()
+    assert not any("wall clock" in line for node in cluster for line in node.logged())
+
+
+def test_a_new_cluster_without_the_time(start):
+    """All clocks are wrong: one says so, and it works."""
+    cluster = start(wrapper=clock("@2001-02-03 04:05:06"))
+    assert cluster.ask("ACQUIRE", "x", "l", "TTL", TTL_MAX) == 1
+    assert any("wall clock" in line and " warning " in line for node in cluster for line in node.logged())
 
 
 # ---- the secret --------------------------------------------------------------------------------------------------
@@ -84,7 +118,7 @@ def test_backup_and_restore(start, tmp_path):
     until(node.leads, "it serves")
     assert [member["peer"] for member in node.members().values()] == [node.peer]
     token = node.cmd("ACQUIRE", "x", "l")
-    assert highest + 2**39 < token < 2**41
+    assert highest + 2**39 < token == max(given for _, given in holds) + 2**40 + 1
     with node.connect() as client:
         assert client.pipeline(*[["CHECK", *hold] for hold in holds]) == [1] * len(holds)
         assert client.pipeline(*[["CHECK", *hold] for hold in later]) == [0] * len(later)
@@ -94,7 +128,7 @@ def test_backup_and_restore(start, tmp_path):
     node.args = []
     assert node.launch()
     until(node.leads, "it serves")
-    assert token < node.cmd("ACQUIRE", "y", "l") < 2**41, "once"
+    assert node.cmd("ACQUIRE", "y", "l") == token + 1, "once"
     for number in (8, 9):
         add(elsewhere, number)
     elsewhere.settled()

@@ -259,6 +259,8 @@ static void parse_small(const struct player *player, struct words *words,
     if (command->op == CORE_IDENTITY) {
         command->result = text(next_word(player, words));
         command->flags |= word_is(words, "force") ? CORE_FORCE : 0;
+        if (words->at < words->count)
+            command->token = number(player, words);
     }
 }
 

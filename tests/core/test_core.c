@@ -58,7 +58,10 @@ static void samples(struct core_command ret_samples[SAMPLES])
          .token = 3,
          .keep_ms = CORE_SPAN_MAX_MS,
          .result = text("result")},
-        {.op = CORE_IDENTITY, .flags = CORE_FORCE, .result = text("0123456789abcdef")},
+        {.op = CORE_IDENTITY,
+         .flags = CORE_FORCE,
+         .result = text("0123456789abcdef"),
+         .token = HF_TOKEN_MAX},
         {.op = CORE_MEMBER, .token = 7, .result = text("db7:7420")},
     };
 

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #define PENDING_MAX 64
+#define FIRST UINT64_C(1794842243059666) /* what a new store begins above */
 
 struct write {
     off_t offset;
@@ -117,7 +118,7 @@ static const struct tokens_disk fake = {
 static void start_disk(void)
 {
     memset(&disk, 0, sizeof disk);
-    tokens_format("teststore", disk.synced);
+    tokens_format("teststore", FIRST, disk.synced);
     memcpy(disk.cached, disk.synced, sizeof disk.cached);
     disk.operations_left = -1;
 }
@@ -185,6 +186,25 @@ static uint64_t run_process(const char *boot_id, uint64_t newest)
     }
     disk.operations_left = -1;
     return newest;
+}
+
+static void a_new_file_begins_above_what_it_is_given(void **state)
+{
+    static const uint64_t firsts[] = {0, FIRST};
+    struct tokens tokens;
+    uint64_t token;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        start_disk();
+        tokens_format("teststore", firsts[i], disk.synced);
+        memcpy(disk.cached, disk.synced, sizeof disk.cached);
+        tokens_init(&tokens, &fake, disk.cached, "boot");
+        for (uint64_t n = 1; n <= 3; n++) {
+            assert_int_equal(tokens_draw(&tokens, &token, NULL), HF_OK);
+            assert_true(token == firsts[i] + n);
+        }
+    }
 }
 
 static void tokens_grow_through_crashes_and_kills(void **state)
@@ -312,6 +332,7 @@ static void tokens_end_at_their_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_file_begins_above_what_it_is_given),
         cmocka_unit_test(tokens_grow_through_crashes_and_kills),
         cmocka_unit_test(every_single_crash_point_is_survived),
         cmocka_unit_test(a_full_disk_gives_nothing_and_loses_nothing),

@@ -57,7 +57,7 @@ void table_do(struct core *core, const struct core_command *command, uint32_t el
 static const struct core_text renewed[] = {TEXT("A"), TEXT("nobody"), TEXT("B")};
 
 static const struct core_command locks[] = {
-    {.op = CORE_IDENTITY, .result = TEXT("0123456789abcdef")},
+    {.op = CORE_IDENTITY, .result = TEXT("0123456789abcdef"), .token = 1000},
     {.op = CORE_MEMBER, .token = 2, .result = TEXT("db2:7420")},
     {.op = CORE_ACQUIRE, .name = TEXT("a"), .lease = TEXT("A"), .ttl_ms = 900, .delay_ms = 700},
     {.op = CORE_ACQUIRE,

@@ -401,6 +401,10 @@ class Holdfastd:
         with self.connect() as client:
             return client.info(*sections)
 
+    def last_token(self):
+        """The next one is one above it. A new store begins at the wall clock."""
+        return int(self.info("Locks")["last_token"])
+
     def count(self, field):
         """A number of INFO, without the connection that asks."""
         return int(self.info()[field]) - (field == "connected_clients")

@@ -1,6 +1,7 @@
 """Other people's clients, as they come: redis-cli, redis-py, ioredis. Each drives every command of one table, one by
 one and, where it can, all at once, and gets the same answers."""
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -29,46 +30,51 @@ class Map(dict):
     """In RESP2 a flat array."""
 
 
-HOLDER = Map(state="holds", mode="shared", token=6, owner="me", lease=ANY, age_ms=ANY, left_ms=ANY)
+class Token(int):
+    """The n-th of a store."""
+
+
+HOLDER = Map(state="holds", mode="shared", token=Token(6), owner="me", lease=ANY, age_ms=ANY, left_ms=ANY)
 LOCK = Map(name="s", permits=0, holds=1, queue=0, holders=[HOLDER])
 
-# On a server that is new. What depends on the time, or on the client, is ANY.
+# On a server that is new, whose tokens begin at any number: Token(1) is its first. What depends on the time, or on the
+# client, is ANY.
 TABLE = [
     (["PING"], "PONG"),
     (["PING", "a b"], "a b"),
-    (["ACQUIRE", "x", "l1"], 1),
-    (["acquire", "x", "l1", "ttl", "60000"], 1),
+    (["ACQUIRE", "x", "l1"], Token(1)),
+    (["acquire", "x", "l1", "ttl", "60000"], Token(1)),
     (["ACQUIRE", "x", "l2"], None),
     (["ACQUIRE", "x", "l2", "WAIT", "100"], None),
-    (["CHECK", "x", "1"], 1),
-    (["CHECK", "x", "2"], 0),
-    (["CHECK", "x", "1", "MODE"], "exclusive"),
-    (["CHECK", "x", "2", "mode"], None),
+    (["CHECK", "x", Token(1)], 1),
+    (["CHECK", "x", Token(2)], 0),
+    (["CHECK", "x", Token(1), "MODE"], "exclusive"),
+    (["CHECK", "x", Token(2), "mode"], None),
     (["RENEW", "l1", "nobody"], [60000, -1]),
     (["RENEW", "l1", "TTL", "70000"], [70000]),
-    (["RELEASE", "x", "l1", "TOKEN", "2"], 0),
-    (["RELEASE", "x", "l1", "TOKEN", "1"], 1),
-    (["FLOOR", "5"], 5),
-    (["ACQUIRE", "s", "l3", "SHARED", "OWNER", "me", "DELAY", "10"], 6),
+    (["RELEASE", "x", "l1", "TOKEN", Token(2)], 0),
+    (["RELEASE", "x", "l1", "TOKEN", Token(1)], 1),
+    (["FLOOR", Token(5)], Token(5)),
+    (["ACQUIRE", "s", "l3", "SHARED", "OWNER", "me", "DELAY", "10"], Token(6)),
     (["SHOW", "s"], Map(LOCK, waiters=[])),
     (["SHOW", "s", "WAITERS", "3"], Map(LOCK, waiters=[])),
     (["LOCKS"], [0, [LOCK]]),
     (["LOCKS", "MATCH", "t*", "COUNT", "10", "CURSOR", "0"], [0, []]),
     (["ACQUIRE", "s", "l3"], Error("MODE this lease has the name in another mode")),
-    (["ACQUIRE", "p", "l3", "PERMITS", "2"], 7),
+    (["ACQUIRE", "p", "l3", "PERMITS", "2"], Token(7)),
     (["ACQUIRE", "s"], Error("ERR wrong number of arguments for 'ACQUIRE'")),
     (["ACQUIRE", "s", "l4", "TTL", "1"], Error("ERR TTL is a number from 100")),
     (["BREAK", "nobody"], 0),
     (["BREAK", "p", "NOW"], 1),
     (["ACQUIRE", "p", "l3"], Error("ENDED this lease is over")),
     (["END", "l3"], 0),
-    (["ONCE", "CLAIM", "k", "l5"], ["RUN", 8]),
-    (["ONCE", "READ", "k"], ["RUNNING", 8, "", ANY, ANY]),
+    (["ONCE", "CLAIM", "k", "l5"], ["RUN", Token(8)]),
+    (["ONCE", "READ", "k"], ["RUNNING", Token(8), "", ANY, ANY]),
     (["ONCE", "CLAIM", "k", "l6", "NOHEIR", "KEEP", "5"], None),
-    (["ONCE", "FINISH", "k", "l5", "TOKEN", "7", "KEEP", "60000", "r"], Error("STALE this lease")),
-    (["ONCE", "FINISH", "k", "l5", "TOKEN", "8", "KEEP", "60000", "re sult"], 1),
-    (["ONCE", "CLAIM", "k", "l6"], ["DONE", 8, "re sult"]),
-    (["ONCE", "READ", "k"], ["DONE", 8, "re sult", ANY]),
+    (["ONCE", "FINISH", "k", "l5", "TOKEN", Token(7), "KEEP", "60000", "r"], Error("STALE this lease")),
+    (["ONCE", "FINISH", "k", "l5", "TOKEN", Token(8), "KEEP", "60000", "re sult"], 1),
+    (["ONCE", "CLAIM", "k", "l6"], ["DONE", Token(8), "re sult"]),
+    (["ONCE", "READ", "k"], ["DONE", Token(8), "re sult", ANY]),
     (["ONCE", "RELEASE", "k", "l5"], 0),
     (["CHECK", "hf1.00.x.1.x"], Error("STORE this sequencer is of another store")),
     (["UNOBSERVE", "x"], 0),
@@ -97,6 +103,12 @@ TABLE = [
 COMMANDS = [words for words, _ in TABLE]
 
 
+def commands_of(server):
+    """The same, with the tokens of this server, which is new."""
+    last = server.last_token()
+    return [[str(last + word) if isinstance(word, Token) else word for word in words] for words in COMMANDS], last
+
+
 def flat(value):
     """Maps as RESP2 has them."""
     if isinstance(value, dict):
@@ -104,22 +116,24 @@ def flat(value):
     return [flat(item) for item in value] if isinstance(value, list) else value
 
 
-def fits(value, expected):
+def fits(value, expected, last):
     if expected is ANY:
         return value is not None and not isinstance(value, Error)
+    if isinstance(expected, Token):
+        return type(value) is int and value == last + expected
     if isinstance(expected, Error):
         return isinstance(value, Error) and value.startswith(expected)
     if isinstance(expected, list):
-        return isinstance(value, list) and len(value) == len(expected) and all(map(fits, value, expected))
+        return isinstance(value, list) and len(value) == len(expected) and all(map(fits, value, expected, itertools.repeat(last)))
     return type(value) is type(expected) and value == expected
 
 
-def check_table(answers, resp3=False):
-    """resp3: maps must come as such."""
+def check_table(answers, last, resp3=False):
+    """last: the last token before them. resp3: maps must come as such."""
     assert len(answers) == len(TABLE)
     for (words, expected), value in zip(TABLE, answers):
         assert not (resp3 and isinstance(expected, Map)) or isinstance(value, dict), words
-        assert fits(flat(value), flat(expected)), f"{words}: {value!r}"
+        assert fits(flat(value), flat(expected), last), f"{words}: {value!r}"
 
 
 def test_the_table_has_every_command(start):
@@ -143,17 +157,18 @@ def run_cli(server, *args, **kwargs):
 def test_redis_cli(start, protocol):
     """Its JSON, a line for each answer. INFO and CLIENT INFO it prints as they are, so they come by themselves."""
     server = start()
-    apart = [words for words in COMMANDS if "INFO" in (words[0], words[-1])]
-    lines = "".join(" ".join(f'"{word}"' for word in words) + "\n" for words in COMMANDS if words not in apart)
+    commands, last = commands_of(server)
+    apart = [words for words in commands if "INFO" in (words[0], words[-1])]
+    lines = "".join(" ".join(f'"{word}"' for word in words) + "\n" for words in commands if words not in apart)
     done = run_cli(server, "--json", protocol, input=lines)
     assert done.returncode == 0 and done.stderr == ""
     answers = [Error(json.loads(line[6:])) if line.startswith("error:") else json.loads(line)
                for line in done.stdout.splitlines()]
-    for place, words in enumerate(COMMANDS):
+    for place, words in enumerate(commands):
         if words in apart:
             answers.insert(place, run_cli(server, protocol, *words).stdout)
             assert ("store_id:" if words[0] == "INFO" else "addr=127.0.0.1:") in answers[place]
-    check_table(answers, resp3=protocol == "-3")
+    check_table(answers, last, resp3=protocol == "-3")
 
 
 @needs_cli
@@ -261,16 +276,18 @@ def py(server):
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "all at once"])
 @needs_py
 def test_redis_py(start, at_once):
-    with redis.Redis(port=start().port, decode_responses=True) as client:
+    server = start()
+    commands, last = commands_of(server)
+    with redis.Redis(port=server.port, decode_responses=True) as client:
         client.response_callbacks.clear()  # the answers as they come; with these it is the next test
         if at_once:
             pipe = client.pipeline(transaction=False)
-            for words in COMMANDS:
+            for words in commands:
                 pipe.execute_command(*words)
             answers = pipe.execute(raise_on_error=False)
         else:
-            answers = [ask(client, words) for words in COMMANDS]
-    check_table([with_code(answer) for answer in answers])
+            answers = [ask(client, words) for words in commands]
+    check_table([with_code(answer) for answer in answers], last)
 
 
 def ask(client, words):
@@ -376,10 +393,12 @@ def node_value(line):
 @pytest.mark.parametrize("package, protocol", IOREDIS)
 def test_ioredis(start, package, protocol, how):
     """It begins with its ready check, which reads INFO, and tells us the library's name by CLIENT SETINFO."""
-    done = subprocess.run(node_argv(start(), package, protocol, how), input=json.dumps(COMMANDS), capture_output=True,
-                          text=True, timeout=PATIENCE)
+    server = start()
+    commands, last = commands_of(server)
+    done = subprocess.run(node_argv(server, package, protocol, how), input=json.dumps(commands), capture_output=True, text=True,
+                          timeout=PATIENCE)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    check_table([node_value(line) for line in done.stdout.splitlines()], resp3=protocol == "3")
+    check_table([node_value(line) for line in done.stdout.splitlines()], last, resp3=protocol == "3")
 
 
 @pytest.mark.parametrize("package, protocol", IOREDIS)

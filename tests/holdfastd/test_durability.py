@@ -265,7 +265,7 @@ def test_kill_under_load(start):
     """Snapshots are taken all the while, and killed in the middle like everything else."""
     server = start("--snapshot-bytes", "64KiB")
     actors = [Actor(number) for number in range(ACTORS)]
-    check, chance, snapshots = Check(actors), random.Random(1), set()
+    check, chance, snapshots, first = Check(actors), random.Random(1), set(), server.last_token()
     for kill in range(KILLS):
         play(server, actors, chance.uniform(0.01, 0.15), server.kill9)
         server.restart()
@@ -274,8 +274,9 @@ def test_kill_under_load(start):
     play(server, actors, 0.2, server.stop)
     server.restart()
     check.all(server)
-    assert check.highest > KILLS * 10 and snapshots
-    print(f"{KILLS} kills, {check.highest} tokens, {len(snapshots)} snapshots, {sum(len(actor.places) for actor in actors)} "
+    given = check.highest - first
+    assert given > KILLS * 10 and snapshots
+    print(f"{KILLS} kills, {given} tokens, {len(snapshots)} snapshots, {sum(len(actor.places) for actor in actors)} "
           f"places and {sum(len(actor.holds) for actor in actors)} holds at the end")
 
 
@@ -284,30 +285,34 @@ def test_kill_while_it_starts(start, tmp_path):
     chance = random.Random(2)
     for turn in range(60 if SOAK else 12):
         data = tmp_path / str(turn // 3)
+        before = time.time_ns() // 1000 if turn % 3 == 0 else before
         process = Process(argv_of("--data", data, "--listen", "127.0.0.1:0"), environment(), preexec_fn=die_with_parent)
         time.sleep(chance.uniform(0, 0.06))  # up to chance
         process.popen.kill()
         process.wait()
         if turn % 3 == 2:
             server = start(data=data)
-            assert server.cmd("ACQUIRE", "x", "l") == 1
+            first = server.cmd("ACQUIRE", "x", "l")
+            assert before < first <= time.time_ns() // 1000 + 1 and server.cmd("ACQUIRE", "y", "l") == first + 1
             server.kill9()
 
 
 def test_a_founding_that_was_interrupted(start):
     """Term 1 is stored before the first entry: a kill between the two leaves this."""
     server = start()
+    before = server.last_token()
     assert server.stop() == 0
     for path in [*server.data.glob("log-*"), server.data / "end"]:
         path.unlink()
     server.restart()
-    assert server.cmd("ACQUIRE", "x", "l") == 1
+    assert server.last_token() > before, "it is founded anew"
+    assert server.cmd("ACQUIRE", "x", "l") == server.last_token()
 
 
 def test_who_was_blocked_when_it_was_killed(start):
     """Its connection keeps its lease alive no more: it comes back with the same lease in time, or its place ends."""
     server = start()
-    server.cmd("ACQUIRE", "x", "holder", "TTL", TTL_MAX)
+    token = server.cmd("ACQUIRE", "x", "holder", "TTL", TTL_MAX)
     with server.connect() as one, server.connect() as two:
         for index, client in enumerate((one, two)):
             client.send("ACQUIRE", "x", f"l{index}", "WAIT", 600000, "TTL", 1000)
@@ -318,7 +323,7 @@ def test_who_was_blocked_when_it_was_killed(start):
         one.send("ACQUIRE", "x", "l1", "WAIT", 600000, "TTL", 1000)
         eventually(lambda: server.show("x")["queue"] == 1, "the place of the one that did not come back is gone")
         assert server.cmd("RELEASE", "x", "holder") == 1
-        assert one.read() == 2
+        assert one.read() == token + 1
 
 
 # ---- clean ends --------------------------------------------------------------------------------------------------
@@ -340,7 +345,7 @@ def test_a_clean_restart_keeps_everything(start):
         client.cmd("END", "l6")
         client.cmd("ACQUIRE", "b", "l7", "TTL", 60000)
         client.cmd("BREAK", "b")
-        client.cmd("FLOOR", 1000)
+        floor = client.cmd("FLOOR", int(token) + 1000)
         before = [everything(client) for _ in range(2)][-1]
     for end in (server.stop, server.kill9):
         end()
@@ -354,7 +359,7 @@ def test_a_clean_restart_keeps_everything(start):
             assert client.cmd("ONCE", "READ", "k")[0] == "RUNNING"
             assert client.error("ACQUIRE", "x", "l6").startswith("ENDED ")
             before = everything(client)
-    assert server.cmd("ACQUIRE", "new", "new") == 1001
+    assert server.cmd("ACQUIRE", "new", "new") == floor + 1 == int(token) + 1001
 
 
 def everything(client):
@@ -410,17 +415,17 @@ def test_restored_data(start):
     """An old copy: no token that may have been given since is given again, and sequencers of before are refused."""
     server = start()
     store = server.info("Locks")["store_id"]
-    server.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    token = server.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
     assert server.stop() == 0
     server.args.append("--restored")
     server.restart()
-    assert server.cmd("ACQUIRE", "y", "l") > 2**40
-    assert server.cmd("CHECK", "x", 1) == 1, "what was held is held"
+    assert server.cmd("ACQUIRE", "y", "l") == token + 2**40 + 1
+    assert server.cmd("CHECK", "x", token) == 1, "what was held is held"
     with server.connect() as client:
-        assert client.error("CHECK", f"hf1.{store}.x.1.x").startswith("STORE ")
+        assert client.error("CHECK", f"hf1.{store}.x.{token}.x").startswith("STORE ")
     server.args.remove("--restored")
     server.restart()
-    assert 2**40 < server.cmd("ACQUIRE", "z", "l") < 2**41, "once"
+    assert server.cmd("ACQUIRE", "z", "l") == token + 2**40 + 2, "once"
 
 
 # ---- what cannot be ----------------------------------------------------------------------------------------------
@@ -428,13 +433,13 @@ def test_restored_data(start):
 
 def test_two_on_one_directory(start):
     server = start()
-    server.cmd("ACQUIRE", "x", "l")
+    token = server.cmd("ACQUIRE", "x", "l")
     status, line = run_refused("--data", server.data, "--listen", "127.0.0.1:0")
     assert status == 69
     assert f"{server.data} is in use by process {server.pid}" in line
-    assert server.cmd("CHECK", "x", 1) == 1
+    assert server.cmd("CHECK", "x", token) == 1
     server.restart()
-    assert server.cmd("CHECK", "x", 1) == 1
+    assert server.cmd("CHECK", "x", token) == 1
 
 
 BLOCK = 4096  # of the log: no two appends have one in common
@@ -577,7 +582,7 @@ def fill_disk(client):
 def test_a_full_disk(start, small_disk):
     server = start(data=small_disk / "data")
     with server.connect() as client, server.connect() as other:
-        other.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+        token = other.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
         other.send("ACQUIRE", "x", "waits", "WAIT", 600000)
         done, doubt, refusal = fill_disk(client)
         assert refusal.code in ("UNKNOWN", "STOPPED")
@@ -593,7 +598,7 @@ def test_a_full_disk(start, small_disk):
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     server.restart()
     with server.connect() as client:
-        assert client.cmd("CHECK", "x", 1) == 1
+        assert client.cmd("CHECK", "x", token) == 1
         assert len(done) > 20
         for key, expected in done.items():
             answer = client.cmd("ONCE", "READ", key)
@@ -613,4 +618,4 @@ def test_no_room_to_begin(start, small_disk):
     process.kill(15)
     assert process.wait() == 0
     (small_disk / "ballast").unlink()
-    assert start(data=small_disk / "data").cmd("ACQUIRE", "x", "l") == 1
+    assert start(data=small_disk / "data").cmd("ACQUIRE", "x", "l") > 0

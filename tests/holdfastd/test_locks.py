@@ -178,13 +178,14 @@ def test_a_delay_after_a_lease_ran_out_and_not_after_a_release(client, name, lea
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_floor_and_the_last_token(start, protocol):
     with start().connect(protocol) as client:
-        assert client.cmd("ACQUIRE", "a", "l") == 1
-        assert client.cmd("FLOOR", 1000) == 1000
-        assert client.cmd("FLOOR", 500) == 1000, "never lower"
-        assert client.cmd("ACQUIRE", "b", "l") == 1001
+        first = client.cmd("ACQUIRE", "a", "l")
+        floor = first + 1000
+        assert client.cmd("FLOOR", floor) == floor
+        assert client.cmd("FLOOR", floor - 500) == floor and client.cmd("FLOOR", 500) == floor, "never lower"
+        assert client.cmd("ACQUIRE", "b", "l") == floor + 1
         assert client.cmd("FLOOR", TOKEN_MAX - 1) == TOKEN_MAX - 1
         assert client.cmd("ACQUIRE", "c", "l") == TOKEN_MAX
-        assert client.cmd("ACQUIRE", "a", "l") == 1, "what was given is not affected"
+        assert client.cmd("ACQUIRE", "a", "l") == first, "what was given is not affected"
         assert refused(client, "ACQUIRE", "d", "l") == "LIMIT there are no tokens left"
         assert client.cmd("CHECK", "c", TOKEN_MAX) == 1
         assert client.cmd("RELEASE", "c", "l", "TOKEN", TOKEN_MAX) == 1

@@ -29,6 +29,10 @@ def all_together(server):
         server.resume()
 
 
+def last_token(client):
+    return int(client.info("Locks")["last_token"])
+
+
 def numbered(number, size=100):
     """A text that is nobody else's."""
     return f"{number:06}-" * (size // 7)
@@ -130,10 +134,11 @@ def test_what_is_behind_the_limit_of_commands_under_way(started, limit):
     server, connect = started("--max-pipeline", limit)
     count = WINDOW // len(pack("ACQUIRE", "n-0000", "l" * 60))
     with connect() as client:
+        last = last_token(client)
         for turn in range(2):
             with all_together(server):
                 client.raw(b"".join(pack("ACQUIRE", f"n-{number:04}", "l" * 60) for number in range(count)))
-            assert [client.read() for _ in range(count)] == list(range(1, count + 1)), f"turn {turn}"
+            assert [client.read() for _ in range(count)] == list(range(last + 1, last + count + 1)), f"turn {turn}"
 
 
 def test_what_is_behind_a_command_that_waits(started):
@@ -169,10 +174,11 @@ def test_who_says_something_and_then_no_more(started):
     """All of it is read at once: the end is all that is left to read."""
     server, connect = started()
     with connect() as client:
+        last = last_token(client)
         with all_together(server):
             client.send("ACQUIRE", "x", "l")
             client.socket.shutdown(socket.SHUT_WR)
-        assert client.read() == 1 and client.ended()
+        assert client.read() == last + 1 and client.ended()
 
 
 @pytest.mark.parametrize("size", [1000, READ_USUAL, WINDOW])
@@ -182,10 +188,11 @@ def test_who_says_much_and_then_no_more(started, limit, size):
     server, connect = started("--max-pipeline", limit)
     data, answers = pings_of(size)
     with connect() as client:
+        token = last_token(client) + 1
         with all_together(server):
             client.raw(pack("ACQUIRE", "x", "l") + data + pack("ACQUIRE", "x", "l"))
             client.socket.shutdown(socket.SHUT_WR)
-        assert client.read() == 1 and [client.read() for _ in answers] == answers and client.read() == 1
+        assert client.read() == token and [client.read() for _ in answers] == answers and client.read() == token
         assert client.ended()
 
 

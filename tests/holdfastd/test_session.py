@@ -5,7 +5,7 @@ import socket
 import stat
 
 import pytest
-from conftest import PATIENCE, Client, Ended, boot_ms, eventually, pack, pairs_of, refused, run_refused
+from conftest import PATIENCE, TOKEN_MAX, Client, Ended, boot_ms, eventually, pack, pairs_of, refused, run_refused
 
 SECTIONS = {
     "Server": {"holdfast_version", "process_id", "uptime_in_seconds", "listen0", "data"},
@@ -101,15 +101,16 @@ def test_info_counts(start):
         client.cmd("ACQUIRE", "b", "l1")
         client.cmd("ACQUIRE", "a", "l2", "PUSH")
         client.cmd("OBSERVE", "a")
-        client.cmd("ONCE", "CLAIM", "k", "l3")
-        client.cmd("ONCE", "FINISH", "k", "l3", "TOKEN", 3, "KEEP", 60000, "r")
+        last = int(before["last_token"])
+        assert client.cmd("ONCE", "CLAIM", "k", "l3") == ["RUN", last + 3]
+        client.cmd("ONCE", "FINISH", "k", "l3", "TOKEN", last + 3, "KEEP", 60000, "r")
         client.cmd("END", "l4")
         client.error("NOPE")
         other.send("ACQUIRE", "a", "l5", "WAIT", 60000)
         eventually(lambda: client.info()["blocked_clients"] == "1", "it waits")
         after = client.info()
         for field, value in {"names": 3, "holds": 2, "waiting": 2, "leases": 3, "leases_remembered": 1, "once_records": 1,
-                             "last_token": 3, "granted": 3, "waiting_places": 2, "observed_names": 1,
+                             "last_token": last + 3, "granted": 3, "waiting_places": 2, "observed_names": 1,
                              "refused_commands": 1}.items():
             assert int(after[field]) == value, field
         client.cmd("BREAK", "b")
@@ -199,9 +200,10 @@ def test_a_connection_observes_at_most_so_many(server):
 
 def test_nothing_before_the_password(start):
     server = start(password="s3cret word")
+    last = server.last_token()
     with Client(("127.0.0.1", server.port)) as client:
         for words in (["PING"], ["ACQUIRE", "x", "l"], ["RELEASE", "x", "l"], ["RENEW", "l"], ["END", "l"], ["CHECK", "x", "1"],
-                      ["SHOW", "x"], ["LOCKS"], ["OBSERVE", "x"], ["UNOBSERVE", "x"], ["BREAK", "x"], ["FLOOR", "9"],
+                      ["SHOW", "x"], ["LOCKS"], ["OBSERVE", "x"], ["UNOBSERVE", "x"], ["BREAK", "x"], ["FLOOR", TOKEN_MAX],
                       ["ONCE", "CLAIM", "k", "l"], ["INFO"], ["COMMAND"], ["CLUSTER", "STATUS"], ["CLIENT", "ID"],
                       ["SELECT", "0"], ["SUBSCRIBE", "x"], ["UNSUBSCRIBE"], ["HELLO", "3"], ["HELLO"],
                       ["HELLO", "3", "SETNAME", "x"], ["ACQUIRE"]):
@@ -214,7 +216,7 @@ def test_nothing_before_the_password(start):
         assert client.cmd("AUTH", "s3cret word") == "OK"
         assert client.cmd("PING") == "PONG"
         assert client.cmd("LOCKS")[1] == [], "nothing of it was done"
-        assert client.cmd("FLOOR", 0) == 0
+        assert client.cmd("FLOOR", 0) == last
         assert client.error("AUTH", "wrong").startswith("WRONGPASS ")
         assert client.cmd("QUIT") == "OK"
     assert not [line for line in server.logged() if "s3cret" in line], "the log keeps it"
@@ -329,7 +331,7 @@ def test_who_is_silent_for_too_long(start):
     idle, half, busy = server.connect(), server.connect(), server.connect()
     blocked, pushed, watching, subscribed = server.connect(), server.connect(3), server.connect(3), server.connect()
     half.raw(b"*2\r\n$4\r\nPI")
-    busy.cmd("ACQUIRE", "x", "l")
+    token = busy.cmd("ACQUIRE", "x", "l")
     blocked.send("ACQUIRE", "x", "l1", "WAIT", 60000)
     pushed.cmd("ACQUIRE", "x", "l2", "PUSH")
     watching.cmd("OBSERVE", "x")
@@ -339,9 +341,9 @@ def test_who_is_silent_for_too_long(start):
         assert boot_ms() - before >= 1000
         assert client.ended()
     assert busy.cmd("RELEASE", "x", "l") == 1, "who says something stays"
-    assert blocked.read() == 2
+    assert blocked.read() == token + 1
     assert watching.push()[:3] == ("changed", "x", "released") and subscribed.read()[0] == "message"
-    assert pushed.cmd("RELEASE", "x", "l1") == 1 and pushed.push() == ("granted", "x", "l2", 3)
+    assert pushed.cmd("RELEASE", "x", "l1") == 1 and pushed.push() == ("granted", "x", "l2", token + 2)
     for client in (busy, blocked, pushed, watching, subscribed):
         client.close()
 

@@ -113,6 +113,45 @@ static void test_a_restored_backup_gives_no_token_twice(void **state)
     assert_string_equal(counts.id, id);
 }
 
+/* With its first entry, and never again, whatever the clock shows. */
+static void test_the_first_tokens_are_the_clocks(void **state)
+{
+    const int64_t then = INT64_C(1794842243059666);
+    struct core_counts counts;
+
+    (void)state;
+    node.witness.wall_us = then;
+    node_serve(&node);
+    core_count(replica_table(node.replica), &counts);
+    assert_int_equal(counts.last_token, then);
+    acquire_numbered(1, 3600000);
+    for (int i = 0; i < 2; i++) {
+        node.witness.wall_us = i ? 1 : then + 1000000;
+        node_reopen(&node);
+        core_count(replica_table(node.replica), &counts);
+        assert_int_equal(counts.last_token, then + 1);
+        assert_int_equal(node.witness.notes, 0);
+    }
+}
+
+static void test_a_wall_clock_that_is_wrong_is_told_of(void **state)
+{
+    static const int64_t wrong[] = {1, CLOCK_WALL_MIN_US - 1, CLOCK_WALL_MAX_US, INT64_MAX};
+    struct core_counts counts;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        node.witness.wall_us = wrong[i];
+        node_serve(&node);
+        core_count(replica_table(node.replica), &counts);
+        assert_int_equal(counts.last_token, 0);
+        assert_int_equal(node.witness.notes, 1);
+        assert_non_null(strstr(node.witness.noted, "wall clock"));
+        node_free(&node);
+        node_init(&node);
+    }
+}
+
 /* A node alone elects itself: it does not wait out an election timeout. */
 static void test_it_leads_at_once(void **state)
 {
@@ -292,6 +331,8 @@ int main(void)
         TEST(test_what_it_answered_is_there_again),
         TEST(test_each_start_is_another_term),
         TEST(test_a_restored_backup_gives_no_token_twice),
+        TEST(test_the_first_tokens_are_the_clocks),
+        TEST(test_a_wall_clock_that_is_wrong_is_told_of),
         TEST(test_it_leads_at_once),
         TEST(test_many_at_once_are_one_entry),
         TEST(test_a_lease_ends_by_itself),

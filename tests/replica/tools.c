@@ -11,6 +11,13 @@ static int64_t on_boot_us(void *context)
     return witness->now_us ? witness->now_us : clock_boot_ns() / 1000;
 }
 
+static int64_t on_wall_us(void *context)
+{
+    struct witness *witness = context;
+
+    return witness->wall_us;
+}
+
 /* Not random at all, so that a failure comes again. */
 static void on_random(void *context, void *bytes, size_t size)
 {
@@ -101,6 +108,7 @@ struct replica_host witness_host(struct witness *witness)
 {
     return (struct replica_host){.context = witness,
                                  .boot_us = on_boot_us,
+                                 .wall_us = witness->wall_us ? on_wall_us : NULL,
                                  .random = on_random,
                                  .effect = on_effect,
                                  .failed = on_failed,

@@ -30,7 +30,8 @@ struct heard { /* of one request */
 };
 
 struct witness {
-    int64_t now_us; /* 0: the machine's own clock */
+    int64_t now_us;  /* 0: the machine's own clock */
+    int64_t wall_us; /* 0: none; set before it is opened */
     uint64_t random;
     struct heard heard[REQUESTS_MAX]; /* a request is its number here */
     uint32_t answers, failures;       /* of all requests */

@@ -3,11 +3,13 @@
 #include "engines/file/forks.h"
 #include "engines/file/store.h"
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,16 +92,31 @@ static void disk_unlock(void *context)
 
 /* ---- the token file -------------------------------------------------------------------------- */
 
+static void warn_of_clock(const struct engine_store *store)
+{
+    char text[PATH_MAX + 200];
+
+    snprintf(text, sizeof text,
+             "the wall clock is obviously wrong, so the tokens of the new store in %s begin at 1: "
+             "if a guard "
+             "has seen tokens of another, raise them with 'holdfast floor'",
+             store->directory.path);
+    store->host.warn(store->host.context, text);
+}
+
+/* Tokens begin at the wall clock: a store that was lost goes on above what its guards have seen. */
 static int create_token_file(struct engine_store *store, struct error_text *err)
 {
     unsigned char bytes[TOKENS_FILE_SIZE], id[12];
     char temp[DIRECTORY_TEMP_MAX], id_text[2 * sizeof id + 1];
+    uint64_t first = clock_first_token(clock_wall_us());
     int fd, failure = 0, result;
     ssize_t written;
+    bool ours = true;
 
     random_fill(id, sizeof id);
     text_hex(id, sizeof id, id_text);
-    tokens_format(id_text, bytes);
+    tokens_format(id_text, first, bytes);
     result = directory_temp_file(&store->directory, store->directory.fd, temp, &fd, err);
     if (result != HF_OK)
         return result;
@@ -110,11 +127,14 @@ static int create_token_file(struct engine_store *store, struct error_text *err)
         failure = errno;
     /* Synced before it has its name, and never replaced: whoever comes second uses the first one's.
      */
-    else if (linkat(store->directory.fd, temp, store->directory.fd, FILE_STATE_NAME, 0) < 0 &&
-             errno != EEXIST)
-        failure = errno;
+    else if (linkat(store->directory.fd, temp, store->directory.fd, FILE_STATE_NAME, 0) < 0) {
+        ours = false;
+        failure = errno == EEXIST ? 0 : errno;
+    }
     unlinkat(store->directory.fd, temp, 0);
     close(fd);
+    if (!failure && ours && first == 0)
+        warn_of_clock(store);
     return failure ? directory_failure(&store->directory, failure, "create the token file", err)
                    : HF_OK;
 }
@@ -132,10 +152,11 @@ static int map_token_file(struct engine_store *store, int fd, void **ret_page,
     if (fstat(fd, &st) < 0)
         return directory_failure(&store->directory, errno, "look at the token file", err);
     if (!S_ISREG(st.st_mode) || st.st_size < TOKENS_FILE_SIZE)
-        return error_set(err, HF_EIO,
-                         "%s/%s is damaged, and tokens must not start again at 1: see 'a damaged "
-                         "token file' in docs/file-store.md",
-                         store->directory.path, FILE_STATE_NAME);
+        return error_set(
+            err, HF_EIO,
+            "%s/%s is damaged, and nobody can tell how far it had counted: see 'a damaged "
+            "token file' in docs/file-store.md",
+            store->directory.path, FILE_STATE_NAME);
     *ret_page = forks_map(fd, TOKENS_PAGE);
     if (!*ret_page)
         return directory_failure(&store->directory, errno, "map the token file", err);

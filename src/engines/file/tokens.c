@@ -41,9 +41,10 @@ static bool slot_is_whole(const struct slot *slot)
            slot->ceiling <= HF_TOKEN_MAX && memchr(slot->store_id, '\0', TOKENS_STORE_ID_SIZE);
 }
 
-void tokens_format(const char *store_id, unsigned char ret_file[TOKENS_FILE_SIZE])
+/* The ceiling is what a boot resumes at, also the first one. */
+void tokens_format(const char *store_id, uint64_t first, unsigned char ret_file[TOKENS_FILE_SIZE])
 {
-    struct slot slot = {.generation = 1};
+    struct slot slot = {.generation = 1, .ceiling = first};
 
     memset(ret_file, 0, TOKENS_FILE_SIZE);
     memcpy(ret_file, page_magic, sizeof page_magic);
@@ -87,9 +88,10 @@ static int newest_slot(struct tokens *tokens, struct slot *ret_slot, off_t *ret_
         whole[i] = slot_is_whole(&slots[i]);
     }
     if (!whole[0] && !whole[1])
-        return error_set(err, HF_EIO,
-                         "the token file is damaged, and tokens must not start again at 1: see "
-                         "'a damaged token file' in docs/file-store.md");
+        return error_set(
+            err, HF_EIO,
+            "the token file is damaged, and nobody can tell how far it had counted: see "
+            "'a damaged token file' in docs/file-store.md");
     newest = !whole[0] || (whole[1] && slots[1].generation > slots[0].generation);
     *ret_slot = slots[newest];
     *ret_spare_offset = (off_t)(newest == 0 ? 2 : 1) * TOKENS_PAGE;

@@ -61,8 +61,8 @@ struct tokens {
     char boot_id[TOKENS_BOOT_ID_SIZE];
 };
 
-/* The bytes of a new file. store_id is 1 to 39 printable characters. */
-void tokens_format(const char *store_id, unsigned char ret_file[TOKENS_FILE_SIZE]);
+/* The bytes of a new file. store_id is 1 to 39 printable characters. Its tokens begin above `first`. */
+void tokens_format(const char *store_id, uint64_t first, unsigned char ret_file[TOKENS_FILE_SIZE]);
 /* boot_id: as the kernel tells it, 1 to 39 bytes. page and disk must outlive the struct. */
 void tokens_init(struct tokens *tokens, const struct tokens_disk *disk, void *page,
                  const char *boot_id);
