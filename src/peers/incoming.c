@@ -1,4 +1,5 @@
 /* incoming.c: a connection from a node. */
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "peers/inside.h"
 
@@ -43,6 +44,18 @@ static void on_handle_closed(uv_handle_t *handle)
     peers_release(peers);
 }
 
+/* Anybody can cause such a line at will. */
+static bool may_note(struct peers *peers)
+{
+    int64_t now = clock_boot_ms();
+
+    if (peers->notes_ms == 0 || now - peers->notes_ms >= PEERS_NOTES_MS) {
+        peers->notes = 0;
+        peers->notes_ms = now;
+    }
+    return peers->notes++ < PEERS_NOTES_MAX;
+}
+
 static void end(struct incoming *incoming, const char *why)
 {
     if (incoming->closed)
@@ -50,7 +63,7 @@ static void end(struct incoming *incoming, const char *why)
     if (why && incoming->state == OPEN)
         peers_note(incoming->peers, 2, "the connection from node %llu is closed: %s",
                    (unsigned long long)incoming->greeting.from, why);
-    else if (why)
+    else if (why && may_note(incoming->peers))
         peers_note(incoming->peers, 2, "somebody who connected as a node was refused: %s", why);
     incoming->closed = true;
     if (incoming->state != OPEN)
@@ -261,6 +274,20 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 
 /* ---- coming ----------------------------------------------------------------------------------- */
 
+/* A member says who it is at once. Whoever has been here for longest and has not makes room for the next. */
+static void end_oldest_stranger(struct peers *peers)
+{
+    LIST_EACH_SAFE(node, &peers->incoming)
+    {
+        struct incoming *incoming = LIST_ENTRY(node, struct incoming, node);
+
+        if (incoming->state != OPEN) {
+            end(incoming, "there are too many who have not said who they are");
+            return;
+        }
+    }
+}
+
 void incoming_accept(struct peers *peers)
 {
     struct incoming *incoming = calloc(1, sizeof *incoming);
@@ -278,10 +305,8 @@ void incoming_accept(struct peers *peers)
         end(incoming, NULL);
         return;
     }
-    if (peers->strangers > PEERS_STRANGERS_MAX) {
-        end(incoming, "there are too many who have not said who they are");
-        return;
-    }
+    if (peers->strangers > PEERS_STRANGERS_MAX)
+        end_oldest_stranger(peers);
     peers_tune(&incoming->tcp);
     uv_timer_start(&incoming->timer, on_late, PEERS_GREETING_MS, 0);
     if (uv_read_start((uv_stream_t *)&incoming->tcp, on_alloc, on_read) != 0)

@@ -30,6 +30,8 @@ struct peers {
     uv_tcp_t listener;
     struct list outgoing, incoming; /* all that are not yet freed */
     unsigned strangers;
+    unsigned notes; /* lines about strangers, in the span that began then */
+    int64_t notes_ms;
     unsigned handles; /* that are open, or closing */
     bool mute;        /* nothing more is sent */
     bool closing;

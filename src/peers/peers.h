@@ -7,7 +7,7 @@
  *
  * [P1] Not a byte of a message is looked at before the other side has proved that it knows the secret.
  * [P2] What has not proved itself yet may send a greeting, has five seconds for it, and there are at most
- *      PEERS_STRANGERS_MAX of that kind.
+ *      PEERS_STRANGERS_MAX of that kind: the oldest makes room for the next.
  * [P3] A message arrives whole, unchanged (by its checksum), once, in order, or not at all. */
 #ifndef PEERS_PEERS_H
 #define PEERS_PEERS_H
@@ -23,6 +23,8 @@
 #define PEERS_UNSENT_MAX ((size_t)64 << 20) /* to one node; with more, nothing is added */
 #define PEERS_STRANGERS_MAX 64              /* connections that have not proved themselves */
 #define PEERS_GREETING_MS 5000
+#define PEERS_NOTES_MAX 10u   /* lines about them that are logged within, */
+#define PEERS_NOTES_MS 10000  /* so long: who sends nothing but a packet must not fill a disk */
 #define PEERS_ADDRESS_MAX 271 /* bytes of "host:port" */
 #define PEERS_ABOUT_MAX 271
 

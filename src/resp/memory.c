@@ -10,6 +10,13 @@ struct resp_reader *resp_reader_new(const struct resp_limits *limits)
 
     if (!reader)
         return NULL;
+    resp_reader_limit(reader, limits);
+    reader->announced = 1;
+    return reader;
+}
+
+void resp_reader_limit(struct resp_reader *reader, const struct resp_limits *limits)
+{
     reader->limits = *limits;
     if (reader->limits.blob_max > SIZE_CEILING)
         reader->limits.blob_max = SIZE_CEILING;
@@ -19,8 +26,6 @@ struct resp_reader *resp_reader_new(const struct resp_limits *limits)
         reader->limits.nodes_max = UINT32_MAX;
     if (reader->limits.nodes_max == 0) /* the value itself counts */
         reader->limits.nodes_max = 1;
-    reader->announced = 1;
-    return reader;
 }
 
 void resp_reader_free(struct resp_reader *reader)

@@ -64,6 +64,8 @@ struct resp_reader; /* one connection's */
 /* NULL: out of memory. limits are copied. */
 struct resp_reader *resp_reader_new(const struct resp_limits *limits);
 void resp_reader_free(struct resp_reader *reader);
+/* Other limits, for values that have not begun yet. */
+void resp_reader_limit(struct resp_reader *reader, const struct resp_limits *limits);
 
 /* Room for more bytes: at least `least`, and as many as *ret_size says. NULL: out of memory. Ends
  * the life of the last value. After reading into it, say how many came. Meant for when

@@ -95,7 +95,7 @@ static enum verdict check_and_run(struct connection *connection, const struct re
     if (!command)
         return refuse(connection, "ERR unknown command '%.*s'",
                       value[1].size < SHOWN_MAX ? (int)value[1].size : SHOWN_MAX, value[1].text);
-    if (!connection->allowed && !(command->traits & COMMAND_OPEN))
+    if (!connection->authenticated && !(command->traits & COMMAND_OPEN))
         return refuse(connection, "NOAUTH say the password first: AUTH PASSWORD");
     if (command->arity >= 0 ? value->count != (uint32_t)command->arity
                             : value->count < (uint32_t)-command->arity)

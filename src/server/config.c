@@ -437,6 +437,11 @@ static int check_rules(struct config *config, struct error_text *err)
     if (config->secret_file[0] &&
         secret_read("secret-file", config->secret_file, &config->cluster_secret, err) != HF_OK)
         return CONFIG_WRONG;
+    if (config->cluster_secret.is_short)
+        return error_set(err, CONFIG_WRONG,
+                         "secret-file %s: whoever sees two nodes meet can guess a secret of less "
+                         "than %d characters: " SECRET_ADVICE,
+                         config->secret_file, SECRET_MIN);
     if (founders_check(config, err) != HF_OK)
         return CONFIG_WRONG;
     for (int i = 0; i < config->listen.count && !config->password.set; i++)

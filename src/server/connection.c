@@ -13,30 +13,114 @@
 #define OUT_USUAL 16384u /* what a connection keeps for its answers; more is given back */
 #define WORDS_MAX 8192u  /* of one command */
 
+/* ---- who has not said the password --------------------------------------------------------------- */
+
+static struct resp_limits limits_of(const struct connection *connection)
+{
+    size_t most = connection->server->config->max_query_bytes;
+
+    if (!connection->authenticated)
+        return (struct resp_limits){.blob_max = UNAUTHENTICATED_BYTES,
+                                    .value_max = UNAUTHENTICATED_BYTES,
+                                    .nodes_max = UNAUTHENTICATED_WORDS};
+    return (struct resp_limits){.blob_max = most, .value_max = most, .nodes_max = WORDS_MAX};
+}
+
+static void not_unauthenticated(struct connection *connection)
+{
+    if (list_empty(&connection->unauthenticated))
+        return;
+    list_remove(&connection->unauthenticated);
+    connection->server->unauthenticated_count--;
+}
+
+void connection_authenticated(struct connection *connection)
+{
+    struct resp_limits limits;
+
+    connection->authenticated = true;
+    not_unauthenticated(connection);
+    limits = limits_of(connection);
+    resp_reader_limit(connection->reader, &limits);
+}
+
+/* Says why, if the kernel takes it at once: nobody waits for a stranger. */
+static void drop_unauthenticated(struct connection *connection, const char *why)
+{
+    log_limited(LOG_LEVEL_WARNING, 3, "closed a client that has not said the password",
+                log_text("client", connection->address), log_text("why", why));
+    if (connection->out.size == connection->sent) {
+        struct resp_writer words = {0};
+
+        resp_write_error(&words, why);
+        (void)!send(connection->fd, words.bytes, words.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        resp_writer_free(&words);
+    }
+    connection->server->refused++;
+    connection_close(connection);
+}
+
+static struct connection *oldest_unauthenticated(struct server *server)
+{
+    return list_empty(&server->unauthenticated)
+               ? NULL
+               : LIST_ENTRY(server->unauthenticated.next, struct connection, unauthenticated);
+}
+
+static uint64_t unauthenticated_max(const struct server *server)
+{
+    uint64_t share = server->config->max_clients / UNAUTHENTICATED_SHARE;
+
+    if (share > UNAUTHENTICATED_MAX)
+        share = UNAUTHENTICATED_MAX;
+    return share > 0 ? share : 1;
+}
+
+/* The new one may have the password, and says it with its first packet. Whoever has been here for longest and has not will
+ * hardly say it any more. */
+bool connections_make_room(struct server *server)
+{
+    struct connection *oldest = oldest_unauthenticated(server);
+
+    if (oldest && (server->connection_count >= server->config->max_clients ||
+                   server->unauthenticated_count >= unauthenticated_max(server)))
+        drop_unauthenticated(oldest, "LIMIT there are too many clients that have not said the "
+                                     "password");
+    return server->connection_count < server->config->max_clients;
+}
+
+static void close_unauthenticated(struct server *server, int64_t now)
+{
+    struct connection *oldest;
+
+    while ((oldest = oldest_unauthenticated(server)) && now - oldest->came_ms > UNAUTHENTICATED_MS)
+        drop_unauthenticated(oldest, "NOAUTH the password was not said in time");
+}
+
 /* ---- coming and going -------------------------------------------------------------------------- */
 
 struct connection *connection_new(struct server *server, int fd, const char *address)
 {
     struct connection *connection = calloc(1, sizeof *connection);
-    struct resp_limits limits = {.blob_max = server->config->max_query_bytes,
-                                 .value_max = server->config->max_query_bytes,
-                                 .nodes_max = WORDS_MAX};
+    struct resp_limits limits;
 
     if (!connection)
         return NULL;
+    connection->server = server;
+    connection->authenticated = !server->config->password.set;
+    limits = limits_of(connection);
     connection->reader = resp_reader_new(&limits);
     if (!connection->reader) {
         free(connection);
         return NULL;
     }
     resp_reader_share(connection->reader, &server->hearing.spare);
-    connection->server = server;
     connection->fd = fd;
     connection->id = ++server->next_id;
-    connection->allowed = !server->config->password.set;
     connection->references = 1;
     connection->came_ms = connection->heard_ms = (int64_t)uv_now(server->loop);
     snprintf(connection->address, sizeof connection->address, "%s", address);
+    list_init(&connection->unauthenticated);
     list_init(&connection->dirty);
     list_init(&connection->ready);
     list_init(&connection->busy);
@@ -44,6 +128,10 @@ struct connection *connection_new(struct server *server, int fd, const char *add
     list_init(&connection->observers);
     list_append(&server->connections, &connection->node);
     server->connection_count++;
+    if (!connection->authenticated) {
+        list_append(&server->unauthenticated, &connection->unauthenticated);
+        server->unauthenticated_count++;
+    }
     connection_ready(connection);
     return connection;
 }
@@ -85,6 +173,7 @@ void connection_close(struct connection *connection)
         return;
     connection->closed = true;
     leave_places(connection);
+    not_unauthenticated(connection);
     list_remove(&connection->node);
     list_remove(&connection->dirty);
     list_remove(&connection->ready);
@@ -118,11 +207,16 @@ static size_t unsent(const struct connection *connection)
     return connection->out.size - connection->sent;
 }
 
+static size_t output_pause(const struct connection *connection)
+{
+    return connection->authenticated ? OUTPUT_PAUSE : UNAUTHENTICATED_BYTES;
+}
+
 static bool may_begin(const struct connection *connection)
 {
     return !connection->closed && !connection->ending && !connection->waits &&
            connection->under_way < connection->server->config->max_pipeline &&
-           unsent(connection) < OUTPUT_PAUSE;
+           unsent(connection) < output_pause(connection);
 }
 
 /* Asks for the events that matter now. */
@@ -132,7 +226,8 @@ static void poll_again(struct connection *connection)
 
     if (connection->closed)
         return;
-    if (may_begin(connection) && !connection->value && !connection->peer_done)
+    if (may_begin(connection) && !connection->value && !connection->unread &&
+        !connection->peer_done)
         events |= EPOLLIN | EPOLLRDHUP;
     else if (!connection->hung_up)
         events |= EPOLLRDHUP;
@@ -177,6 +272,7 @@ static void rest(struct connection *connection)
 static void go_on(struct connection *connection)
 {
     connection->starved = false;
+    connection->unread = true;
     while (may_begin(connection)) {
         enum verdict verdict;
 
@@ -189,8 +285,10 @@ static void go_on(struct connection *connection)
                 broken_framing(connection, &err);
                 break;
             }
-            if (!connection->value)
+            if (!connection->value) {
+                connection->unread = false;
                 break;
+            }
         }
         verdict = command_run(connection, connection->value);
         if (verdict != VERDICT_DONE) {
@@ -297,7 +395,7 @@ void connection_write_all(struct server *server)
 {
     while (!list_empty(&server->dirty)) {
         struct connection *connection = LIST_ENTRY(server->dirty.next, struct connection, dirty);
-        bool paused = unsent(connection) >= OUTPUT_PAUSE;
+        bool paused = unsent(connection) >= output_pause(connection);
 
         list_remove(&connection->dirty);
         write_some(connection);
@@ -338,7 +436,7 @@ void connection_event(struct connection *connection, uint32_t events)
         events |= connection->asked;
     if (events & EPOLLOUT)
         connection_dirty(connection);
-    if (events & EPOLLIN) {
+    if (events & connection->asked & EPOLLIN) { /* else it is told again when it asks */
         bool full = read_some(connection);
 
         /* Of the end it is told together with what comes before it. */
@@ -373,6 +471,7 @@ void connections_close_idle(struct server *server)
     int64_t now = (int64_t)uv_now(server->loop);
     int64_t idle_ms = server->config->idle_timeout_ms;
 
+    close_unauthenticated(server, now);
     if (idle_ms == 0)
         return;
     LIST_EACH_SAFE(node, &server->connections)

@@ -69,11 +69,13 @@ static void info_server(const struct server *server, struct text *text)
 static void info_clients(const struct server *server, struct text *text)
 {
     add(text,
-        "connected_clients:%u\r\nmaxclients:%" PRIu64 "\r\nblocked_clients:%u\r\n"
+        "connected_clients:%u\r\nunauthenticated_clients:%u\r\nmaxclients:%" PRIu64
+        "\r\nblocked_clients:%u\r\n"
         "waiting_places:%u\r\nobserved_names:%u\r\n"
         "total_connections_received:%" PRIu64 "\r\nrejected_connections:%" PRIu64 "\r\n",
-        server->connection_count, server->config->max_clients, server->blocked_count,
-        server->waiters.count, server->observers.count, server->accepted, server->refused);
+        server->connection_count, server->unauthenticated_count, server->config->max_clients,
+        server->blocked_count, server->waiters.count, server->observers.count, server->accepted,
+        server->refused);
 }
 
 static void info_memory(const struct server *server, struct text *text)

@@ -63,7 +63,7 @@ static void welcome(struct server *server, int fd)
 {
     char address[ENDPOINT_TEXT_MAX];
 
-    if (server->connection_count >= server->config->max_clients) {
+    if (!connections_make_room(server)) {
         refuse_client(server, fd);
         return;
     }

@@ -43,6 +43,7 @@ int secret_read(const char *what, const char *path, struct secret *ret_secret,
     if (result == HF_OK) {
         sha256(password, strlen(password), ret_secret->digest);
         ret_secret->set = true;
+        ret_secret->is_short = strlen(password) < SECRET_MIN;
     }
     explicit_bzero(password, sizeof password);
     close(fd);

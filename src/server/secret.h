@@ -9,8 +9,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Fewer characters can be guessed: the peers' secret offline, by whoever sees a handshake of two nodes; a password by asking. */
+#define SECRET_MIN 16
+#define SECRET_ADVICE "make one with 'openssl rand -hex 32'"
+
 struct secret {
-    bool set; /* false: there is no password, and nothing matches it */
+    bool set;      /* false: there is no password, and nothing matches it */
+    bool is_short; /* less than SECRET_MIN */
     unsigned char digest[SHA256_SIZE];
 };
 

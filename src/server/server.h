@@ -39,7 +39,13 @@
 #define ACCEPTS_PER_ROUND 64
 #define READ_LEAST 4096u          /* bytes of room for one read */
 #define OUTPUT_PAUSE (256u << 10) /* who has so much unread gets no further command served */
-#define LATELY_MS 50              /* a client that sent something is busy for so long */
+/* Who has not said the password yet may do what is needed to say it. */
+#define UNAUTHENTICATED_MS 10000    /* until then it has said it */
+#define UNAUTHENTICATED_BYTES 4096u /* of one command, and of answers that it has not read */
+#define UNAUTHENTICATED_WORDS 64u   /* of one command */
+#define UNAUTHENTICATED_SHARE 4u    /* they are at most one in so many of --max-clients, */
+#define UNAUTHENTICATED_MAX 1024u   /* and at most so many */
+#define LATELY_MS 50                /* a client that sent something is busy for so long */
 
 struct server;
 struct connection;
@@ -106,21 +112,22 @@ struct connection {
     uint32_t asked; /* events of epoll */
     struct resp_reader *reader;
     const struct resp_node *value; /* a command that has to wait */
+    bool unread; /* there may be more commands in the reader: first of all these */
     const struct command *command; /* the last that began */
     struct resp_writer out;
     size_t sent; /* bytes of out that are gone */
 
     uint32_t under_way; /* commands whose answer has not been written */
     struct waiter *blocked;
-    bool waits;          /* an ACQUIRE that may wait has been submitted: nothing else begins */
-    bool starved;        /* the batch was full */
-    bool resp3, allowed; /* allowed: has said the password, or needs none */
-    bool ending;         /* no more commands; closed when the last answer is out */
-    bool closed;         /* of no use any more; freed when nothing refers to it */
-    bool peer_done;      /* the client sends no more, and all it sent has been read */
-    bool hung_up;        /* the client sends no more */
-    char *last_words;    /* an error to be said before it is closed */
-    uint32_t references; /* requests, and the open handle */
+    bool waits;   /* an ACQUIRE that may wait has been submitted: nothing else begins */
+    bool starved; /* the batch was full */
+    bool resp3, authenticated; /* has said the password, or needs none */
+    bool ending;               /* no more commands; closed when the last answer is out */
+    bool closed;               /* of no use any more; freed when nothing refers to it */
+    bool peer_done;            /* the client sends no more, and all it sent has been read */
+    bool hung_up;              /* the client sends no more */
+    char *last_words;          /* an error to be said before it is closed */
+    uint32_t references;       /* requests, and the open handle */
     uint32_t subscriptions, waiting, observing;
     int64_t heard_ms, came_ms;
     uint64_t commands;
@@ -128,7 +135,8 @@ struct connection {
     char name[CLIENT_NAME_MAX + 1];
     char address[ENDPOINT_TEXT_MAX];
 
-    struct list node;  /* of all connections */
+    struct list node; /* of all connections */
+    struct list unauthenticated;
     struct list dirty; /* has something to write */
     struct list ready; /* may go on */
     struct list busy;  /* sent something lately */
@@ -184,9 +192,10 @@ struct server {
     struct listener listeners[CONFIG_LISTEN_MAX];
     int listener_count;
     struct list connections, dirty, ready, busy, spare;
-    struct list leaving;       /* waiters whose connections are gone: their places are given up */
-    struct error_text refusal; /* why the present command is refused */
-    uint32_t connection_count, blocked_count, spare_count;
+    struct list unauthenticated; /* connections, in the order in which they came */
+    struct list leaving;         /* waiters whose connections are gone: their places are given up */
+    struct error_text refusal;   /* why the present command is refused */
+    uint32_t connection_count, unauthenticated_count, blocked_count, spare_count;
     uint32_t expected; /* commands, of those who sent something lately */
     struct waiters waiters;
     struct observers observers;
@@ -205,6 +214,8 @@ struct server {
 struct connection *connection_new(struct server *server, int fd, const char *address);
 /* At once: nothing more is read or written. */
 void connection_close(struct connection *connection);
+/* It has said the password: from the next command on it may do what others may. */
+void connection_authenticated(struct connection *connection);
 /* After its answers are out. */
 void connection_end(struct connection *connection);
 void connection_unref(struct connection *connection);
@@ -218,6 +229,8 @@ void connections_go_on(struct server *server);
 /* How many commands those may send at once who sent something lately. */
 uint32_t connections_expected(struct server *server);
 void connections_close_idle(struct server *server);
+/* Makes room for a new one, if there is somebody who has not said the password, or no need to. False: there is none. */
+bool connections_make_room(struct server *server);
 
 /* ---- hearing.c ----------------------------------------------------------------------------------- */
 

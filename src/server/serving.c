@@ -381,6 +381,7 @@ static void raise_descriptors(struct config *config)
 static void init_lists(struct server *server)
 {
     list_init(&server->connections);
+    list_init(&server->unauthenticated);
     list_init(&server->dirty);
     list_init(&server->ready);
     list_init(&server->busy);
@@ -500,6 +501,9 @@ int serve(struct config *config)
     server->began_ms = (int64_t)uv_now(&daemon->loop);
     start_handles(daemon);
     log_info("starting", log_text("version", HOLDFAST_VERSION), log_text("data", config->data));
+    if (config->password.is_short)
+        log_warning("the password of clients is short, and can be guessed: " SECRET_ADVICE,
+                    log_text("password_file", config->password_file));
     hearing_open(server);
     result = listening_open(server, &err);
     if (result == HF_OK)

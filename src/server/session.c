@@ -38,7 +38,7 @@ static bool log_in(struct connection *connection, const struct resp_node *user,
     bool right = secret_matches(secret, password->text, password->size);
 
     if (right && (!user || word_is(user, "default"))) {
-        connection->allowed = true;
+        connection_authenticated(connection);
         return true;
     }
     log_limited(LOG_LEVEL_WARNING, 10, "a client said a wrong password",
@@ -125,7 +125,7 @@ enum verdict command_hello(struct connection *connection, const struct resp_node
                           "ERR wrong words: HELLO [2 | 3] [AUTH user password] [SETNAME name]");
         }
     }
-    if (!connection->allowed)
+    if (!connection->authenticated)
         return refuse(connection, "NOAUTH say the password first: HELLO 3 AUTH default PASSWORD");
     if (protocol == 2 && (connection->waiting || connection->observing > connection->subscriptions))
         return refuse(connection,

@@ -29,7 +29,7 @@ class NetCluster(Cluster):
         super().__init__(3)
 
     def found(self, count):
-        for word, text in (("secret", "of this test"), ("password", PASSWORD)):
+        for word, text in (("secret", "a secret of this test"), ("password", PASSWORD)):
             (self.directory / word).touch(0o600)
             (self.directory / word).write_text(text + "\n")
         self.args = ["--secret-file", self.directory / "secret", "--password-file", self.directory / "password"]

@@ -1,7 +1,10 @@
 """What an operator does, and what can happen to them: secrets, backups, full disks, restarts one after the other."""
+import contextlib
 import glob
 import os
+import select
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -46,6 +49,9 @@ def test_a_new_cluster_without_the_time(start):
 # ---- the secret --------------------------------------------------------------------------------------------------
 
 
+SAME, OTHER = "0123456789abcdef", "fedcba9876543210"
+
+
 def secret_file(cluster, number, text):
     path = cluster.directory / f"secret-{number}"
     path.touch(0o600)
@@ -56,7 +62,7 @@ def secret_file(cluster, number, text):
 def test_a_node_with_another_secret_is_not_let_in(start):
     cluster = start(founded=False)
     for node in cluster:
-        node.args += ["--secret-file", secret_file(cluster, node.number, "same" if node.number < 3 else "other")]
+        node.args += ["--secret-file", secret_file(cluster, node.number, SAME if node.number < 3 else OTHER)]
         node.begin()
     leader = cluster.leader()
     assert leader is not cluster[3]
@@ -73,7 +79,7 @@ def test_a_node_with_another_secret_is_not_let_in(start):
     until(lambda: not leader.leads(), "it notices that it is alone")
     with leader.connect() as client:
         assert client.error("ACQUIRE", "y", "l").startswith("TRYAGAIN ")
-    secret_file(cluster, 3, "same")
+    secret_file(cluster, 3, SAME)
     assert cluster[3].stop() == 0
     assert cluster[3].launch()
     cluster.leader()
@@ -82,12 +88,53 @@ def test_a_node_with_another_secret_is_not_let_in(start):
 
 def test_a_node_with_a_secret_and_one_without(start):
     cluster = start(founded=False)
-    cluster[1].args += ["--secret-file", secret_file(cluster, 1, "one")]
+    cluster[1].args += ["--secret-file", secret_file(cluster, 1, SAME)]
     for node in cluster:
         node.begin()
     assert cluster.leader() is not cluster[1]
     assert cluster.leader().cmd("ACQUIRE", "x", "l") > 0
     assert cluster[1].status()["leader"] == 0
+
+
+STRANGERS = 70  # more than a node bears at its port for peers
+
+
+def test_strangers_do_not_keep_a_member_out(start):
+    """They connect to the ports of peers, say nothing, and come again when they are closed."""
+    cluster = start()
+    away = cluster.followers()[0]
+    away.kill9()
+    leader = cluster.leader()
+    until(lambda: leader.members()[away.number]["silent"] > 1000, "it is missed")
+    stopped = threading.Event()
+    ports = [int(node.peer.rsplit(":", 1)[1]) for node in cluster.running()]
+
+    def knock(port):
+        with contextlib.ExitStack() as stack:
+            knocking = []
+            while not stopped.wait(0.01):
+                ended = [one for one in knocking if select.select([one], [], [], 0)[0]]
+                knocking = [one for one in knocking if one not in ended]
+                for one in ended:
+                    one.close()
+                for _ in range(min(STRANGERS - len(knocking), 10)):
+                    with contextlib.suppress(OSError):
+                        knocking.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), 1)))
+                full.append(port) if len(knocking) == STRANGERS else None
+
+    full = []
+    threads = [threading.Thread(target=knock, args=(port,), daemon=True) for port in ports]
+    try:
+        for thread in threads:
+            thread.start()
+        until(lambda: set(full) == set(ports), "they are all there")
+        assert away.launch()
+        until(lambda: 0 <= leader.members()[away.number]["silent"] < 500, "the leader hears it", PATIENCE / 4)
+        cluster.settled()
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
 
 
 # ---- backups -----------------------------------------------------------------------------------------------------

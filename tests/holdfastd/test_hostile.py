@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import PATIENCE, SOAK, TTL_MAX, Ended, Refused, boot_ms, eventually, pack
+from conftest import PATIENCE, SOAK, TTL_MAX, Client, Ended, Refused, boot_ms, eventually, pack
 
 MIB = 1 << 20
 QUERY_MAX = MIB  # the default of --max-query-bytes
@@ -260,6 +260,123 @@ def test_thousands_come_and_go(server, bystander, steady, name, how):
             client.cmd("ACQUIRE", name, "last", "WAIT", 60000)
     eventually(lambda: server.show(name)["queue"] == 0, "nobody waits who is gone")
     assert server.count("blocked_clients") == server.count("waiting_places") == server.count("observed_names") == 0
+
+
+# ---- who does not say the password -------------------------------------------------------------------------------
+
+PASSWORD = "0123456789abcdef-and-more"
+AUTHENTICATE_S = 10  # until then a client has said it
+UNAUTHENTICATED_BYTES = 4096  # of a command before
+
+
+def strangers(server, stack, count, raw=b""):
+    """Connections that never say it. Whoever is refused at once may not take all of it."""
+    made = []
+    for _ in range(count):
+        stranger = stack.enter_context(Client(("127.0.0.1", server.port)))
+        with contextlib.suppress(OSError):
+            stranger.raw(raw)
+        made.append(stranger)
+    return made
+
+
+def test_strangers_do_not_fill_the_memory(start):
+    """Half commands of those who have not said the password: large ones are refused at once, small ones in time."""
+    server = start(password=PASSWORD)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(server.connect())
+        before = server.rss()
+        large = strangers(server, stack, 100, b"*3\r\n$7\r\nACQUIRE\r\n$1000000\r\n" + b"x" * 900000)
+        words = strangers(server, stack, 100, b"*1000\r\n" + b"$3\r\nxyz\r\n" * 900)
+        began = time.monotonic()
+        small = strangers(server, stack, 100, b"*2\r\n$4\r\nAUTH\r\n$1000\r\n" + b"x" * 900)
+        silent = strangers(server, stack, 100)
+        assert client.cmd("ACQUIRE", "x", "l") > 0
+        for stranger in large + words:
+            gone(stranger)
+        assert server.rss() < before + 16 * MIB
+        assert time.monotonic() - began < AUTHENTICATE_S - 2 or SOAK, "at once, not with the others"
+        assert server.count("connected_clients") >= 200
+        for stranger in small + silent:
+            gone(stranger)
+            assert client.cmd("PING") == "PONG"
+        assert time.monotonic() - began > AUTHENTICATE_S - 2, "they had time to say it"
+        eventually(lambda: server.count("connected_clients") <= 2, "nobody else is left")
+        assert client.cmd("RELEASE", "x", "l") == 1, "who has said it stays"
+
+
+def gone(stranger):
+    """It is closed, perhaps with some words."""
+    with contextlib.suppress(ConnectionError):
+        stranger.read_to_end()
+
+
+def test_what_follows_the_password_may_be_large(start):
+    """Also in the same packet: what counts is what was said before it."""
+    server = start(password=PASSWORD)
+    text = "x" * 100000
+    with Client(("127.0.0.1", server.port)) as client:
+        client.raw(pack("AUTH", PASSWORD) + pack("PING", text) + pack("RENEW", *["l"] * 4000))
+        assert client.read() == "OK"
+        assert client.read() == text
+        assert client.read() == [-1] * 4000
+    with Client(("127.0.0.1", server.port)) as client:
+        client.raw(pack("PING", "x" * (UNAUTHENTICATED_BYTES + 1)) + pack("AUTH", PASSWORD))
+        said_goodbye(client)
+
+
+def test_who_does_not_read_its_refusals_costs_little(start):
+    server = start(password=PASSWORD)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(server.connect())
+        before = server.rss()
+        for stranger in strangers(server, stack, 50):
+            stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stranger.socket.setblocking(False)
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    stranger.socket.send(pack("PING") * 1000)
+        assert client.cmd("PING") == "PONG"
+        assert server.rss() < before + 8 * MIB
+
+
+def test_strangers_do_not_use_up_the_clients(start):
+    """Many that stay, and others that come again and again: whoever has the password gets in, and stays."""
+    server = start("--max-clients", 4000, password=PASSWORD)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(server.connect())
+        strangers(server, stack, 1100)
+        assert client.cmd("PING") == "PONG"
+        inside = [stack.enter_context(server.connect()) for _ in range(50)]
+        stopped = threading.Event()
+
+        def flood():
+            while not stopped.is_set():
+                with contextlib.ExitStack() as wave:
+                    with contextlib.suppress(OSError):
+                        strangers(server, wave, 20)
+
+        flooding = threading.Thread(target=flood, daemon=True)
+        flooding.start()
+        try:
+            inside += [stack.enter_context(server.connect()) for _ in range(50)]
+            assert {other.cmd("PING") for other in inside} == {"PONG"}
+        finally:
+            stopped.set()
+            flooding.join()
+        assert int(client.info("Clients")["unauthenticated_clients"]) <= 1000
+
+
+def test_the_rest_is_for_those_who_have_the_password(start):
+    server = start("--max-clients", 40, password=PASSWORD)
+    with contextlib.ExitStack() as stack:
+        silent = strangers(server, stack, 10)
+        inside = [stack.enter_context(server.connect()) for _ in range(40)]
+        assert {client.cmd("PING") for client in inside} == {"PONG"}
+        for stranger in silent:
+            gone(stranger)
+        with pytest.raises(Refused, match="^LIMIT there are too many clients"):
+            stack.enter_context(server.connect())
 
 
 # ---- who does not read -------------------------------------------------------------------------------------------

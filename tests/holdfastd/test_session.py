@@ -9,7 +9,7 @@ from conftest import PATIENCE, TOKEN_MAX, Client, Ended, boot_ms, eventually, pa
 
 SECTIONS = {
     "Server": {"holdfast_version", "process_id", "uptime_in_seconds", "listen0", "data"},
-    "Clients": {"connected_clients", "maxclients", "blocked_clients", "waiting_places", "observed_names",
+    "Clients": {"connected_clients", "unauthenticated_clients", "maxclients", "blocked_clients", "waiting_places", "observed_names",
                 "total_connections_received", "rejected_connections"},
     "Memory": {"used_memory_rss"},
     "Locks": {"store_id", "names", "holds", "withheld", "waiting", "leases", "leases_remembered", "once_records",

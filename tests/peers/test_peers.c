@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define LARGE ((size_t)20 << 20)
+#define KNOCKS (PEERS_STRANGERS_MAX + 40)
 
 static void test_messages_arrive_in_order(void **state)
 {
@@ -436,11 +437,30 @@ static void test_strangers_are_few(void **state)
     (void)state;
     for (int i = 0; i <= PEERS_STRANGERS_MAX; i++)
         fds[i] = knock();
-    UNTIL(is_closed(fds[PEERS_STRANGERS_MAX]));
+    UNTIL(is_closed(fds[0])); /* it had the longest time to say who it is */
     assert_non_null(strstr(b.noted, "too many"));
+    connect_sides(); /* a member gets through */
+    UNTIL(is_closed(fds[1]));
+    assert_false(is_closed(fds[PEERS_STRANGERS_MAX]));
     for (int i = 0; i <= PEERS_STRANGERS_MAX; i++)
         close(fds[i]);
-    connect_sides(); /* when they are gone */
+}
+
+/* They fill no log either. */
+static void test_strangers_are_told_of_now_and_then(void **state)
+{
+    int fds[KNOCKS];
+
+    (void)state;
+    for (int i = 0; i < KNOCKS; i++) {
+        fds[i] = knock();
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    UNTIL(is_closed(fds[KNOCKS - PEERS_STRANGERS_MAX - 1]));
+    assert_in_range(b.notes, 1, PEERS_NOTES_MAX);
+    connect_sides();
+    for (int i = 0; i < KNOCKS; i++)
+        close(fds[i]);
 }
 
 static void assert_refused(const struct peers_options *options, int expected, const char *why)
@@ -527,6 +547,7 @@ int main(void)
         TEST(test_a_second_connection_ends_the_first),
         TEST(test_what_was_unsent_is_forgotten),
         TEST(test_strangers_are_few),
+        TEST(test_strangers_are_told_of_now_and_then),
         TEST(test_addresses),
         TEST(test_what_others_cannot_be_told),
     };

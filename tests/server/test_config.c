@@ -146,7 +146,7 @@ static void every_setting_comes_from_every_source(void **state)
     static const char *const sources[] = {"file", "environment", "flag"};
 
     (void)state;
-    write_file("password", "x\n", 2, 0600);
+    write_file("password", "0123456789abcdef\n", 17, 0600);
     for (size_t i = 0; i < setting_count * COUNT(sources); i++) {
         const struct setting *row = &settings[i / COUNT(sources)];
         const char *value = some_value(row), *source = sources[i % COUNT(sources)];

@@ -76,7 +76,8 @@ static void the_settings_of_a_cluster_fit_together(void **state)
 
 static void other_machines_need_a_secret(void **state)
 {
-    const char *secret = write_file("secret", "between us\n", 11, 0600);
+    static const char line[] = "between the three of us\n";
+    const char *secret = write_file("secret", line, sizeof line - 1, 0600);
     char flag[PATH_BYTES];
 
     (void)state;
@@ -87,10 +88,26 @@ static void other_machines_need_a_secret(void **state)
     assert_contains(err.text, "set secret-file");
     assert_int_equal(READ("--cluster=1=127.0.0.1:1,2=10.0.0.2:2", flag), 0);
     assert_true(config.cluster_secret.set);
-    write_file("secret", "between us\n", 11, 0644);
+    write_file("secret", line, sizeof line - 1, 0644);
     assert_int_equal(READ("--cluster=1=127.0.0.1:1,2=10.0.0.2:2", flag), CONFIG_WRONG);
     assert_contains(err.text, "secret-file ");
     assert_contains(err.text, "others can use it");
+}
+
+/* Whoever sees a handshake can try words until one fits. */
+static void a_secret_that_can_be_guessed_is_refused(void **state)
+{
+    const char *secret = write_file("short", "fifteen letters\n", 16, 0600);
+    char flag[PATH_BYTES];
+
+    (void)state;
+    snprintf(flag, sizeof flag, "--secret-file=%s", secret);
+    assert_int_equal(READ("--cluster=1=127.0.0.1:1", flag), CONFIG_WRONG);
+    assert_contains(err.text, "16 characters");
+    assert_contains(err.text, "openssl rand -hex 32");
+    assert_null(strstr(err.text, "letters"));
+    write_file("short", "sixteen letters!\n", 17, 0600);
+    assert_int_equal(READ("--cluster=1=127.0.0.1:1", flag), 0);
 }
 
 static void clients_must_be_able_to_find_it(void **state)
@@ -116,6 +133,7 @@ int main(void)
         cmocka_unit_test(what_is_no_list_of_members_is_refused_in_words),
         cmocka_unit_test(the_settings_of_a_cluster_fit_together),
         cmocka_unit_test(other_machines_need_a_secret),
+        cmocka_unit_test(a_secret_that_can_be_guessed_is_refused),
         cmocka_unit_test(clients_must_be_able_to_find_it),
     };
 
