@@ -351,9 +351,15 @@ static int64_t renew_one(struct core *core, struct core_text id, uint32_t ttl_ms
 
 static void apply_renew(struct core *core, uint32_t number, const struct core_command *command)
 {
-    for (uint32_t i = 0; i < command->lease_count; i++)
-        answer(core, number, ANSWER_NUMBER,
-               (uint64_t)renew_one(core, command->leases[i], command->ttl_ms));
+    for (uint32_t i = 0; i < command->lease_count; i++) {
+        struct core_effect effect = {.kind = EFFECT_ANSWER,
+                                     .command = number,
+                                     .answer = ANSWER_NUMBER,
+                                     .lease = command->leases[i]};
+
+        effect.number = (uint64_t)renew_one(core, command->leases[i], command->ttl_ms);
+        core_emit(core, &effect);
+    }
 }
 
 /* An unknown lease is remembered too: its ACQUIRE may still be under way. */

@@ -154,7 +154,7 @@ enum core_answer {
     ANSWER_QUEUED,    /* ACQUIRE: a place; `number` is its ticket */
     ANSWER_DONE,      /* ACQUIRE of a once-record: finished; `result`, and `number` is its token */
     ANSWER_DIED,      /* ACQUIRE with NO_HEIR: its runner, whose token is `number`, died */
-    ANSWER_NUMBER,    /* the others: `number`. RENEW: one for each lease, in order, ms or -1 */
+    ANSWER_NUMBER,    /* the others: `number`. RENEW: one for each `lease`, in order, ms or -1 */
     /* Refusals of ACQUIRE, nothing changed. */
     ANSWER_OTHER_MODE,    /* this lease has the name in another mode */
     ANSWER_OTHER_PERMITS, /* the name is in use with another number of permits, `number` */
@@ -274,6 +274,10 @@ void core_each_place(const struct core *core, struct core_text name, bool once, 
 typedef bool core_lock_fn(void *context, const struct core_lock_view *view);
 uint32_t core_list(const struct core *core, uint32_t cursor, uint32_t steps, core_lock_fn *fn,
                    void *context);
+/* The tokens of what a lease holds; fn returns false to stop. */
+typedef bool core_token_fn(void *context, uint64_t token);
+void core_each_token(const struct core *core, struct core_text lease, core_token_fn *fn,
+                     void *context);
 /* Is the hold with this token alive? */
 bool core_alive(const struct core *core, struct core_text name, uint64_t token);
 /* The same, and how it is held: of enum hf_mode, or -1. */

@@ -110,6 +110,19 @@ uint32_t core_list(const struct core *core, uint32_t cursor, uint32_t steps, cor
     return slot == NONE ? 0 : slot;
 }
 
+void core_each_token(const struct core *core, struct core_text lease, core_token_fn *fn,
+                     void *context)
+{
+    uint32_t slot = lease_find(core, lease);
+
+    if (slot == NONE)
+        return;
+    for (uint32_t i = lease_at(core, slot)->first_claim; i != NONE;
+         i = claim_at(core, i)->lease_next)
+        if (claim_at(core, i)->state == CORE_HOLD && !fn(context, claim_at(core, i)->number))
+            return;
+}
+
 int core_mode_of(const struct core *core, struct core_text name, uint64_t token)
 {
     uint32_t lock = lock_find(core, name, false);

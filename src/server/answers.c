@@ -162,6 +162,7 @@ static void answer(struct request *request, const struct core_effect *effect)
 
     switch (effect->answer) {
     case ANSWER_TOKEN:
+        holder_set(connection, effect->number);
         write_outcome(connection, request, "RUN", effect->number, NULL);
         break;
     case ANSWER_BUSY:
@@ -191,6 +192,8 @@ static void answer_part(struct request *request, const struct core_effect *effec
 {
     struct resp_writer *out = &request->connection->out;
 
+    if ((int64_t)effect->number >= 0)
+        holder_renewed(request->connection, effect->lease);
     if (request->parts == request->total)
         resp_write_array(out, request->total);
     resp_write_integer(out, span_shown((int64_t)effect->number));
@@ -253,6 +256,8 @@ static void waiter_told(struct server *server, const struct core_effect *effect)
     /* A grant under another leader: the lease's time may have begun long before it. The client is told to come anew. */
     if (request && server->role != REPLICA_LEADING)
         return;
+    if (effect->kind == EFFECT_GRANTED)
+        holder_set(connection, effect->number);
     if (!request) {
         push_waiter(waiter,
                     effect->kind == EFFECT_GRANTED ? "granted"
@@ -329,6 +334,8 @@ void answer_effect(void *context, void *about, const struct core_effect *effect)
         waiter_told(server, effect);
         break;
     case EFFECT_CHANGED:
+        if (server->holders.count && effect->why != WHY_GRANTED)
+            holder_ended(server, effect, why_words[effect->why]);
         if (server->observers.count && !effect->once)
             observers_each(server, effect->name, tell_observer, (void *)effect);
         break;

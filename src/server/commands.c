@@ -39,7 +39,7 @@ const struct command commands[] = {
     {"CLUSTER", -2, command_cluster, 0, "The nodes, and who leads them",
      "STATUS | DIGEST | ADD id host:port | REMOVE id | TRANSFER [id] | SLOTS | MYID"},
     {"HELLO", -1, command_hello, COMMAND_OPEN, "Chooses the protocol",
-     "[2 | 3] [AUTH user password] [SETNAME name]"},
+     "[2 | 3] [AUTH user password] [SETNAME name] [LOSSES]"},
     {"AUTH", -2, command_auth, COMMAND_OPEN, "Says the password", "[user] password"},
     {"CLIENT", -2, command_client, 0, "About this connection",
      "SETNAME name | GETNAME | SETINFO what text | ID | INFO"},

@@ -126,6 +126,7 @@ struct connection *connection_new(struct server *server, int fd, const char *add
     list_init(&connection->busy);
     list_init(&connection->waiters);
     list_init(&connection->observers);
+    list_init(&connection->holders);
     list_append(&server->connections, &connection->node);
     server->connection_count++;
     if (!connection->authenticated) {
@@ -163,6 +164,7 @@ static void leave_places(struct connection *connection)
     waiter_remove(LIST_ENTRY(node, struct waiter, of_connection));
     LIST_EACH_SAFE(node, &connection->observers)
     observer_drop(LIST_ENTRY(node, struct observer, of_connection));
+    holders_drop(connection);
 }
 
 void connection_close(struct connection *connection)

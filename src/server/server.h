@@ -5,6 +5,7 @@
  *     commands.c     words of a client → a command of the table, or an answer at once
  *     answers.c      effects of the log → answers and pushes
  *     waiting.c      who waits at which place, who watches which name
+ *     losses.c       who has which hold, and is told when it is lost
  *     reading.c      SHOW, LOCKS, CHECK: what is read in the log's order
  *     info.c         INFO, COMMAND: what is said without the log
  *     cluster.c      CLUSTER: who belongs to it, who leads, and where clients find them
@@ -35,6 +36,7 @@
 
 #define CLIENT_NAME_MAX 64
 #define OBSERVED_MAX 65536u  /* names that one connection may observe */
+#define LOSSES_PER_LEASE 64u /* holds of one lease that a RENEW has a connection told of */
 #define WAITERS_MAX 1048576u /* places that one connection may wait at, by PUSH */
 #define ACCEPTS_PER_ROUND 64
 #define READ_LEAST 4096u          /* bytes of room for one read */
@@ -89,6 +91,19 @@ struct waiters {
     uint32_t count, capacity;
 };
 
+/* A hold that a connection is told of when it is lost: the one that acquired or renewed it last. */
+struct holder {
+    uint64_t token;
+    struct connection *connection;
+    struct list of_connection;
+    struct holder *next; /* in its chain */
+};
+
+struct holders {
+    struct holder **chains;
+    uint32_t count, capacity;
+};
+
 struct observer {
     struct connection *connection;
     struct list of_connection;
@@ -122,6 +137,7 @@ struct connection {
     bool waits;   /* an ACQUIRE that may wait has been submitted: nothing else begins */
     bool starved; /* the batch was full */
     bool resp3, authenticated; /* has said the password, or needs none */
+    bool losses;               /* is told of the holds that it loses */
     bool ending;               /* no more commands; closed when the last answer is out */
     bool closed;               /* of no use any more; freed when nothing refers to it */
     bool peer_done;            /* the client sends no more, and all it sent has been read */
@@ -140,7 +156,7 @@ struct connection {
     struct list dirty; /* has something to write */
     struct list ready; /* may go on */
     struct list busy;  /* sent something lately */
-    struct list waiters, observers;
+    struct list waiters, observers, holders;
 };
 
 /* What a node has said of itself to this one: where clients find it, and its life (founding.h). */
@@ -199,6 +215,7 @@ struct server {
     uint32_t expected; /* commands, of those who sent something lately */
     struct waiters waiters;
     struct observers observers;
+    struct holders holders;
 
     uv_check_t round;
     uv_timer_t timer, accept_again;
@@ -389,6 +406,15 @@ void observer_drop(struct observer *observer);
 /* fn for each that observes the name. */
 void observers_each(struct server *server, struct core_text name,
                     void (*fn)(struct observer *observer, void *context), void *context);
+
+/* ---- losses.c ---- */
+/* The connection has the hold with this token from now on, if it wants to be told of losses. */
+void holder_set(struct connection *connection, uint64_t token);
+/* It has all that this lease holds, or as much as a connection is told of. */
+void holder_renewed(struct connection *connection, struct core_text lease);
+/* The hold of this effect has ended: whoever has it is told, unless it has given it up. */
+void holder_ended(struct server *server, const struct core_effect *effect, const char *why);
+void holders_drop(struct connection *connection);
 
 /* ---- listening.c ---- */
 int listening_open(struct server *server, struct error_text *err);

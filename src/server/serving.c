@@ -475,6 +475,7 @@ static void free_all(struct daemon *daemon)
     }
     free(server->waiters.chains);
     free(server->observers.chains);
+    free(server->holders.chains);
 }
 
 int serve(struct config *config)

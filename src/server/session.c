@@ -103,6 +103,7 @@ enum verdict command_hello(struct connection *connection, const struct resp_node
 {
     struct words_left left = {.connection = connection, .value = value, .at = 1};
     uint64_t protocol = connection->resp3 ? 3 : 2;
+    bool losses = connection->losses;
     int64_t asked;
 
     if (value->count > 1) {
@@ -120,9 +121,12 @@ enum verdict command_hello(struct connection *connection, const struct resp_node
             if (!set_name(connection, word_at(value, left.at)))
                 return VERDICT_REFUSED;
             left.at++;
+        } else if (option_is(&left, "LOSSES", 4)) {
+            losses = true;
         } else {
             return refuse(connection,
-                          "ERR wrong words: HELLO [2 | 3] [AUTH user password] [SETNAME name]");
+                          "ERR wrong words: HELLO [2 | 3] [AUTH user password] [SETNAME name] "
+                          "[LOSSES]");
         }
     }
     if (!connection->authenticated)
@@ -132,6 +136,9 @@ enum verdict command_hello(struct connection *connection, const struct resp_node
                       "ERR there are pushes to come, which RESP2 has not: UNOBSERVE and "
                       "RELEASE first");
     connection->resp3 = protocol == 3;
+    connection->losses = losses && connection->resp3;
+    if (!connection->losses)
+        holders_drop(connection);
     write_hello(connection);
     return VERDICT_DONE;
 }
