@@ -148,6 +148,17 @@ static void leave_command(struct model *model, uint32_t number, const struct mod
     answer(model, number, ANSWER_NUMBER, 1);
 }
 
+/* The only answer that says whose it is: there are several to one command. */
+static void answer_lease(struct model *model, uint32_t number, int who, uint64_t left_ms)
+{
+    tell(model, (struct model_event){.kind = EFFECT_ANSWER,
+                                     .command = number,
+                                     .answer = ANSWER_NUMBER,
+                                     .number = left_ms,
+                                     .name = NOBODY,
+                                     .who = who});
+}
+
 static void renew(struct model *model, uint32_t number, const struct model_command *command)
 {
     for (uint32_t i = 0; i < command->base.lease_count; i++) {
@@ -155,13 +166,13 @@ static void renew(struct model *model, uint32_t number, const struct model_comma
         struct model_lease *lease = find_lease(model, who);
 
         if (!lease || lease->ended) {
-            answer(model, number, ANSWER_NUMBER, UINT64_MAX);
+            answer_lease(model, number, who, UINT64_MAX);
             continue;
         }
         if (command->base.ttl_ms)
             lease->ttl_ms = command->base.ttl_ms;
         prolong(model, who, lease->ttl_ms);
-        answer(model, number, ANSWER_NUMBER, (uint64_t)(model_end_ms(model, who) - model->now_ms));
+        answer_lease(model, number, who, (uint64_t)(model_end_ms(model, who) - model->now_ms));
     }
 }
 

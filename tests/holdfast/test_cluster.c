@@ -372,6 +372,24 @@ static void a_leader_that_goes_is_hardly_missed(void **state)
     measure(TOLD_TO_GO, 600); /* without an election */
 }
 
+/* ---- told of a loss --------------------------------------------------------------------------- */
+
+/* What the old leader knew of connections is gone with it; the next renewal tells the new one. */
+static void a_broken_holder_is_told_by_the_next_leader(void **state)
+{
+    hf_store *store = open_all(0);
+    hf_lock *lock = must_hold(store, "broken", TTL_MS);
+    struct pollfd lost = {.fd = hf_lock_lost_fd(lock), .events = POLLIN};
+
+    (void)state;
+    fall(leader(), KILLED);
+    must(HF_OK, hf_renew(lock));
+    assert_int_equal(0, HOLDFASTD_DO(&cluster.nodes[leader()], NULL, 0, "BREAK", "broken", "NOW"));
+    assert_int_equal(1, poll(&lost, 1, PROMPT_MS));
+    must(HF_ELOST, hf_release(lock));
+    hf_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup(a_first_address_that_is_dead_costs_little, mend),
         cmocka_unit_test_setup(a_first_address_that_is_paused_costs_little, mend),
         cmocka_unit_test_setup(one_follower_in_the_url_will_do, mend),
+        cmocka_unit_test_setup(a_broken_holder_is_told_by_the_next_leader, mend),
         cmocka_unit_test_setup(a_killed_leader_is_missed_for_a_moment, mend),
         cmocka_unit_test_setup(a_paused_leader_is_missed_for_a_moment, mend),
         cmocka_unit_test_setup(a_leader_that_goes_is_hardly_missed, mend),

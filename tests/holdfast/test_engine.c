@@ -5,6 +5,7 @@
 #include "watching.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -54,6 +55,49 @@ static void let_go_aside(const char *name)
 
     assert_int_equal(0, HOLDFASTD_DO(&server, reply, sizeof reply, "RELEASE", name, "aside"));
     assert_string_equal("1", reply);
+}
+
+/* ---- told of a loss --------------------------------------------------------------------------- */
+
+#define LONG_TTL_MS 60000 /* it is renewed after 20 s */
+
+static void note_loss(hf_lock *lock, void *arg)
+{
+    (void)lock;
+    atomic_store((_Atomic int *)arg, 1);
+}
+
+/* quiet_ms: how long the holder has done nothing before. */
+static void be_broken(int64_t quiet_ms, const char *grace)
+{
+    hf_store *store = open_at("holdfast://127.0.0.1:%d", server.port);
+    hf_options options = with_wait(0);
+    _Atomic int told = 0;
+    struct pollfd lost;
+    hf_lock *lock, *other;
+
+    options.ttl_ms = LONG_TTL_MS;
+    options.on_lost = note_loss;
+    options.arg = (void *)&told;
+    must(HF_OK, hf_acquire(store, "one", &options, &lock));
+    must(HF_OK, hf_acquire(store, "other", &options, &other));
+    lost = (struct pollfd){.fd = hf_lock_lost_fd(lock), .events = POLLIN};
+    assert_int_equal(0, poll(&lost, 1, (int)quiet_ms));
+    assert_int_equal(0, HOLDFASTD_DO(&server, NULL, 0, "BREAK", "one", grace));
+    assert_int_equal(1, poll(&lost, 1, PROMPT_MS));
+    assert_int_equal(0, hf_lock_left_ms(lock));
+    must(HF_ELOST, hf_release(lock));
+    assert_true(hf_lock_left_ms(other) > 0);
+    must(HF_OK, hf_release(other));
+    hf_close(store);
+}
+
+static void a_broken_holder_is_told_before_its_next_renewal(void **state)
+{
+    (void)state;
+    be_broken(0, "NOW");
+    be_broken(500, "NOW");
+    be_broken(500, NULL);
 }
 
 /* ---- many who wait --------------------------------------------------------------------------- */
@@ -418,6 +462,7 @@ int main(void)
         TEST(a_lost_answer_is_settled),
         TEST(a_dead_connection_is_seen_before_it_is_used),
         TEST(a_paused_server_is_waited_for),
+        TEST(a_broken_holder_is_told_before_its_next_renewal),
         cmocka_unit_test(a_password_is_asked_for_in_words),
         TEST(a_prefix_makes_a_store_of_its_own),
         TEST(a_unix_socket_will_do),

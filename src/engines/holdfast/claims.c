@@ -26,6 +26,7 @@ static struct holdfast_claim *private_of(struct engine_claim *claim)
     if (!own)
         return NULL;
     list_init(&own->waiting.node);
+    list_init(&own->held);
     own->waiting.claim = claim;
     claim->private = own;
     return own;
@@ -63,6 +64,7 @@ static void write_acquire(const struct engine_store *store, const struct engine_
 }
 
 struct acquiring {
+    struct engine_store *store;
     struct engine_claim *claim;
     int outcome;
 };
@@ -86,6 +88,8 @@ static void read_acquire(void *context, int index, const struct resp_node *value
     } else if (acquiring->claim->once) {
         acquiring->outcome = holdfast_once_answer(acquiring->claim, value);
     }
+    if (acquiring->outcome == ENGINE_HELD) /* before anything else is read: it may be its loss */
+        held_add(acquiring->store, acquiring->claim);
 }
 
 /* Asked again when an answer is lost, with the lease that finds what it has. But "no" to the second
@@ -124,7 +128,7 @@ int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int
                      struct error_text *err)
 {
     struct holdfast_claim *own = private_of(claim);
-    struct acquiring acquiring = {.claim = claim};
+    struct acquiring acquiring = {.store = store, .claim = claim};
     int result = holdfast_check_name(store, claim->name, err);
 
     if (result != HF_OK)
@@ -208,6 +212,7 @@ int holdfast_abandon(struct engine_store *store, struct engine_claim *claim, int
 
     if (own)
         waiting_remove(store, &own->waiting);
+    held_remove(store, claim);
     claim_write_end(claim, &writer);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && own)
@@ -238,6 +243,7 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
     struct resp_writer writer = {0};
     int result;
 
+    held_remove(store, claim);
     resp_write_array(&writer, claim->once ? 6 : 5);
     if (claim->once)
         resp_write_text(&writer, "ONCE");
@@ -406,8 +412,10 @@ void holdfast_dispose(struct engine_store *store, struct engine_claim *claim)
 
     if (!own)
         return;
-    if (!store->forked)
+    if (!store->forked) {
         waiting_remove(store, &own->waiting);
+        held_remove(store, claim);
+    }
     free(own->waiting.record.bytes);
     free(own);
     claim->private = NULL;

@@ -6,7 +6,8 @@
  *     no connection:  scouts look for who leads ──▶ send what waited, observe anew, nudge those who
  *                                                   may have missed something
  *     in doubt:       scouts look, and the connection is read
- *     connected:      read while anybody waits or observes; PING when it is quiet */
+ *     connected:      read while anybody waits or observes; PING when it is quiet
+ *                     read while anybody holds, if nobody else has used it for a moment: a loss is told at once */
 #include "base/clock.h"
 #include "base/futex.h"
 #include "engines/holdfast/store.h"
@@ -18,6 +19,8 @@
 /* A quiet connection is asked whether it is there: soon, where another server could serve instead. */
 #define PING_MS 5000
 #define PING_SOON_MS 1000
+/* Whoever asks reads his answer himself, as long as there is always somebody who does. */
+#define QUIET_MS 100
 
 void keeper_ring(struct engine_store *store)
 {
@@ -52,7 +55,9 @@ static void listen_once(struct engine_store *store)
     int64_t ping_ms = clock_after(store->heard_ms, store->has_others ? PING_SOON_MS : PING_MS);
 
     store->reading = true;
-    if (store->pending.count == 0 && clock_boot_ms() >= ping_ms) {
+    if (store->attentive == 0) {
+        /* Of a loss by a server that is gone, the next renewal tells. */
+    } else if (store->pending.count == 0 && clock_boot_ms() >= ping_ms) {
         ping(store);
         until_ms = wire_look_until(store);
     } else if (store->pending.count == 0) {
@@ -63,6 +68,23 @@ static void listen_once(struct engine_store *store)
     store->reading = false;
     if (store->attentive == 0)
         wire_hand_on(store);
+}
+
+static bool is_quiet(const struct engine_store *store)
+{
+    return clock_boot_ms() >= clock_after(store->heard_ms, QUIET_MS);
+}
+
+static bool is_listened_to(const struct engine_store *store)
+{
+    return store->link && !store->reading &&
+           (store->attentive > 0 || (store->holding > 0 && is_quiet(store)));
+}
+
+static void rest(struct engine_store *store)
+{
+    store->watches = store->holding > 0;
+    sleep_until(store, store->watches ? clock_after(clock_boot_ms(), QUIET_MS) : CLOCK_NEVER);
 }
 
 static void *keeper_main(void *arg)
@@ -77,10 +99,10 @@ static void *keeper_main(void *arg)
             scouts_go_on(store);
         else if (!seek && !list_empty(&store->scouts))
             scouts_call_back(store);
-        else if (!seek && store->link && !store->reading && store->attentive > 0)
+        else if (!seek && is_listened_to(store))
             listen_once(store);
         else
-            sleep_until(store, CLOCK_NEVER);
+            rest(store);
     }
     pthread_mutex_unlock(&store->mutex);
     return NULL;

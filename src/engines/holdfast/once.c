@@ -153,6 +153,7 @@ int holdfast_finish(struct engine_store *store, struct engine_claim *claim, cons
     struct resp_writer writer = {0};
     int result;
 
+    held_remove(store, claim);
     write_once("FINISH", 9, &writer);
     holdfast_write_name(store, claim->name, &writer);
     resp_write_text(&writer, claim->lease);

@@ -171,7 +171,7 @@ static void write_hello(struct engine_store *store)
     bool log_in = access->password[0] || access->user[0];
     struct resp_writer *hello = &store->hello;
 
-    resp_write_array(hello, log_in ? 7 : 4);
+    resp_write_array(hello, log_in ? 8 : 5);
     resp_write_text(hello, "HELLO");
     resp_write_text(hello, "3");
     if (log_in) {
@@ -181,6 +181,7 @@ static void write_hello(struct engine_store *store)
     }
     resp_write_text(hello, "SETNAME");
     resp_write_text(hello, "holdfast");
+    resp_write_text(hello, "LOSSES");
 }
 
 void holdfast_greet(struct scout *scout)

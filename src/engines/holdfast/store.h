@@ -99,6 +99,7 @@ struct waiting {
 /* claim->private */
 struct holdfast_claim {
     struct waiting waiting;
+    struct list held;  /* among those that are told when they are lost; the mutex's */
     bool drawn;        /* the lease is our own; else it was adopted */
     bool unsure;       /* an answer was lost, so an acquisition may still arrive there */
     struct call *call; /* an acquisition under way; the mutex's */
@@ -180,6 +181,9 @@ struct engine_store {
     struct list waiting[WAITING_BUCKETS];   /* by lease */
     struct list observers[WAITING_BUCKETS]; /* by name */
     int attentive;                          /* how many of both */
+    struct list held[WAITING_BUCKETS];      /* claims that hold, by lease */
+    int holding;                            /* how many of these */
+    bool watches;                           /* the keeper looks after them by itself */
 };
 
 /* ---- open.c ---------------------------------------------------------------------------------- */
@@ -263,8 +267,12 @@ void waiting_init(struct engine_store *store);
 /* These take the mutex; adding or removing twice is harmless. */
 void waiting_add(struct engine_store *store, struct waiting *waiting);
 void waiting_remove(struct engine_store *store, struct waiting *waiting);
+/* It gives up what it holds, or is of no use any more. */
+void held_remove(struct engine_store *store, const struct engine_claim *claim);
 /* With the mutex held. */
 void waiting_push(struct engine_store *store, const struct resp_node *value);
+/* The claim holds, and is told when it does not any more. */
+void held_add(struct engine_store *store, struct engine_claim *claim);
 /* On a fresh connection: observes anew, and has everybody look who may have missed something. */
 void waiting_begin_again(struct engine_store *store);
 

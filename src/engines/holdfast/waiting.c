@@ -6,7 +6,10 @@
  *
  * What became of a once-record is the exception. `done` brings the result, which may be kept no longer
  * than that, and `left` with "died" the token of whoever died, who may have an heir by now: what was
- * pushed is the answer, and nothing is asked. */
+ * pushed is the answer, and nothing is asked.
+ *
+ * `lost` with name, lease, token and why is for claims that hold: the client hears of it at once, and
+ * not with its next renewal. */
 #include "base/hash.h"
 #include "engines/holdfast/store.h"
 
@@ -17,6 +20,7 @@ void waiting_init(struct engine_store *store)
     for (int i = 0; i < WAITING_BUCKETS; i++) {
         list_init(&store->waiting[i]);
         list_init(&store->observers[i]);
+        list_init(&store->held[i]);
     }
 }
 
@@ -90,6 +94,68 @@ static bool is_text(const struct resp_node *value, const char *text)
     return value->size == strlen(text) && memcmp(value->text, text, value->size) == 0;
 }
 
+/* ---- those who hold -------------------------------------------------------------------------- */
+
+/* The keeper is rung only if it sleeps for good: whoever takes and gives in a hurry is not to pay for it. If it cannot be
+ * started, the claim finds out with its next renewal. */
+void held_add(struct engine_store *store, struct engine_claim *claim)
+{
+    struct holdfast_claim *own = claim->private;
+    struct error_text ignored;
+
+    if (!list_empty(&own->held))
+        return;
+    list_append(bucket_of(store->held, claim->lease, strlen(claim->lease)), &own->held);
+    store->holding++;
+    if (!store->watches) {
+        store->watches = true;
+        keeper_call(store, &ignored);
+    }
+}
+
+void held_remove(struct engine_store *store, const struct engine_claim *claim)
+{
+    struct holdfast_claim *own = claim->private;
+
+    if (!own)
+        return;
+    pthread_mutex_lock(&store->mutex);
+    if (!list_empty(&own->held)) {
+        list_remove(&own->held);
+        store->holding--;
+    }
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static const char *loss_in_words(const struct resp_node *why)
+{
+    if (resp_is(why, "broken"))
+        return "broken by an operator";
+    return resp_is(why, "expired") ? "its lease has run out" : "its lease was ended";
+}
+
+/* [lost name lease token why]. The token says which hold it is, whatever its name. */
+static void push_lost(struct engine_store *store, const struct resp_node *value)
+{
+    const struct resp_node *lease = resp_item(value, 2);
+    int64_t token;
+
+    if (!lease || lease->type != RESP_BLOB || !resp_to_int64(resp_item(value, 3), &token))
+        return;
+    LIST_EACH_SAFE(node, bucket_of(store->held, lease->text, lease->size))
+    {
+        struct engine_claim *claim = LIST_ENTRY(node, struct holdfast_claim, held)->waiting.claim;
+
+        if (claim->token != (uint64_t)token || !is_text(lease, claim->lease))
+            continue;
+        list_remove(node);
+        store->holding--;
+        store->host->lost(store->host->context, claim, loss_in_words(resp_item(value, 4)));
+    }
+}
+
+/* ---- pushes ---------------------------------------------------------------------------------- */
+
 /* [granted name lease token], [left name lease why], [done key lease token result],
  * [changed name why token owner] */
 void waiting_push(struct engine_store *store, const struct resp_node *value)
@@ -100,6 +166,10 @@ void waiting_push(struct engine_store *store, const struct resp_node *value)
     const char *short_name;
     size_t short_size;
 
+    if (resp_is(word, "lost")) {
+        push_lost(store, value);
+        return;
+    }
     if (!changed && !resp_is(word, "granted") && !resp_is(word, "left") && !resp_is(word, "done"))
         return;
     if (!name || name->type != RESP_BLOB || !lease || lease->type != RESP_BLOB ||
