@@ -76,6 +76,7 @@ hf_lock *claim_new(hf_store *store, const char *name, const hf_options *options,
         .delay_ms = options->delay_ms,
         .will_wait = options->wait_ms != 0,
     };
+    atomic_init(&lock->era, atomic_load(&store->eras));
     lock->on_lost = options->on_lost;
     lock->arg = options->arg;
     lock->lost_fd = -1;
@@ -189,6 +190,8 @@ void claim_lost(hf_lock *lock, enum loss loss, const char *why)
     if (lock->state != CLAIM_HELD)
         return;
     lock->state = CLAIM_LOST;
+    if (loss == LOSS_TOLD)
+        store_forget_id(store);
     atomic_store(&lock->end_ms, INT64_MIN);
     list_remove(&lock->watch_node);
     snprintf(lock->why, sizeof lock->why, "%s", why);

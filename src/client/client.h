@@ -123,6 +123,8 @@ struct hf_lock {
 
     struct waiter waiter;
     hf_once *once; /* of a once-record's runner; freed with the lock */
+    /* store->eras when we last knew that this store has it; its first attempt was made after that. */
+    _Atomic uint32_t era;
     char why[WHY_MAX];
     char lease[HF_LEASE_MAX + 1];
     char strings[]; /* name, owner */
@@ -192,7 +194,11 @@ struct hf_store {
     int warnings;
     _Atomic bool owner_known;
     char owner[HF_OWNER_MAX + 1]; /* the default; constant once known */
-    char id[65];                  /* "" until needed */
+    char id[65];                  /* the last one known; "" until needed */
+    uint64_t connections;         /* made so far by the engine, as far as it says */
+    uint64_t id_as_of;     /* `connections` when the id was asked for; another number: ask again */
+    _Atomic bool id_stale; /* ask again */
+    _Atomic uint32_t eras; /* how often it turned out to be another store */
     unsigned char random_pool[RANDOM_POOL_BYTES];
     size_t random_left;
 
@@ -222,7 +228,10 @@ struct hf_store {
 bool store_forked(const hf_store *store);
 /* HF_OK, HF_EINVAL for NULL, HF_EFORK. */
 int store_check(const hf_store *store, struct error_text *err);
+/* The id of the store as it is now. */
 int store_id(hf_store *store, char ret_id[65], struct error_text *err);
+/* The id may be another one by now, because something is gone. With the mutex held or not. */
+void store_forget_id(hf_store *store);
 /* With the mutex held. */
 void store_random(hf_store *store, void *ret_bytes, size_t size);
 /* The default owner label. Without the mutex: may have to ask the user database. */

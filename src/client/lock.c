@@ -193,6 +193,8 @@ static int release_at_store(hf_lock *lock, int64_t deadline_ms, struct error_tex
     }
     if (result == HF_ELOST && unsure)
         return HF_OK;
+    if (result == HF_ELOST)
+        store_forget_id(store);
     return result == HF_EUNREACH ? HF_EUNKNOWN : result;
 }
 

@@ -98,6 +98,39 @@ static void host_lost(void *context, struct engine_claim *claim, const char *why
     pthread_mutex_unlock(&store->mutex);
 }
 
+/* With the mutex held. True: it is another one than before. */
+static bool note_id(hf_store *store, const char *id)
+{
+    bool changed = store->id[0] && strcmp(store->id, id) != 0;
+
+    snprintf(store->id, sizeof store->id, "%s", id);
+    if (changed)
+        atomic_fetch_add(&store->eras, 1);
+    return changed;
+}
+
+/* What another store holds with our lease, as one that was restored may, is not what we were granted: its
+ * tokens and sequencers are others. */
+static void host_connected(void *context, const char *id)
+{
+    hf_store *store = context;
+
+    pthread_mutex_lock(&store->mutex);
+    store->connections++;
+    if (id && note_id(store, id)) {
+        LIST_EACH_SAFE(node, &store->locks)
+        {
+            hf_lock *lock = LIST_ENTRY(node, hf_lock, node);
+
+            if (lock->state == CLAIM_HELD)
+                claim_lost(lock, LOSS_TOLD, "the store was replaced by another one");
+        }
+    }
+    if (id)
+        store->id_as_of = store->connections;
+    pthread_mutex_unlock(&store->mutex);
+}
+
 static void host_warn(void *context, const char *text)
 {
     hf_store *store = context;
@@ -171,7 +204,7 @@ static hf_store *store_new(void)
     if (!store)
         return NULL;
     store->generation = atomic_load(&fork_generation);
-    store->host = (struct engine_host){store, host_nudge, host_lost, host_warn};
+    store->host = (struct engine_host){store, host_nudge, host_lost, host_connected, host_warn};
     cancel_init(&store->closing);
     pthread_mutex_init(&store->mutex, NULL);
     pthread_cond_init(&store->changed, NULL);
@@ -337,25 +370,59 @@ const char *store_owner(hf_store *store)
     return store->owner;
 }
 
-int store_id(hf_store *store, char ret_id[65], struct error_text *err)
+void store_forget_id(hf_store *store)
+{
+    atomic_store(&store->id_stale, true);
+}
+
+/* An engine that tells nothing by `connected` has only been asked. Each hold that may be of the store before
+ * is renewed at once: the one that is there now knows it, or does not. */
+static void renew_all(hf_store *store)
+{
+    LIST_EACH(node, &store->watched)
+    {
+        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
+
+        if (lock->claim.ttl_ms > 0 && lock->state == CLAIM_HELD)
+            lock->renew_ms = clock_boot_ms();
+    }
+    watchdog_schedule(store, INT64_MIN);
+}
+
+static int ask_id(hf_store *store, char ret_id[65], struct error_text *err)
 {
     int64_t deadline_ms = clock_after(clock_boot_ms(), QUERY_MS);
-    char id[65];
     int result = HF_EUNKNOWN;
 
-    pthread_mutex_lock(&store->mutex);
-    memcpy(ret_id, store->id, sizeof store->id);
-    pthread_mutex_unlock(&store->mutex);
-    if (ret_id[0])
-        return HF_OK;
     /* Whoever asks has a lock already: a connection that broke in between is no reason to fail. */
     for (int i = 0; i < ID_TRIES && is_transient(result) && clock_boot_ms() < deadline_ms; i++)
-        result = store->engine->id(store->engine_store, id, deadline_ms, err);
-    if (result != HF_OK)
-        return result;
-    memcpy(ret_id, id, sizeof id);
+        result = store->engine->id(store->engine_store, ret_id, deadline_ms, err);
+    return result;
+}
+
+int store_id(hf_store *store, char ret_id[65], struct error_text *err)
+{
+    uint64_t as_of;
+    bool known;
+    int result;
+
     pthread_mutex_lock(&store->mutex);
-    memcpy(store->id, id, sizeof id);
+    as_of = store->connections;
+    known = store->id[0] && store->id_as_of == as_of && !atomic_load(&store->id_stale);
+    memcpy(ret_id, store->id, sizeof store->id);
+    pthread_mutex_unlock(&store->mutex);
+    if (known)
+        return HF_OK;
+    atomic_store(&store->id_stale, false); /* what is gone from now on makes it stale again */
+    result = ask_id(store, ret_id, err);
+    if (result != HF_OK) {
+        store_forget_id(store);
+        return result;
+    }
+    pthread_mutex_lock(&store->mutex);
+    store->id_as_of = as_of; /* if the answer came over a new connection, it is asked once more */
+    if (note_id(store, ret_id))
+        renew_all(store);
     pthread_mutex_unlock(&store->mutex);
     return HF_OK;
 }

@@ -92,6 +92,11 @@ struct engine_host {
     void (*nudge)(void *context, struct engine_claim *claim);
     /* A held claim is over. Why, in words, for the holder: "broken by an operator". */
     void (*lost)(void *context, struct engine_claim *claim, const char *why);
+    /* A connection was made. Who is at its other end may be another store than before, at the same
+     * address: emptied, restored, exchanged. `id` is what it calls itself; NULL: it was not asked, and
+     * the client does so before it uses an id again. Told before any answer of that connection counts:
+     * where the id is another one than before, all that was held is lost. */
+    void (*connected)(void *context, const char *id);
     /* Something the operator should hear once ("maxmemory-policy is not noeviction"). */
     void (*warn)(void *context, const char *text);
 };
@@ -131,8 +136,9 @@ struct engine {
      * free memory and touch nothing the parent has (store->forked is the engine's to remember). */
     void (*after_fork)(struct engine_store *store);
 
-    /* A stable printable id of this store, [0-9A-Za-z.-], at most 64 bytes; for sequencers. May
-     * have to ask the server. */
+    /* A printable id of this store, [0-9A-Za-z.-], at most 64 bytes; for sequencers. As it is now: asks
+     * the server if there is one. The client remembers it until host->connected, or until the store says
+     * that something is gone. */
     int (*id)(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
               struct error_text *err);
 

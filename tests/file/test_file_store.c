@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -186,6 +187,33 @@ static void an_emptied_lock_file_is_mended(void **state)
     assert_string_equal(hf_report_entry(report, 0)->name, "mended");
     hf_report_free(report);
     hf_close(store);
+}
+
+/* Whoever has the deleted one open is told that his lock is lost, and gets nothing more there. */
+static void a_directory_made_anew_is_another_store(void **state)
+{
+    char dead[HF_SEQUENCER_MAX], fresh[HF_SEQUENCER_MAX];
+    hf_store *old = open_store(), *new;
+    hf_lock *held, *lock, *none;
+    struct pollfd lost = {.events = POLLIN};
+
+    assert_int_equal(HF_OK, hf_acquire(old, "one", NULL, &held));
+    assert_int_equal(HF_OK, hf_lock_sequencer(held, dead, sizeof dead));
+    assert_int_equal(0, remove_everything(state));
+    assert_int_equal(0, mkdir(dir, 0700));
+    lost.fd = hf_lock_lost_fd(held);
+    assert_int_equal(1, poll(&lost, 1, 10000));
+    new = open_store();
+    assert_int_equal(HF_OK, hf_acquire(new, "one", NULL, &lock));
+    assert_int_equal(HF_OK, hf_lock_sequencer(lock, fresh, sizeof fresh));
+    assert_int_equal(HF_ELOST, hf_check_sequencer(old, dead));
+    assert_int_equal(HF_ESTORE, hf_check_sequencer(old, fresh));
+    assert_int_equal(HF_ESTORE, hf_check_sequencer(new, dead));
+    assert_int_equal(HF_EREFUSED, hf_acquire(old, "two", NULL, &none));
+    assert_int_equal(HF_ELOST, hf_release(held));
+    assert_int_equal(HF_OK, hf_release(lock));
+    hf_close(old);
+    hf_close(new);
 }
 
 static void a_link_in_the_place_of_a_lock_file_is_refused(void **state)
@@ -515,6 +543,7 @@ int main(void)
         CASE(tokens_outlive_the_store_and_grow_over_all_names),
         CASE(a_damaged_token_file_is_refused_not_restarted),
         CASE(an_emptied_lock_file_is_mended),
+        CASE(a_directory_made_anew_is_another_store),
         CASE(a_link_in_the_place_of_a_lock_file_is_refused),
         CASE(another_locks_file_is_not_shared),
         CASE(the_lease_is_in_no_file),

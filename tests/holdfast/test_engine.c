@@ -340,6 +340,39 @@ static void a_password_is_asked_for_in_words(void **state)
 
 /* ---- URLs ------------------------------------------------------------------------------------ */
 
+/* Its data were lost, and it was started again at the same address. */
+static void a_handle_learns_that_the_server_lost_its_data(void **state)
+{
+    char from[256], to[256], dead[HF_SEQUENCER_MAX], fresh[HF_SEQUENCER_MAX], own[HF_SEQUENCER_MAX];
+    hf_store *old = open_at("holdfast://127.0.0.1:%d", server.port), *new;
+    hf_options options = with_wait(PATIENCE_MS);
+    hf_lock *held, *lock, *mine;
+
+    (void)state;
+    must(HF_OK, hf_acquire(old, "held", &options, &held));
+    must(HF_OK, hf_lock_sequencer(held, dead, sizeof dead));
+    must(HF_OK, hf_check_sequencer(old, dead));
+    holdfastd_kill9(&server);
+    snprintf(from, sizeof from, "%s/data", server.dir);
+    snprintf(to, sizeof to, "%s/lost", server.dir);
+    assert_int_equal(0, rename(from, to));
+    assert_int_equal(0, holdfastd_restart(&server));
+    new = open_at("holdfast://127.0.0.1:%d", server.port);
+    must(HF_OK, hf_acquire(new, "held", &options, &lock));
+    must(HF_OK, hf_lock_sequencer(lock, fresh, sizeof fresh));
+    must(HF_ESTORE, hf_check_sequencer(old, dead));
+    must(HF_OK, hf_check_sequencer(old, fresh));
+    assert_int_equal(0, hf_lock_left_ms(held)); /* long before it would have been renewed */
+    must(HF_OK, hf_acquire(old, "mine", &options, &mine));
+    must(HF_OK, hf_lock_sequencer(mine, own, sizeof own));
+    must(HF_OK, hf_check_sequencer(new, own));
+    must(HF_ELOST, hf_release(held));
+    must(HF_OK, hf_release(lock));
+    must(HF_OK, hf_release(mine));
+    hf_close(old);
+    hf_close(new);
+}
+
 static void a_prefix_makes_a_store_of_its_own(void **state)
 {
     hf_store *a = open_at("holdfast://127.0.0.1:%d?prefix=a%%2a/", server.port);
@@ -464,6 +497,7 @@ int main(void)
         TEST(a_paused_server_is_waited_for),
         TEST(a_broken_holder_is_told_before_its_next_renewal),
         cmocka_unit_test(a_password_is_asked_for_in_words),
+        TEST(a_handle_learns_that_the_server_lost_its_data),
         TEST(a_prefix_makes_a_store_of_its_own),
         TEST(a_unix_socket_will_do),
         TEST(after_its_work_the_server_ends_in_order),

@@ -284,6 +284,53 @@ static void a_quiet_connection_is_asked_whether_it_is_there(void **state)
     fake_stop(&fake);
 }
 
+/* Each connection finds another store; its leases live on, as in one that was restored. */
+static enum fake_verdict was_restored(struct fake *fake, const struct fake_command *command,
+                                      char *ret_reply)
+{
+    char info[96];
+
+    if (fake_is(command, "CHECK") && fake->accepted == 1)
+        return FAKE_HANGS_UP;
+    if (fake_is(command, "RENEW"))
+        return fake_reply(ret_reply, "*1\r\n:60000\r\n");
+    if (!fake_is(command, "INFO"))
+        return fake_usual(command, ret_reply);
+    snprintf(info, sizeof info, "$52\r\n# Locks\r\nstore_id:%032d\r\n\r\n", fake->accepted);
+    return fake_reply(ret_reply, info);
+}
+
+/* What another store holds for us is not what we were granted: its tokens count from elsewhere. */
+static void a_hold_is_lost_with_the_store_that_granted_it(void **state)
+{
+    struct fake fake = {.script = was_restored};
+    hf_options options = with_wait(0);
+    char before[HF_SEQUENCER_MAX], after[HF_SEQUENCER_MAX];
+    hf_lock *lock, *other;
+    hf_store *store;
+
+    (void)state;
+    fake_start(&fake);
+    store = open_at("holdfast://127.0.0.1:%d", fake.port);
+    must(HF_OK, hf_try(store, "one", &options, &lock));
+    must(HF_OK, hf_lock_sequencer(lock, before, sizeof before));
+    must(HF_OK, hf_renew(lock));
+    must(HF_OK, hf_check(store, "one", 7)); /* on the second connection */
+    assert_int_equal(2, fake_accepted(&fake));
+    assert_int_equal(0, hf_lock_left_ms(lock));
+    must(HF_ELOST, hf_renew(lock));
+    must_say("another");
+    must(HF_ELOST, hf_lock_sequencer(lock, after, sizeof after));
+    must(HF_ESTORE, hf_check_sequencer(store, before));
+    must(HF_OK, hf_try(store, "two", &options, &other));
+    must(HF_OK, hf_lock_sequencer(other, after, sizeof after));
+    must(HF_OK, hf_check_sequencer(store, after));
+    must(HF_OK, hf_release(other));
+    must(HF_ELOST, hf_release(lock));
+    hf_close(store);
+    fake_stop(&fake);
+}
+
 /* ---- one connection, many who ask ------------------------------------------------------------ */
 
 #define ASKERS 8
@@ -452,6 +499,8 @@ static void all_leases_are_renewed_in_one_command(void **state)
     (void)state;
     fake_start(&fake);
     store = open_at("holdfast://127.0.0.1:%d", fake.port);
+    must(HF_OK,
+         hf_check(store, "one", 7)); /* connected: the first lock is not much older than the rest */
     options.ttl_ms = 600;
     for (int i = 0; i < KEPT; i++) {
         snprintf(name, sizeof name, "n%d", i);
@@ -513,6 +562,7 @@ int main(void)
         cmocka_unit_test(a_break_whose_answer_was_lost_is_looked_for_and_not_repeated),
         cmocka_unit_test(a_server_that_has_gone_quiet_is_left),
         cmocka_unit_test(a_quiet_connection_is_asked_whether_it_is_there),
+        cmocka_unit_test(a_hold_is_lost_with_the_store_that_granted_it),
         cmocka_unit_test(everybody_gets_the_answer_to_his_own_question),
         cmocka_unit_test(a_push_wakes_the_one_whom_it_concerns),
         cmocka_unit_test(all_leases_are_renewed_in_one_command),

@@ -421,7 +421,7 @@ static enum fake_verdict knows_not(struct fake *fake, const struct fake_command 
 
     if (fake_is(command, "RENEW") && *left == 0)
         return fake_reply(ret_reply, "*1\r\n:60000\r\n");
-    if (fake_is(command, "ACQUIRE") || *left == 0)
+    if (fake_is(command, "ACQUIRE") || fake_is(command, "INFO") || *left == 0)
         return fake_usual(command, ret_reply);
     (*left)--;
     return fake_reply(ret_reply, "-UNKNOWN it may or may not have taken effect\r\n");

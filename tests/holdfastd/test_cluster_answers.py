@@ -69,7 +69,8 @@ class Conversation(socketserver.StreamRequestHandler):
             while words := self.command():
                 word = words[1] if words[0] == "CLUSTER" else words[0]
                 self.server.heard[word] += 1
-                answer = {"HELLO": pack({"server": "holdfast"}), "CHECK": b":0\r\n", **self.server.says}[word]
+                answer = {"HELLO": pack({"server": "holdfast"}), "CHECK": b":0\r\n", "INFO": b"$0\r\n\r\n",
+                          **self.server.says}[word]
                 answer = answer(words) if callable(answer) else answer
                 if answer is None:
                     return

@@ -52,6 +52,12 @@ static void hear_warning(void *context, const char *text)
     (void)text;
 }
 
+static void hear_connection(void *context, const char *id)
+{
+    (void)context;
+    (void)id;
+}
+
 static int open_engine(struct driver *driver, const char *url_text)
 {
     char where[HF_URL_MAX + 1];
@@ -62,6 +68,7 @@ static int open_engine(struct driver *driver, const char *url_text)
     driver->host = (struct engine_host){.context = (void *)&driver->losses,
                                         .nudge = hear_nudge,
                                         .lost = hear_lost,
+                                        .connected = hear_connection,
                                         .warn = hear_warning};
     if (result == HF_OK)
         result = engines_find(url.scheme, &driver->engine, &driver->err);

@@ -187,17 +187,111 @@ static void what_a_majority_renews_is_kept_beside_what_it_does_not(void **state)
     hf_close(store);
 }
 
+/* ---- another store at the same address --------------------------------------------------------- */
+
+static void restart_empty(int count)
+{
+    for (int i = 0; i < count; i++)
+        assert_int_equal(0, redis_restart(&nodes[i], false));
+}
+
+static void flush_all(int count)
+{
+    for (int i = 0; i < count; i++)
+        assert_int_equal(0, REDIS_DO(&nodes[i], NULL, 0, "FLUSHALL"));
+}
+
+static void sequencer_of(hf_lock *lock, char ret_text[HF_SEQUENCER_MAX])
+{
+    must(HF_OK, hf_lock_sequencer(lock, ret_text, HF_SEQUENCER_MAX));
+}
+
+/* Whoever has a handle from before, and knew the old store's id, knows the new one's: it believes no
+ * sequencer of the old one and every one of the new one, and its own are right. */
+static void check_replaced(hf_store *(*open)(void), void (*replace)(int count), int count)
+{
+    char dead[HF_SEQUENCER_MAX], fresh[HF_SEQUENCER_MAX], own[HF_SEQUENCER_MAX];
+    _Atomic int losses = 0;
+    hf_options options = options_with(TTL_MS, &losses), others = options_with(LONG_TTL_MS, NULL);
+    hf_store *old = open(), *new;
+    hf_lock *held = must_acquire(old, "held", &options), *lock, *mine;
+
+    sequencer_of(held, dead);
+    must(HF_OK, hf_check_sequencer(old, dead));
+    replace(count);
+    await_losses(&losses, 1);
+    new = open();
+    lock = must_acquire(new, "held", &others);
+    sequencer_of(lock, fresh);
+    must(HF_ESTORE, hf_check_sequencer(old, dead));
+    must(HF_OK, hf_check_sequencer(old, fresh));
+    mine = must_acquire(old, "mine", &others);
+    sequencer_of(mine, own);
+    must(HF_OK, hf_check_sequencer(new, own));
+    must(HF_ELOST, hf_release(held));
+    must(HF_OK, hf_release(lock));
+    must(HF_OK, hf_release(mine));
+    hf_close(old);
+    hf_close(new);
+}
+
+static void a_handle_learns_that_redis_was_started_empty(void **state)
+{
+    (void)state;
+    check_replaced(open_redis, restart_empty, 1);
+}
+
+static void a_handle_learns_that_redis_was_flushed(void **state)
+{
+    (void)state;
+    check_replaced(open_redis, flush_all, 1);
+}
+
+static void a_handle_learns_that_all_servers_were_started_empty(void **state)
+{
+    (void)state;
+    check_replaced(open_redlock, restart_empty, NODES);
+}
+
+/* Before anything was renewed: the first that is asked of the new one. */
+static void a_sequencer_of_a_new_grant_is_of_the_store_that_gave_it(void **state)
+{
+    hf_options options = options_with(LONG_TTL_MS, NULL);
+    hf_store *old = open_redis(), *new;
+    char text[HF_SEQUENCER_MAX];
+    hf_lock *held = must_acquire(old, "held", &options), *lock;
+
+    (void)state;
+    sequencer_of(held, text);
+    restart_empty(1);
+    lock = must_acquire(old, "other", &options);
+    sequencer_of(lock, text);
+    new = open_redis();
+    must(HF_OK, hf_check_sequencer(new, text));
+    must(HF_ELOST, hf_lock_sequencer(held, text, sizeof text)); /* whose store is no more */
+    must(HF_ELOST, hf_release(held));
+    must(HF_OK, hf_release(lock));
+    hf_close(old);
+    hf_close(new);
+}
+
 /* ---- all of them ------------------------------------------------------------------------------- */
 
 #define ON_ONE(test) cmocka_unit_test_setup_teardown(test, start_one, stop_all)
 #define ON_FIVE(test) cmocka_unit_test_setup_teardown(test, start_five, stop_all)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         ON_ONE(one_bad_key_costs_nobody_else_his_lock),
         ON_FIVE(what_a_majority_renews_is_kept_beside_what_it_does_not),
+        ON_ONE(a_handle_learns_that_redis_was_started_empty),
+        ON_ONE(a_handle_learns_that_redis_was_flushed),
+        ON_FIVE(a_handle_learns_that_all_servers_were_started_empty),
+        ON_ONE(a_sequencer_of_a_new_grant_is_of_the_store_that_gave_it),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

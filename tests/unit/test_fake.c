@@ -43,6 +43,12 @@ static void on_lost(void *context, struct engine_claim *claim, const char *why)
     (void)why;
 }
 
+static void on_connection(void *context, const char *id)
+{
+    (void)context;
+    (void)id;
+}
+
 static void on_warning(void *context, const char *text)
 {
     (void)context;
@@ -64,7 +70,7 @@ static int set_up(void **state)
         return -1;
     close(fd);
     fake->engine = holdfast_engine();
-    fake->host = (struct engine_host){fake, on_nudge, on_lost, on_warning};
+    fake->host = (struct engine_host){fake, on_nudge, on_lost, on_connection, on_warning};
     fake->nudged_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fake->faults = faults_open(fake->path);
     snprintf(text, sizeof text, "test:%s", fake->path);

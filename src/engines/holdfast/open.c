@@ -231,6 +231,7 @@ int holdfast_open(struct url *url, const struct engine_host *host, struct engine
     }
     pthread_mutex_init(&store->mutex, NULL);
     list_init(&store->unsent);
+    list_init(&store->naming.node);
     list_init(&store->scouts);
     waiting_init(store);
     say_where(store, ret_where);

@@ -284,21 +284,29 @@ struct naming {
     char id[ID_SIZE + 1];
 };
 
-/* "store_id:..." in the second answer. The first, to CHECK, is there because a server that does not
- * lead answers that with MOVED, but INFO from what it has. */
-static void read_id(void *context, int index, const struct resp_node *value)
+/* The value of "store_id:..." in an answer to INFO; false: it has none yet. */
+static bool find_id(const struct resp_node *value, char ret_id[ID_SIZE + 1])
 {
-    struct naming *naming = context;
     static const char key[] = "\nstore_id:";
     const char *at;
 
-    if (index == 0 || value->type != RESP_BLOB)
-        return;
+    if (value->type != RESP_BLOB)
+        return false;
     at = memmem(value->text, value->size, key, sizeof key - 1);
     if (!at || (size_t)(value->text + value->size - at) < sizeof key - 1 + ID_SIZE)
-        return;
-    memcpy(naming->id, at + sizeof key - 1, ID_SIZE);
-    if (strspn(naming->id, "0123456789abcdef") != ID_SIZE)
+        return false;
+    memcpy(ret_id, at + sizeof key - 1, ID_SIZE);
+    ret_id[ID_SIZE] = '\0';
+    return strspn(ret_id, "0123456789abcdef") == ID_SIZE && strspn(ret_id, "0") < ID_SIZE;
+}
+
+/* In the second answer. The first, to CHECK, is there because a server that does not lead answers that
+ * with MOVED, but INFO from what it has. */
+static void read_id(void *context, int index, const struct resp_node *value)
+{
+    struct naming *naming = context;
+
+    if (index > 0 && !find_id(value, naming->id))
         naming->id[0] = '\0';
 }
 
@@ -346,4 +354,31 @@ int holdfast_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms
     if (result == HF_OK)
         make_id(store, naming.id, ret_id);
     return result;
+}
+
+static void tell_host(void *context, int index, const struct resp_node *value)
+{
+    const struct engine_store *store = context;
+    char server_id[ID_SIZE + 1], id[65];
+    bool found = find_id(value, server_id);
+
+    (void)index;
+    if (found)
+        make_id(store, server_id, id);
+    store->host->connected(store->host->context, found ? id : NULL);
+}
+
+/* It leads, or did so when it greeted: in either case it knows which store it is. */
+void holdfast_ask_name(struct engine_store *store)
+{
+    static const char question[] = "*2\r\n$4\r\nINFO\r\n$5\r\nlocks\r\n";
+
+    list_remove(&store->naming.node);
+    store->naming = (struct call){.request = question,
+                                  .size = sizeof question - 1,
+                                  .replies = 1,
+                                  .aside = true,
+                                  .context = store,
+                                  .on_reply = tell_host};
+    wire_ask_aside(store, &store->naming);
 }

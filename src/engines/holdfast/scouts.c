@@ -192,6 +192,8 @@ static void found(struct engine_store *store, struct scout *scout)
     store->has_others = store->server_count > 1 || !is_same(store->at, &store->servers[0]);
     store->heard_ms = clock_boot_ms();
     atomic_store(&store->link, scout->link);
+    if (scout->leads)
+        holdfast_ask_name(store);
     waiting_begin_again(store);
     wire_send_all(store);
 }

@@ -49,6 +49,7 @@ struct call {
     bool repeatable;
     bool anyone; /* may be asked of a server that does not lead */
     bool slow;   /* that it takes its time gives no reason to doubt the server */
+    bool aside;  /* nobody waits for it, so nobody would read for it; gets errors as answers, too */
     void *context;
     /* Each answer that is not an error, from 0 on, on any thread, with the mutex held; after a
      * repetition from 0 on again. The value lives during the call. */
@@ -155,6 +156,7 @@ struct engine_store {
     bool doubt;   /* the server owes an answer for so long that the others are asked who leads */
     int poke_fd;
     int64_t heard_ms;
+    struct call naming; /* asks who is at the other end: the first question of each connection */
     struct pendings pending;
     struct list unsent;
 
@@ -215,6 +217,8 @@ void wire_interrupt(struct engine_store *store, struct call *const *shown);
 
 /* With the mutex held. */
 
+/* Sends a call that nobody sleeps for; it lives longer than the connection. */
+void wire_ask_aside(struct engine_store *store, struct call *call);
 /* Sends what nobody waits for. */
 void wire_tell(struct engine_store *store, const struct resp_writer *writer, int replies);
 bool wire_ready(const struct engine_store *store);
@@ -321,6 +325,9 @@ int holdfast_once_read(struct engine_store *store, const char *key,
 
 int holdfast_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
                 struct error_text *err);
+/* With the mutex held: what a fresh connection to the leader is asked first, and what is told to the
+ * host. */
+void holdfast_ask_name(struct engine_store *store);
 int holdfast_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
                   int64_t deadline_ms, struct error_text *err);
 int holdfast_list(struct engine_store *store, const char *match, bool all,

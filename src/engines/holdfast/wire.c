@@ -219,6 +219,19 @@ void wire_send_all(struct engine_store *store)
     }
 }
 
+void wire_ask_aside(struct engine_store *store, struct call *call)
+{
+    if (!wire_ready(store) || !pending_room(&store->pending))
+        return;
+    list_init(&call->node);
+    call->result = CALL_OPEN;
+    call->refused = HF_OK;
+    call->answered = 0;
+    call->sent = true;
+    call->sleeps = call->elsewhere = call->lost = false;
+    send_bytes(store, call, call->request, call->size, call->replies);
+}
+
 void wire_tell(struct engine_store *store, const struct resp_writer *writer, int replies)
 {
     if (wire_ready(store) && !writer->failed && pending_room(&store->pending))
@@ -259,6 +272,11 @@ static void take_answer(struct engine_store *store, struct call *call,
 {
     bool was_elsewhere = call && call->elsewhere;
 
+    if (call &&
+        call->aside) { /* whatever it says: whether the server serves, the others find out */
+        call->on_reply(call->context, call->answered, value);
+        return;
+    }
     if (value->type == RESP_ERROR && !take_error(store, call, value))
         return;
     if (!store->leaving) /* what it still answers does not mean that it serves */
@@ -378,7 +396,7 @@ void wire_hand_on(struct engine_store *store)
         for (size_t i = 0; i < store->pending.count; i++) {
             struct call *call = pending_at(&store->pending, i)->call;
 
-            if (call) {
+            if (call && !call->aside) {
                 ring(call);
                 return;
             }

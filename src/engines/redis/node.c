@@ -153,6 +153,8 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
     struct node *node = context;
     enum greeting greeting = node->greetings[index];
 
+    if (greeting == GREET_INFO)
+        node->host->connected(node->host->context, NULL);
     if (reply->type != RESP_ERROR)
         return greeting == GREET_INFO ? look_at_info(node, reply, err) : HF_OK;
     /* Somebody who may not ask may still lock; without a password he may not, and hears so here. */
