@@ -276,6 +276,23 @@ def test_dead_holders_lock_runs_out(redis, hold, start_holder):
     assert second.token > first.token
 
 
+def test_kill_9_ends_the_child_and_leaves_grandchildren_unlocked(redis, cli_on):
+    """What docs/safety.md says of kill -9 on a store with a TTL [S13]: the child goes at once, the lock with its TTL, and
+    what the child has started goes on beside the next holder."""
+    cli = cli_on(redis.url())
+    holder = cli.hold("x", "--ttl", "2s", script='sleep 100 & echo in $HOLDFAST_TOKEN $$; echo $!; wait')
+    grandchild = int(holder.line())
+    try:
+        holder.kill(signal.SIGKILL)
+        await_gone(holder.job)
+        assert cli("run", "-n", "x", "true").status == 75, "held until its TTL is over"
+        done = cli("run", "-w", "20s", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
+        assert done.status == 0 and int(done.stdout) > holder.token
+        assert is_running(grandchild)
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+
+
 def test_dead_waiter_neither_blocks_nor_takes_the_wake_up(redis, hold, start_holder):
     """B5: death while waiting; Redisson 3004: a dead waiter stalls a fair queue."""
     first = hold(redis.url(), "x")
