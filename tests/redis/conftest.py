@@ -122,6 +122,25 @@ class Connection:
         return self.read()
 
 
+class Clock:
+    """A wall clock that can be moved, for whoever is started with .env. Timers, and clocks that only tick, go on as they
+    are. No cache, so that a change shows at once."""
+
+    def __init__(self, directory):
+        libraries = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+        assert libraries, "libfaketime is not installed"
+        self.file = pathlib.Path(directory) / "clock"
+        self.set("+0")
+        self.env = {"LD_PRELOAD": libraries[0], "FAKETIME_TIMESTAMP_FILE": str(self.file), "FAKETIME_NO_CACHE": "1",
+                    "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+    def set(self, offset):
+        """"+15s", "-10d", relative to the true one."""
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(offset + "\n")
+        fresh.rename(self.file)
+
+
 class Redis:
     """A redis-server that keeps nothing, on 127.0.0.1 and on a Unix socket."""
 
@@ -149,15 +168,11 @@ class Redis:
             raise
 
     def _prepare_clock(self):
-        libraries = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
-        assert libraries, "libfaketime is not installed"
-        self.clock = self.directory / "clock"
-        self.set_clock("+0")
+        self.clock = Clock(self.directory)
+        self.env.update(self.clock.env)
         # libc.so.6 before jemalloc, whose malloc asks for the time, for which libfaketime, when it is new, calls malloc:
-        # they would wait for each other for ever. No cache, so that a change shows at once. Only the wall clock moves:
-        # timers go on as they are.
-        self.env.update(LD_PRELOAD=f"{libraries[0]} libc.so.6", FAKETIME_TIMESTAMP_FILE=str(self.clock), FAKETIME_NO_CACHE="1",
-                        DONT_FAKE_MONOTONIC="1", FAKETIME_DONT_FAKE_MONOTONIC="1")
+        # they would wait for each other for ever.
+        self.env["LD_PRELOAD"] += " libc.so.6"
 
     def _launch(self):
         """True when it answers, False if it ended instead."""
@@ -213,9 +228,7 @@ class Redis:
     def set_clock(self, offset):
         """Moves the wall clock: "+15s", "-10d", relative to the true one. Only with faketime=True."""
         assert self.clock, "not started with faketime=True"
-        fresh = self.clock.with_suffix(".new")
-        fresh.write_text(offset + "\n")
-        fresh.rename(self.clock)
+        self.clock.set(offset)
 
     def pause(self):
         """Stops it in the middle of whatever it does. The kernel still accepts connections."""

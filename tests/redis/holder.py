@@ -16,10 +16,11 @@ HOLDER = os.environ.get("HF_HOLDER", str(ROOT / "build-check/tests/conformance/c
 
 
 class Holder:
-    """words: ttl=MS mode=shared permits=N delay=MS"""
+    """words: ttl=MS mode=shared permits=N delay=MS. env: more than what there is."""
 
-    def __init__(self, url, name, *words):
-        self.process = Process([HOLDER, "--hold", url, name, *words], dict(os.environ), preexec_fn=die_with_parent)
+    def __init__(self, url, name, *words, env=None):
+        self.process = Process([HOLDER, "--hold", url, name, *words], {**os.environ, **(env or {})},
+                               preexec_fn=die_with_parent)
         self.lost = False
         self._token = None
 
@@ -103,8 +104,8 @@ class Holder:
 @pytest.fixture
 def start_holder(servers):
     """Holder(...), ended before the servers are."""
-    def start(url, name, *words):
-        holder = Holder(url, name, *words)
+    def start(url, name, *words, env=None):
+        holder = Holder(url, name, *words, env=env)
         servers.stack.callback(holder.kill)
         return holder
 
@@ -114,8 +115,8 @@ def start_holder(servers):
 @pytest.fixture
 def hold(start_holder):
     """The same, and it is inside."""
-    def start(url, name, *words):
-        holder = start_holder(url, name, *words)
+    def start(url, name, *words, env=None):
+        holder = start_holder(url, name, *words, env=env)
         assert holder.token > 0
         return holder
 

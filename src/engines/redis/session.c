@@ -59,6 +59,10 @@ static void on_reply(void *context, int call, int reply, const struct resp_node 
         if (send_text(session, node, index))
             return;
     }
+    /* A primary that became a replica stays one, on this connection. Where its name leads by now, only a new
+     * one can tell. */
+    if (begins(value, "READONLY"))
+        session->calls[node].over = true;
     if (session->refused[node] == HF_OK)
         session->refused[node] =
             node_refusal(&session->store->nodes[node], value, &session->calls[node].err);

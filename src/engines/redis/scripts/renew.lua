@@ -15,7 +15,7 @@ if value == lease then
         raise_counter(ARGV[2])
         note_holder(lease, ARGV[2], now, delay, ARGV[5], ttl)
     end
-    last_at_least(main, ttl)
+    call('PEXPIRE', main, math.max(ttl, call('PTTL', main))) -- a first write, in any case
     last_at_least(info, ttl + delay)
     if delay > 0 then hold_back_until(now + ttl + delay) end
     if mark then keep_mark(token or ARGV[2], lease, ttl, tonumber(ARGV[7])) end
@@ -26,6 +26,8 @@ if value == '*shared' or (value and permits_of(value)) then
     local token, _, taken_with = entry_of(lease)
     delay = taken_with or delay
     if call('ZSCORE', members, lease) and (ARGV[2] == '0' or token == ARGV[2]) then
+        -- Changes nothing; but when memory is short, Redis allows ZADD only after a first write.
+        call('PEXPIRE', members, math.max(1, call('PTTL', members)))
         note_member(lease, ttl, delay)
         last_at_least(info, ttl + delay)
         return math.floor(tonumber(call('ZSCORE', members, lease)) - now)
