@@ -78,6 +78,13 @@ static hf_store *open_all(int first)
     return open_at("%s", url);
 }
 
+/* By name, which is looked up again for each connection; the servers send us on by number. */
+static hf_store *open_by_name(int first)
+{
+    return open_at("holdfast://localhost:%d,localhost:%d,localhost:%d", cluster.nodes[first].port,
+                   cluster.nodes[after(first)].port, cluster.nodes[after(after(first))].port);
+}
+
 static hf_lock *must_hold(hf_store *store, const char *name, int64_t ttl_ms)
 {
     hf_options options = with_wait(PATIENCE_MS);
@@ -93,10 +100,10 @@ static hf_lock *must_hold(hf_store *store, const char *name, int64_t ttl_ms)
 #define QUEUE 8
 
 /* Two handles, in turn, so that order is not that of one connection. */
-static void keep_the_order(enum fall how)
+static void keep_the_order(enum fall how, hf_store *(*open)(int first))
 {
     struct line line = LINE_INIT;
-    hf_store *stores[2] = {open_all(0), open_all(1)};
+    hf_store *stores[2] = {open(0), open(1)};
     hf_options options = with_wait(HF_FOREVER);
     struct place places[QUEUE];
     int first = leader(), next;
@@ -131,19 +138,25 @@ static void keep_the_order(enum fall how)
 static void the_queue_keeps_its_order_when_the_leader_is_killed(void **state)
 {
     (void)state;
-    keep_the_order(KILLED);
+    keep_the_order(KILLED, open_all);
+}
+
+static void the_queue_keeps_its_order_by_name(void **state)
+{
+    (void)state;
+    keep_the_order(PAUSED, open_by_name);
 }
 
 static void the_queue_keeps_its_order_when_the_leader_is_paused(void **state)
 {
     (void)state;
-    keep_the_order(PAUSED);
+    keep_the_order(PAUSED, open_all);
 }
 
 static void the_queue_keeps_its_order_when_the_leader_goes(void **state)
 {
     (void)state;
-    keep_the_order(TOLD_TO_GO);
+    keep_the_order(TOLD_TO_GO, open_all);
 }
 
 /* ---- holds ----------------------------------------------------------------------------------- */
@@ -394,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_queue_keeps_its_order_when_the_leader_is_killed, mend),
+        cmocka_unit_test_setup(the_queue_keeps_its_order_by_name, mend),
         cmocka_unit_test_setup(the_queue_keeps_its_order_when_the_leader_is_paused, mend),
         cmocka_unit_test_setup(the_queue_keeps_its_order_when_the_leader_goes, mend),
         cmocka_unit_test_setup(a_hold_outlives_a_paused_leader, mend),

@@ -37,6 +37,13 @@ static enum fake_verdict swallows(struct fake *fake, const struct fake_command *
     return fake_is(command, "ACQUIRE") ? FAKE_IS_SILENT : fake_usual(command, ret_reply);
 }
 
+static enum fake_verdict swallows_releases(struct fake *fake, const struct fake_command *command,
+                                           char *ret_reply)
+{
+    (void)fake;
+    return fake_is(command, "RELEASE") ? FAKE_IS_SILENT : fake_usual(command, ret_reply);
+}
+
 /* The context counts down the questions until which it has no leader; then it leads itself. */
 static enum fake_verdict leads_later(struct fake *fake, const struct fake_command *command,
                                      char *ret_reply)
@@ -292,6 +299,32 @@ static void a_slow_leader_is_not_left(void **state)
     fake_stop(&follower);
 }
 
+/* The URL has its name, and we were sent there by its number: it is the same server all the same. */
+static void a_slow_leader_is_not_left_for_itself_by_another_name(void **state)
+{
+    struct fake slow = {.script = swallows_releases, .role = "master"};
+    struct fake follower = {.script = sends_on, .role = "replica", .context = &slow.port};
+    struct late late = {&slow, "RELEASE", ":1\r\n"};
+    hf_options options = with_wait(0);
+    pthread_t thread;
+    hf_store *store;
+    hf_lock *lock;
+
+    (void)state;
+    fake_start(&slow);
+    fake_start(&follower);
+    store = open_at("holdfast://localhost:%d,localhost:%d", follower.port, slow.port);
+    must(HF_OK, hf_try(store, "one", &options, &lock));
+    assert_int_equal(0, pthread_create(&thread, NULL, answer_late, &late));
+    must(HF_OK, hf_release(lock));
+    pthread_join(thread, NULL);
+    assert_int_equal(
+        1, fake_count(&slow, "RELEASE")); /* nothing was lost, so it was not asked twice */
+    hf_close(store);
+    fake_stop(&slow);
+    fake_stop(&follower);
+}
+
 static void ignore_change(hf_observer *observer, const hf_report *now, void *arg)
 {
     (void)observer;
@@ -502,6 +535,7 @@ int main(void)
         cmocka_unit_test(without_a_leader_anyone_may_be_asked),
         cmocka_unit_test(a_silent_server_is_left_for_the_leader),
         cmocka_unit_test(a_slow_leader_is_not_left),
+        cmocka_unit_test(a_slow_leader_is_not_left_for_itself_by_another_name),
         cmocka_unit_test(who_listens_does_not_hold_up_who_asks),
         cmocka_unit_test(nothing_more_is_asked_of_a_silent_server),
         cmocka_unit_test(an_operators_change_is_waited_for),

@@ -71,6 +71,7 @@ static void come_back(struct engine_store *store, struct scout *scout, int resul
 {
     link_close(scout->link);
     scout->link = NULL;
+    scout->leads = false;
     scout->state = SCOUT_BACK;
     store->next_ms = clock_boot_ms();
     if (result == HF_EUNREACH) {
@@ -213,6 +214,11 @@ static void hear_all(struct engine_store *store)
         result = hear(scout, &err);
         if (result != HF_OK) {
             come_back(store, scout, result, &err);
+        } else if (scout->leads && store->link &&
+                   stream_same_peer(store->link->stream, scout->link->stream)) {
+            /* The server in doubt, under another name. It leads, so its answer is waited for. */
+            error_write(&err, "%s: it does not answer", scout->at.shown);
+            come_back(store, scout, HF_EUNREACH, &err);
         } else if (scout->leads || (scout->state == SCOUT_RESTS && anyone_will_do(store))) {
             found(store, scout);
             return;

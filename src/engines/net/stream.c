@@ -274,6 +274,16 @@ int stream_connect(struct stream *stream, struct error_text *err)
     return HF_OK;
 }
 
+bool stream_same_peer(const struct stream *a, const struct stream *b)
+{
+    struct sockaddr_storage peers[2] = {{0}, {0}};
+    socklen_t sizes[2] = {sizeof peers[0], sizeof peers[1]};
+
+    return getpeername(a->fd, (struct sockaddr *)&peers[0], &sizes[0]) == 0 &&
+           getpeername(b->fd, (struct sockaddr *)&peers[1], &sizes[1]) == 0 &&
+           sizes[0] == sizes[1] && memcmp(&peers[0], &peers[1], sizes[0]) == 0;
+}
+
 int stream_fd(const struct stream *stream)
 {
     return stream->fd;

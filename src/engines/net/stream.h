@@ -25,6 +25,8 @@ void stream_after_fork(struct stream *stream);
 /* Ask again after each stream_connect that was not the last: the next address of a host has a
  * descriptor of its own, perhaps with the number of the one before (epoll will have dropped it). */
 int stream_fd(const struct stream *stream);
+/* Do both lead to the same address and port, whatever they were called? */
+bool stream_same_peer(const struct stream *a, const struct stream *b);
 /* What to poll for, given whether the owner has bytes to write: while connecting and in TLS the
  * stream may want something else. Whichever of them comes: read, then write. */
 short stream_events(const struct stream *stream, bool has_output);
