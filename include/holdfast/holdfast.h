@@ -163,7 +163,14 @@ HF_API int hf_engines(hf_engine_fn *fn, void *arg);
 /* ---- acquiring ------------------------------------------------------------------------------- */
 
 /* The lock is over, and nobody else has been granted it yet (on a strict store). The lock is still
- * yours to release, which then only frees it. */
+ * yours to release, which then only frees it.
+ *
+ * Called at most once, and never for a lock that was given up: hf_release, hf_release_start (and what else
+ * frees or consumes it) first wait for an on_lost of this lock that is running on another thread, and from
+ * then on it is not called. So when they return, `arg` may be freed; and they must not be called with
+ * anything held that on_lost waits for. From inside on_lost itself they do not wait. For a lock that
+ * hf_acquire_start brought, it is called after `done` has taken the lock out, never before; a lock that
+ * hf_acquire returns may have been lost already, and on_lost called. */
 typedef void hf_lost_fn(hf_lock *lock, void *arg);
 
 typedef struct hf_options {
@@ -209,8 +216,8 @@ HF_API const char *hf_lock_lease(const hf_lock *lock);
 /* How long the hold is certain to last if nothing more is heard from the store: HF_UNLIMITED where
  * there is no TTL and no maximum, 0 once lost. Never more than the truth. */
 HF_API int64_t hf_lock_left_ms(hf_lock *lock);
-/* A descriptor that turns readable when the lock is lost. Belongs to the lock. Negative: an error.
- */
+/* A descriptor that turns readable when the lock is lost. Belongs to the lock, and is closed by whatever
+ * gives that up, before it returns: stop watching it first. Negative: an error. */
 HF_API int hf_lock_lost_fd(hf_lock *lock);
 /* Store id, name, mode and token as one printable string that a third party can hf_check_sequencer.
  * Needs up to HF_SEQUENCER_MAX bytes. */
@@ -219,7 +226,7 @@ HF_API int hf_lock_sequencer(const hf_lock *lock, char *ret_text, size_t size);
  */
 HF_API int hf_renew(hf_lock *lock);
 /* Gives the lock up and frees it, whatever the answer. HF_ELOST: it was over before. HF_EUNKNOWN:
- * the store could not be told; the hold ends with its TTL. NULL is fine. */
+ * the store could not be told, for all of 5 s; the hold ends with its TTL. NULL is fine. */
 HF_API int hf_release(hf_lock *lock);
 /* Where the store HF_HAS_PASS_FD: a new descriptor, inherited across exec, that keeps the hold
  * alive for as long as any process has it open, also after hf_release. The caller closes its own
@@ -315,7 +322,8 @@ typedef void hf_done_fn(hf_op *op, int result, void *arg);
 HF_API int hf_acquire_start(hf_store *store, const char *name, const hf_options *options,
                             hf_done_fn *done, void *arg, hf_op **ret_op);
 HF_API int hf_renew_start(hf_lock *lock, hf_done_fn *done, void *arg, hf_op **ret_op);
-/* Consumes the lock at once. */
+/* Consumes the lock at once, if the answer is HF_OK: its descriptor is closed, nothing of it is told any
+ * more but `done`, and it is as if freed. After an error it is still yours, as it was. */
 HF_API int hf_release_start(hf_lock *lock, hf_done_fn *done, void *arg, hf_op **ret_op);
 HF_API int hf_check_start(hf_store *store, const char *name, uint64_t token, hf_done_fn *done,
                           void *arg, hf_op **ret_op);
@@ -327,7 +335,7 @@ HF_API int hf_break_start(hf_store *store, const char *name, int64_t grace_ms, h
                           void *arg, hf_op **ret_op);
 
 /* Inside done: what the operation brought. The lock is yours from then on; a lock not taken out is
- * released when done returns. The report likewise. NULL if there is none. */
+ * released when done returns, and its on_lost never called. The report likewise. NULL if there is none. */
 HF_API hf_lock *hf_op_take_lock(hf_op *op);
 HF_API hf_report *hf_op_take_report(hf_op *op);
 /* Inside done: the failure in words. */

@@ -121,7 +121,7 @@ HF_API int64_t hf_once_left_ms(const hf_once *once);
 /* As in holdfast.h. What is to be run and is not taken out is released when done returns. */
 HF_API int hf_once_begin_start(hf_store *store, const char *key, const hf_once_options *options,
                                hf_done_fn *done, void *arg, hf_op **ret_op);
-/* Both consume `once` at once. The bytes are copied. */
+/* Both consume `once` at once, as hf_release_start does a lock. The bytes are copied. */
 HF_API int hf_once_finish_start(hf_once *once, const void *bytes, size_t size, int64_t keep_ms,
                                 hf_done_fn *done, void *arg, hf_op **ret_op);
 HF_API int hf_once_release_start(hf_once *once, hf_done_fn *done, void *arg, hf_op **ret_op);

@@ -74,25 +74,21 @@ static int64_t attempt_deadline(const struct acquisition *a, int64_t now_ms)
 
 /* ---- settling -------------------------------------------------------------------------------- */
 
-/* The claim is not watched, or we have made it busy. */
+/* One try. The claim is not watched, or we have made it busy. */
+static int abandon_once(struct acquisition *a, int64_t deadline_ms, struct error_text *err)
+{
+    return a->store->engine->abandon(a->store->engine_store, &a->lock->claim, deadline_ms, err);
+}
+
+/* Tries for as long as clean-up may take. Not to be cancelled. */
 static int abandon(struct acquisition *a, struct error_text *err)
 {
-    const struct engine *engine = a->store->engine;
-    int64_t deadline_ms = clock_after(clock_boot_ms(), SETTLE_MS);
-    int64_t pause_ms = UNREACH_PAUSE_MS;
-    int result = HF_EUNKNOWN;
+    int64_t deadline_ms = clock_after(clock_boot_ms(), SETTLE_MS), pause_ms = SETTLE_PAUSE_MS;
+    int result;
 
-    for (int i = 0; i < SETTLE_TRIES && clock_boot_ms() < deadline_ms; i++) {
-        if (i > 0) { /* not to be interrupted: this is the clean-up */
-            uint32_t seen = atomic_load(&a->lock->waiter.word);
-
-            waiter_sleep(&a->lock->waiter, seen, clock_after(clock_boot_ms(), jitter_ms(pause_ms)));
-            pause_ms *= 2;
-        }
-        result = engine->abandon(a->store->engine_store, &a->lock->claim, deadline_ms, err);
-        if (!is_transient(result))
-            break;
-    }
+    do
+        result = abandon_once(a, deadline_ms, err);
+    while (is_transient(result) && waiter_pause(&a->lock->waiter, &pause_ms, deadline_ms));
     return result;
 }
 
@@ -136,7 +132,8 @@ static int start_afresh(struct acquisition *a)
     claim_enter_locked(lock);
     lock->state = CLAIM_ASKING;
     pthread_mutex_unlock(&store->mutex);
-    result = abandon(a, a->err);
+    /* Once: if it has to be tried again, somebody may have cancelled meanwhile. */
+    result = abandon_once(a, clock_after(clock_boot_ms(), SETTLE_MS), a->err);
     if (result == HF_OK)
         store->engine->dispose(store->engine_store, &lock->claim);
     pthread_mutex_lock(&store->mutex);
@@ -482,6 +479,7 @@ int acquire_run(hf_store *store, const char *name, const hf_options *options,
     a.lock = claim_new(store, name, options, err);
     if (!a.lock)
         return HF_ENOMEM;
+    a.lock->parked = also_cancel != NULL; /* started: on_lost comes after `done` */
     if (terms)
         claim_set_once(a.lock, terms);
     result = prepare(&a, options);

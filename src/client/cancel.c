@@ -137,6 +137,16 @@ bool waiter_sleep(struct waiter *waiter, uint32_t seen, int64_t until_ms)
     return true;
 }
 
+bool waiter_pause(struct waiter *waiter, int64_t *pause_ms, int64_t deadline_ms)
+{
+    uint32_t seen = atomic_load(&waiter->word);
+    int64_t until_ms = clock_after(clock_boot_ms(), jitter_ms(*pause_ms));
+
+    waiter_sleep(waiter, seen, until_ms < deadline_ms ? until_ms : deadline_ms);
+    *pause_ms = *pause_ms * 2 < SETTLE_PAUSE_MS_MAX ? *pause_ms * 2 : SETTLE_PAUSE_MS_MAX;
+    return clock_boot_ms() < deadline_ms;
+}
+
 int64_t jitter_ms(int64_t span_ms)
 {
     int64_t half = span_ms / 2;

@@ -198,12 +198,39 @@ void claim_lost(hf_lock *lock, enum loss loss, const char *why)
     if (lock->lost_fd >= 0)
         eventfd_write(lock->lost_fd, 1);
     lock->owes_release = loss == LOSS_MAX_HOLD;
-    if (lock->on_lost)
-        events_post(store, &lock->event);
-    else if (lock->owes_release) {
+    if (lock->on_lost) {
+        if (!lock->parked)
+            events_post(store, &lock->event);
+    } else if (lock->owes_release) {
         list_append(&store->owing, &lock->owe_node);
         watchdog_schedule(store, INT64_MIN);
     }
+}
+
+void claim_unpark(hf_lock *lock)
+{
+    lock->parked = false;
+    if (lock->state == CLAIM_LOST && lock->on_lost)
+        events_post(lock->store, &lock->event);
+}
+
+void claim_await_callback(hf_lock *lock)
+{
+    hf_store *store = lock->store;
+
+    while (events_runs_elsewhere(store, &lock->event))
+        pthread_cond_wait(&store->changed, &store->mutex);
+}
+
+/* The descriptor is closed here, by the thread that gives the lock up: closed later by another, it might
+ * be watched until then, or its number taken for that of something else. */
+void claim_silence(hf_lock *lock)
+{
+    lock->on_lost = NULL;
+    events_drop(&lock->event);
+    if (lock->lost_fd >= 0)
+        close(lock->lost_fd);
+    lock->lost_fd = -1;
 }
 
 bool claim_look_at_clock(hf_lock *lock, int64_t now_ms)

@@ -36,6 +36,8 @@
 #define ATTEMPT_MS 5000       /* the longest a single request to a store may take */
 #define ATTEMPT_FLOOR_MS 1000 /* and the shortest useful one, even when the wait ends sooner */
 #define SETTLE_MS 5000        /* for clean-up, counted from when clean-up begins */
+#define SETTLE_PAUSE_MS 10    /* between two tries of it; doubles */
+#define SETTLE_PAUSE_MS_MAX 500
 #define SETTLE_TRIES 3
 #define QUERY_MS 5000
 #define ID_TRIES 3
@@ -98,8 +100,7 @@ enum claim_state { /* the diagram is in claim.c */
 struct hf_lock {
     hf_store *store;
     struct engine_claim claim;
-    /* Constant once handed out. */
-    hf_lost_fn *on_lost;
+    hf_lost_fn *on_lost; /* NULL from when the lock is given up; changed while no callback runs */
     void *arg;
 
     /* When it is over, or NEVER; INT64_MIN once lost. Written under the mutex, read by anyone. */
@@ -114,6 +115,7 @@ struct hf_lock {
     bool busy;         /* an engine call on this claim is under way */
     bool gone;         /* the store said so while it was not yet held */
     bool owes_release; /* lost by its maximum hold: the store must still be told */
+    bool parked;       /* its acquisition was started, and `done` has not taken it out yet */
     int pins;          /* started renewals that still need it */
     int lost_fd;       /* -1 until somebody asks for it */
     int64_t valid_ms;  /* by the TTL; CLOCK_NEVER without */
@@ -250,6 +252,8 @@ void waiter_nudge(struct waiter *waiter);
 void waiter_interrupt(struct waiter *waiter);
 /* Sleeps until the word is no longer `seen`, or until_ms. True if it changed. */
 bool waiter_sleep(struct waiter *waiter, uint32_t seen, int64_t until_ms);
+/* Between two tries: a pause that doubles, up to SETTLE_PAUSE_MS_MAX. False: the deadline has passed. */
+bool waiter_pause(struct waiter *waiter, int64_t *pause_ms, int64_t deadline_ms);
 /* 50 to 100 % of span_ms. */
 int64_t jitter_ms(int64_t span_ms);
 void cancels_before_fork(void);
@@ -284,6 +288,12 @@ enum loss { LOSS_EXPIRED, LOSS_TOLD, LOSS_MAX_HOLD };
 void claim_lost(hf_lock *lock, enum loss loss, const char *why);
 /* Declares what the clock says now. True while it is held. */
 bool claim_look_at_clock(hf_lock *lock, int64_t now_ms);
+/* The caller gives the lock up: from here on nobody is told anything of it. First an on_lost that runs on
+ * another thread is waited for, which lets the mutex go; claim_silence does not. */
+void claim_await_callback(hf_lock *lock);
+void claim_silence(hf_lock *lock);
+/* `done` hands it out: on_lost may be told, also of what happened before. */
+void claim_unpark(hf_lock *lock);
 /* Takes the lock out of everybody's reach; waits for who is busy with it. */
 void claim_withdraw(hf_lock *lock);
 int claim_renew(hf_lock *lock, int64_t deadline_ms, struct error_text *err);
@@ -296,7 +306,7 @@ int acquire_run(hf_store *store, const char *name, const hf_options *options,
                 hf_lock **ret_lock);
 bool is_transient(int result);
 
-/* lock.c */
+/* lock.c. deadline_ms CLOCK_NEVER: SETTLE_MS from when the lock is free to be released. */
 int lock_release(hf_lock *lock, int64_t deadline_ms, struct error_text *err);
 int lock_renew(hf_lock *lock, struct error_text *err);
 /* Of a once-record that we run; frees the lock, like lock_release. HF_ESTALE: it was lost. */

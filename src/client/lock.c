@@ -13,9 +13,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#define RELEASE_PAUSE_MS 10
 #define FINISH_MS_MAX 15000 /* a result is worth waiting for another leader, but not for ever */
-#define FINISH_PAUSE_MS_MAX 500
 
 uint64_t hf_lock_token(const hf_lock *lock)
 {
@@ -173,29 +171,29 @@ int hf_renew(hf_lock *lock)
 static int release_at_store(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
 {
     hf_store *store = lock->store;
-    int64_t pause_ms = RELEASE_PAUSE_MS;
+    int64_t pause_ms = SETTLE_PAUSE_MS;
     bool unsure = false;
-    int result = HF_EUNKNOWN;
+    int result;
 
-    for (int i = 0; i < SETTLE_TRIES; i++) {
-        if (i > 0) {
-            uint32_t seen = atomic_load(&lock->waiter.word);
-
-            if (clock_boot_ms() >= deadline_ms)
-                break;
-            waiter_sleep(&lock->waiter, seen, clock_after(clock_boot_ms(), jitter_ms(pause_ms)));
-            pause_ms *= 2;
-        }
+    do {
         result = store->engine->release(store->engine_store, &lock->claim, deadline_ms, err);
-        if (!is_transient(result))
-            break;
         unsure = unsure || result == HF_EUNKNOWN;
-    }
+    } while (is_transient(result) && waiter_pause(&lock->waiter, &pause_ms, deadline_ms));
     if (result == HF_ELOST && unsure)
         return HF_OK;
     if (result == HF_ELOST)
         store_forget_id(store);
     return result == HF_EUNREACH ? HF_EUNKNOWN : result;
+}
+
+/* With the mutex held, at the beginning of whatever gives the lock up: nobody is told anything of it any
+ * more, and nobody else is busy with it. */
+static void take_back(hf_lock *lock)
+{
+    claim_await_callback(lock);
+    claim_silence(lock);
+    while (lock->busy || lock->pins > 0)
+        pthread_cond_wait(&lock->store->changed, &lock->store->mutex);
 }
 
 int lock_release(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
@@ -206,14 +204,15 @@ int lock_release(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
     int result;
 
     pthread_mutex_lock(&store->mutex);
-    while (lock->busy || lock->pins > 0 || events_runs_elsewhere(store, &lock->event))
-        pthread_cond_wait(&store->changed, &store->mutex);
+    take_back(lock);
     held = atomic_load(&lock->end_ms) == CLOCK_NEVER ? lock->state == CLAIM_HELD
                                                      : claim_look_at_clock(lock, clock_boot_ms());
     owes = lock->owes_release;
     result = held ? HF_OK : lost_error(lock, err);
     claim_withdraw(lock);
     pthread_mutex_unlock(&store->mutex);
+    if (deadline_ms == CLOCK_NEVER)
+        deadline_ms = clock_after(clock_boot_ms(), SETTLE_MS);
     if (held)
         result = release_at_store(lock, deadline_ms, err);
     else if (owes)
@@ -239,24 +238,18 @@ static int finish_at_store(hf_lock *lock, const void *bytes, size_t size, int64_
                            struct error_text *err)
 {
     hf_store *store = lock->store;
-    int64_t began_ms = clock_boot_ms(), pause_ms = RELEASE_PAUSE_MS;
+    int64_t began_ms = clock_boot_ms(), pause_ms = SETTLE_PAUSE_MS;
     int64_t until_ms = finish_deadline_ms(began_ms, atomic_load(&lock->end_ms));
     bool unsure = false;
     int result;
 
-    for (;;) {
-        uint32_t seen = atomic_load(&lock->waiter.word);
-        int64_t now_ms = clock_boot_ms(), attempt_ms = clock_after(now_ms, ATTEMPT_MS);
+    do {
+        int64_t attempt_ms = clock_after(clock_boot_ms(), ATTEMPT_MS);
 
         result = store->engine->finish(store->engine_store, &lock->claim, bytes, size, keep_ms,
                                        attempt_ms < until_ms ? attempt_ms : until_ms, err);
         unsure = unsure || result == HF_EUNKNOWN;
-        now_ms = clock_boot_ms();
-        if (!is_transient(result) || now_ms >= until_ms)
-            break;
-        waiter_sleep(&lock->waiter, seen, clock_after(now_ms, jitter_ms(pause_ms)));
-        pause_ms = pause_ms * 2 < FINISH_PAUSE_MS_MAX ? pause_ms * 2 : FINISH_PAUSE_MS_MAX;
-    }
+    } while (is_transient(result) && waiter_pause(&lock->waiter, &pause_ms, until_ms));
     if (result == HF_ESTALE && unsure && clock_boot_ms() - began_ms >= keep_ms / 2)
         return error_set(err, HF_EUNKNOWN,
                          "an answer was lost, and what was kept may be forgotten already");
@@ -272,8 +265,7 @@ int lock_finish(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,
     int result;
 
     pthread_mutex_lock(&store->mutex);
-    while (lock->busy || lock->pins > 0 || events_runs_elsewhere(store, &lock->event))
-        pthread_cond_wait(&store->changed, &store->mutex);
+    take_back(lock);
     held = claim_look_at_clock(lock, clock_boot_ms());
     if (!held)
         error_set(&why, HF_ESTALE, "%s", lock->why);
@@ -293,6 +285,7 @@ int lock_finish(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,
 void lock_leave(hf_lock *lock)
 {
     pthread_mutex_lock(&lock->store->mutex);
+    take_back(lock);
     claim_withdraw(lock);
     pthread_mutex_unlock(&lock->store->mutex);
     claim_free(lock);
@@ -313,19 +306,22 @@ int hf_release(hf_lock *lock)
         claim_free(lock);
         return failure_keep(result, &err);
     }
-    result = lock_release(lock, clock_after(clock_boot_ms(), SETTLE_MS), &err);
-    return failure_keep(result, &err);
+    return failure_keep(lock_release(lock, CLOCK_NEVER, &err), &err);
 }
 
 static void release_task(void *arg)
 {
     struct error_text err;
 
-    lock_release(arg, clock_after(clock_boot_ms(), SETTLE_MS), &err);
+    lock_release(arg, CLOCK_NEVER, &err);
 }
 
 void lock_release_aside(hf_lock *lock)
 {
+    /* Inside a callback, so that on_lost does not run now; nor shall it later. */
+    pthread_mutex_lock(&lock->store->mutex);
+    claim_silence(lock);
+    pthread_mutex_unlock(&lock->store->mutex);
     if (task_start(lock->store, release_task, lock, NULL) != HF_OK)
         release_task(lock);
 }

@@ -106,7 +106,7 @@ static int op_call(hf_op *op)
     case OP_RENEW:
         return lock_renew(op->subject, &op->err);
     case OP_RELEASE:
-        return lock_release(op->subject, clock_after(clock_boot_ms(), SETTLE_MS), &op->err);
+        return lock_release(op->subject, CLOCK_NEVER, &op->err);
     case OP_CHECK:
         return query_check(store, op->name, op->token, &op->err);
     case OP_SHOW:
@@ -193,15 +193,21 @@ static int op_admit(hf_op *op, struct error_text *err)
     return task_start_locked(store, op_task, op, err);
 }
 
-/* Takes the operation. *ret_op is set before `done` can possibly run. */
+/* Takes the operation. *ret_op is set before `done` can possibly run. A lock that it consumes is the
+ * caller's until it is certain that the operation runs, and of interest to nobody from then on. */
 static int op_start(hf_op *op, struct error_text *err, hf_op **ret_op)
 {
+    bool consumes = op->kind == OP_RELEASE || op->kind == OP_ONCE_FINISH;
     hf_store *store = op->store;
     int result;
 
     tasks_reap(store);
     pthread_mutex_lock(&store->mutex);
+    if (consumes)
+        claim_await_callback(op->subject);
     result = op_admit(op, err);
+    if (result == HF_OK && consumes)
+        claim_silence(op->subject);
     if (result == HF_OK) {
         store->op_count++;
         list_append(&store->ops, &op->node);
@@ -418,8 +424,12 @@ hf_lock *hf_op_take_lock(hf_op *op)
 {
     hf_lock *lock = op ? op->lock : NULL;
 
-    if (lock)
-        op->lock = NULL;
+    if (!lock)
+        return NULL;
+    op->lock = NULL;
+    pthread_mutex_lock(&op->store->mutex);
+    claim_unpark(lock);
+    pthread_mutex_unlock(&op->store->mutex);
     return lock;
 }
 

@@ -291,6 +291,75 @@ static void a_release_that_cannot_be_told_is_unknown(void **state)
     await_entries(fixture->store, "one", HF_ENTRY_HOLDER, 0); /* ends with its TTL, not renewed */
 }
 
+static void *release_it(void *lock)
+{
+    return (void *)(intptr_t)hf_release(lock);
+}
+
+static void await_calls(struct fixture *fixture, int call, uint64_t least)
+{
+    int64_t deadline_ms = now_ms() + PATIENCE_MS;
+
+    while (faults_count(fixture->faults, call) < least) {
+        if (now_ms() > deadline_ms)
+            fail_msg("never %d calls of %s", (int)least, fault_call_name(call));
+        sleep_ms(2);
+    }
+}
+
+/* A server that is being started again refuses connections, each within a millisecond. */
+static void a_release_is_tried_for_all_of_its_time(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+    pthread_t thread;
+    void *result;
+
+    faults_reset_counts(fixture->faults);
+    faults_set(fixture->faults, FAULT_UNREACHABLE, CALL_RELEASE, FAULT_ALWAYS);
+    assert_int_equal(0, pthread_create(&thread, NULL, release_it, lock));
+    await_calls(fixture, CALL_RELEASE, 6);
+    faults_clear(fixture->faults);
+    assert_int_equal(0, pthread_join(thread, &result));
+    must(HF_OK, (int)(intptr_t)result);
+    assert_nothing_left(fixture, "one");
+}
+
+static void a_clean_up_is_tried_for_all_of_its_time(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_options options = options_of(LONG_TTL_MS, HF_FOREVER);
+    hf_lock *lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+    struct caller caller;
+
+    must(HF_OK, hf_cancel_new(&options.cancel));
+    caller_start(&caller, fixture->store, "one", options);
+    await_entries(fixture->store, "one", HF_ENTRY_WAITER, 1);
+    faults_reset_counts(fixture->faults);
+    faults_set(fixture->faults, FAULT_UNREACHABLE, CALL_ABANDON, FAULT_ALWAYS);
+    hf_cancel_fire(options.cancel);
+    await_calls(fixture, CALL_ABANDON, 6);
+    faults_clear(fixture->faults);
+    must(HF_ECANCELED, caller_join(&caller));
+    assert_int_equal(0, count_entries(fixture->store, "one", HF_ENTRY_WAITER));
+    hf_cancel_free(options.cancel);
+    must(HF_OK, hf_release(lock));
+}
+
+/* But not for longer, and with pauses that grow. */
+static void a_release_is_not_tried_for_ever(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+    int64_t began_ms = now_ms();
+
+    faults_reset_counts(fixture->faults);
+    faults_set(fixture->faults, FAULT_UNREACHABLE, CALL_RELEASE, FAULT_ALWAYS);
+    must(HF_EUNKNOWN, hf_release(lock));
+    assert_in_range(now_ms() - began_ms, 4900, 8000);
+    assert_in_range(faults_count(fixture->faults, CALL_RELEASE), 8, 40);
+}
+
 /* ---- waiting without being told -------------------------------------------------------------- */
 
 static void wait_without_being_told(struct fixture *fixture, const char *scheme, int least_asked,
@@ -372,11 +441,14 @@ int main(void)
         TEST(a_late_release_touches_nothing_newer),
         TEST(a_release_whose_answer_got_lost_is_a_release),
         TEST(a_release_that_cannot_be_told_is_unknown),
+        TEST(a_release_is_tried_for_all_of_its_time),
+        TEST(a_clean_up_is_tried_for_all_of_its_time),
+        TEST(a_release_is_not_tried_for_ever),
         TEST(with_a_place_but_no_push_it_asks_now_and_then),
         TEST(without_a_place_or_push_it_asks_with_pauses),
         TEST(with_push_it_hardly_asks),
     };
 
-    alarm(55);
+    alarm(110);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
