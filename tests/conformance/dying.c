@@ -1,7 +1,10 @@
 /* dying.c: what becomes of a lock when its process is killed, forks, or closes the store. */
 #include "suite.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -208,6 +211,87 @@ static void a_child_may_open_the_store_anew(void **state)
     must(HF_OK, hf_release(lock));
 }
 
+#define BUSY_THREADS 5
+#define FORKS 200
+
+struct busy {
+    hf_store *store;
+    int number;
+    _Atomic bool *stop;
+    _Atomic int *rounds;
+    pthread_t thread;
+};
+
+/* Half of them wait for each other, the others have a name of their own. Also of use: what is asked, not only locked. */
+static void *be_busy(void *arg)
+{
+    struct busy *busy = arg;
+    hf_options options = HF_OPTIONS_INIT;
+    char name[16] = "all";
+
+    options.wait_ms = PATIENCE_MS;
+    if (busy->number % 2)
+        snprintf(name, sizeof name, "own %d", busy->number);
+    while (!atomic_load(busy->stop)) {
+        hf_report *report = NULL;
+        hf_lock *lock = NULL;
+
+        if (hf_acquire(busy->store, name, &options, &lock) == HF_OK)
+            hf_release(lock);
+        if (hf_show(busy->store, name, &report) == HF_OK)
+            hf_report_free(report);
+        atomic_fetch_add(busy->rounds, 1);
+    }
+    return NULL;
+}
+
+static void ignore_change(hf_observer *observer, const hf_report *now, void *arg)
+{
+    (void)observer;
+    (void)now;
+    (void)arg;
+}
+
+/* Whatever a thread of the parent has its hands on at that moment: the child's copy of it is half done, and left alone. */
+static void children_of_a_busy_parent_can_close(void **state)
+{
+    struct context *context = *state;
+    hf_store *store = open_another(context);
+    struct busy busy[BUSY_THREADS];
+    _Atomic bool stop = false;
+    _Atomic int rounds = 0;
+    hf_observer *observer;
+
+    must(HF_OK, hf_observe(store, "all", ignore_change, NULL, &observer));
+    for (int i = 0; i < BUSY_THREADS; i++) {
+        busy[i] = (struct busy){.store = store, .number = i, .stop = &stop, .rounds = &rounds};
+        assert_int_equal(0, pthread_create(&busy[i].thread, NULL, be_busy, &busy[i]));
+    }
+    fflush(NULL);
+    for (int i = 0; i < FORKS; i++) {
+        int before = atomic_load(&rounds), status = -1;
+        pid_t child = fork();
+
+        assert_true(child >= 0);
+        if (child == 0) {
+            alarm((unsigned)PATIENCE_MS / 1000);
+            hf_close(store);
+            _exit(0);
+        }
+        assert_int_equal(child, waitpid(child, &status, 0));
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("child %d of %d ended with status %x", i, FORKS, (unsigned)status);
+        while (atomic_load(&rounds) == before) /* they are in the middle of something again */
+            sched_yield();
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < BUSY_THREADS; i++)
+        assert_int_equal(0, pthread_join(busy[i].thread, NULL));
+    hf_observer_stop(observer);
+    hf_close(store);
+    assert_int_equal(0, count_entries(context->store, "all", HF_ENTRY_HOLDER));
+}
+
 /* ---- handing over and running out ------------------------------------------------------------ */
 
 static void a_passed_descriptor_keeps_the_hold(void **state)
@@ -272,6 +356,7 @@ const struct suite_test dying_tests[] = {
     SUITE_TEST(a_killed_waiter_does_not_stall_the_rest),
     SUITE_TEST(closing_releases, .brief = true),
     SUITE_TEST(a_forked_child_can_use_nothing_and_harms_nothing, .brief = true),
+    SUITE_TEST(children_of_a_busy_parent_can_close),
     SUITE_TEST(a_living_child_does_not_keep_the_lock),
     SUITE_TEST(a_child_may_open_the_store_anew),
     SUITE_TEST(a_passed_descriptor_keeps_the_hold, .needs = HF_HAS_PASS_FD),

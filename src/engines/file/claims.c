@@ -74,6 +74,7 @@ static int take_file(struct engine_store *store, struct file_claim *own, struct 
     found = idle->fd >= 0 && strcmp(idle->file_name, file_name) == 0;
     if (found) {
         own->file = *idle;
+        idle->page = NULL;
         idle->fd = -1;
     }
     pthread_mutex_unlock(&store->mutex);
@@ -343,10 +344,7 @@ void file_dispose(struct engine_store *store, struct engine_claim *claim)
 
     if (!own)
         return;
-    if (store->forked) {
-        own->file.fd = -1; /* closed at the fork */
-        lockfile_close(&own->file);
-    } else {
+    if (!store->forked) { /* else closed at the fork, and the page may be unmapped already */
         if (own->registered)
             file_abandon(store, claim, 0, NULL);
         if (own->held)
@@ -356,8 +354,9 @@ void file_dispose(struct engine_store *store, struct engine_claim *claim)
         else if (own->file.fd >= 0)
             put_file_back(store, own);
     }
-    free(own);
+    /* First: a child forked in between must not free it again. */
     __atomic_store_n(&claim->private, NULL, __ATOMIC_RELEASE);
+    free(own);
 }
 
 int file_pass_fd(struct engine_store *store, struct engine_claim *claim, int *ret_fd,

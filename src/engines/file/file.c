@@ -266,12 +266,11 @@ static int file_open(struct url *url, const struct engine_host *host,
 
 static void file_close(struct engine_store *store)
 {
-    for (int i = 0; i < IDLE_FILES_MAX; i++) {
-        if (store->forked)
-            store->idle[i].fd = -1; /* closed at the fork */
+    /* In the child of a fork lock files and token file are closed. What is mapped stays so: a thread of
+     * the parent may have been about to unmap it, and something else be there by now. */
+    for (int i = 0; i < IDLE_FILES_MAX && !store->forked; i++)
         lockfile_close(&store->idle[i]);
-    }
-    if (store->tokens.page)
+    if (store->tokens.page && !store->forked)
         munmap(store->tokens.page, TOKENS_PAGE);
     if (store->tokens_fd >= 0)
         forks_close(store->tokens_fd);

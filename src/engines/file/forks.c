@@ -11,7 +11,8 @@
 
 #define DESCRIPTORS_MAX 65536 /* higher ones are refused */
 
-/* Keeps a fork from falling between opening a file and noting it. */
+/* Keeps a fork from falling between opening a file and noting it, or forgetting it and closing it: the
+ * child would keep the file open, and what is locked in it locked. */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t descriptors[DESCRIPTORS_MAX / 64];
 
@@ -63,8 +64,10 @@ int forks_open(int dirfd, const char *file_name, int flags)
 
 void forks_close(int fd)
 {
+    pthread_mutex_lock(&opening);
     atomic_fetch_and(&descriptors[fd / 64], ~(UINT64_C(1) << (fd % 64)));
     close(fd);
+    pthread_mutex_unlock(&opening);
 }
 
 void forks_hold_off(void)

@@ -28,7 +28,8 @@ static struct holdfast_claim *private_of(struct engine_claim *claim)
     list_init(&own->waiting.node);
     list_init(&own->held);
     own->waiting.claim = claim;
-    claim->private = own;
+    /* `wake` may look while this is made. */
+    __atomic_store_n(&claim->private, own, __ATOMIC_RELEASE);
     return own;
 }
 
@@ -152,7 +153,7 @@ int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int
 /* There is no wait to be ended; but whoever cancels need not wait for a server that is away. */
 void holdfast_wake(struct engine_store *store, struct engine_claim *claim)
 {
-    struct holdfast_claim *own = claim->private;
+    struct holdfast_claim *own = __atomic_load_n(&claim->private, __ATOMIC_ACQUIRE);
 
     if (own)
         wire_interrupt(store, &own->call);
@@ -415,8 +416,8 @@ void holdfast_dispose(struct engine_store *store, struct engine_claim *claim)
     if (!store->forked) {
         waiting_remove(store, &own->waiting);
         held_remove(store, claim);
+        free(own->waiting.record.bytes); /* in a child it may be half done */
     }
-    free(own->waiting.record.bytes);
+    claim->private = NULL; /* first: a child forked in between must not free it again */
     free(own);
-    claim->private = NULL;
 }

@@ -49,7 +49,8 @@ static struct redis_claim *private_of(struct engine_store *store, struct engine_
     list_init(&own->waiting.node);
     own->waiting.claim = claim;
     own->look_ms = LOOK_MS_MIN;
-    claim->private = own;
+    /* `wake` may look while this is made. */
+    __atomic_store_n(&claim->private, own, __ATOMIC_RELEASE);
     return own;
 }
 
@@ -277,7 +278,7 @@ int redis_wait(struct engine_store *store, struct engine_claim *claim, int64_t u
 
 void redis_wake(struct engine_store *store, struct engine_claim *claim)
 {
-    struct redis_claim *own = claim->private;
+    struct redis_claim *own = __atomic_load_n(&claim->private, __ATOMIC_ACQUIRE);
 
     (void)store;
     if (!own)
@@ -418,5 +419,6 @@ void redis_dispose(struct engine_store *store, struct engine_claim *claim)
         return;
     if (!store->forked)
         listener_remove(store, &own->waiting);
+    claim->private = NULL; /* first: a child forked in between must not free it again */
     free(own);
 }

@@ -357,13 +357,11 @@ void listener_free(struct engine_store *store)
             pthread_join(listener->thread, NULL);
         pthread_cond_destroy(&listener->changed);
         pthread_mutex_destroy(&listener->mutex);
-    } else {
-        link_close(atomic_load(&listener->link));
-    }
-    LIST_EACH_SAFE(node, &listener->farewells)
-    {
-        free(LIST_ENTRY(node, struct farewell, node));
-    }
+        LIST_EACH_SAFE(node, &listener->farewells)
+        {
+            free(LIST_ENTRY(node, struct farewell, node));
+        }
+    } /* else the parent's thread may be in the middle of link and farewells: see node_close */
     node_close(&listener->node, store->forked);
     close(listener->poke_fd);
     free(listener);

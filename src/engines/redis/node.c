@@ -269,10 +269,12 @@ void node_close(struct node *node, bool forked)
     if (node->hello.bytes)
         explicit_bzero(node->hello.bytes, node->hello.size);
     resp_writer_free(&node->hello);
+    /* A thread of the parent may have had its hands on a link, or waited for one: the child's copies are
+     * half done. They are left alone, and lost; their descriptors were closed at the fork. */
+    if (forked)
+        return;
     for (int i = 0; i < NODE_LINKS_MAX; i++)
         link_close(atomic_load(&node->links[i]));
-    if (forked) /* threads that are not here may be waiting for these */
-        return;
     pthread_cond_destroy(&node->returned);
     pthread_mutex_destroy(&node->mutex);
 }

@@ -40,7 +40,7 @@ struct node {
 int node_init(struct node *node, const struct address *address, const struct access *access,
               unsigned database, const char *channel, const struct engine_host *host,
               struct error_text *err);
-/* All links have been given back. */
+/* All links have been given back; or, forked: leaves them alone. */
 void node_close(struct node *node, bool forked);
 /* Before that: waits until the deadline for answers that are still owed. A connection that is closed
  * on unread answers is reset, and with it may go a release that the server has not read yet. */

@@ -149,8 +149,11 @@ static int redlock_release(struct engine_store *store, struct engine_claim *clai
 
 static void redlock_dispose(struct engine_store *store, struct engine_claim *claim)
 {
+    void *own = claim->private;
+
     (void)store;
-    free(claim->private);
+    claim->private = NULL; /* first: a child forked in between must not free it again */
+    free(own);
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
