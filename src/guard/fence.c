@@ -17,6 +17,7 @@
 #include "guard/fence/fence.h"
 #include "base/clock.h"
 #include "base/failure.h"
+#include "base/filesize.h"
 #include "guard/fence/resets.h"
 
 #include <stdlib.h>
@@ -174,6 +175,7 @@ static int begin_writing(hf_fence *fence, hf_fence_entry **ret_turn, struct erro
 static int knock_all(hf_fence *fence, struct marks_knock *knocks, size_t count, int mode,
                      struct error_text *err)
 {
+    struct filesize_guard guard;
     hf_fence_entry *turn;
     bool rises = false;
     int result = fence->provider->look(fence->marks, knocks, count, mode, &rises, err);
@@ -183,7 +185,9 @@ static int knock_all(hf_fence *fence, struct marks_knock *knocks, size_t count, 
     result = begin_writing(fence, &turn, err);
     if (result != HF_OK)
         return result;
+    filesize_enter(&guard);
     result = fence->provider->raise(fence->marks, knocks, count, mode, err);
+    filesize_leave(&guard);
     hf_fence_end(turn);
     return result;
 }
@@ -400,6 +404,7 @@ int hf_fence_reset(hf_fence *fence, const char *key, uint64_t mark, const char *
 {
     struct reset reset = {.key = key, .why = why && *why ? why : NULL, .mark = mark};
     struct error_text err = {""};
+    struct filesize_guard guard;
     hf_fence_entry *turn;
     size_t size = 0;
     int result = check_reset(fence, &reset, &size, &err);
@@ -409,7 +414,9 @@ int hf_fence_reset(hf_fence *fence, const char *key, uint64_t mark, const char *
     if (result != HF_OK)
         return failure_keep(result, &err);
     reset.directory = &fence->directory;
+    filesize_enter(&guard);
     result = fence->provider->set(fence->marks, key, size, mark, log_reset, &reset, &err);
+    filesize_leave(&guard);
     hf_fence_end(turn);
     if (result == HF_OK && ret_was)
         *ret_was = reset.was;

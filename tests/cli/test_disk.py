@@ -1,9 +1,12 @@
 """Directories that cannot be used, and disks that are full."""
 import os
+import resource
+import signal
 import subprocess
 
 import pytest
 from conftest import Cli
+from holdfast_cli import PATIENCE
 
 
 def as_nobody():
@@ -103,3 +106,80 @@ def test_full_disk_after_the_first_use(small_disk):
     assert done.status in (0, 69), done.stderr
     if done.status == 0:
         assert int(done.stdout) > int(first.stdout)
+
+
+# ---- what does not belong there -----------------------------------------------------------------------------------------------
+
+def strange_things(folder, names):
+    """One of each kind that is no regular file, under those names."""
+    os.mkfifo(folder / names[0])
+    (folder / names[1]).mkdir()
+    (folder / names[2]).symlink_to("/dev/zero")
+    return names
+
+
+def test_a_fifo_among_the_locks_hangs_nobody(directory):
+    """Whoever opens a FIFO waits for its other end: for ever, and with the mutex that every fork needs."""
+    cli = Cli(f"file:{directory}")
+    holder = cli.hold("held")
+    strange_things(directory / "locks", ("fifo", "folder", "link"))
+    listed = cli("ls", timeout=PATIENCE)
+    assert (listed.status, "held" in listed.stdout) == (0, True), listed.stderr
+    assert cli("ls", "--all", timeout=PATIENCE).status == 0
+    for name in ("fifo", "folder", "link"):
+        for words in (("show", name), ("run", name, "true"), ("break", name), ("check", name, "1")):
+            done = cli(*words, timeout=PATIENCE)
+            assert done.status in (69, 77) and "not a regular file" in done.stderr, (words, done.status, done.stderr)
+    assert holder.end() == 0
+
+
+def test_a_fifo_among_the_keys_hangs_nobody(directory):
+    cli = Cli(f"file:{directory}")
+    assert cli("once", "key", "true").status == 0
+    keys = directory / "once"
+    strange_things(keys, ("fifo", "folder", "link"))
+    (keys / ".sweep").unlink(missing_ok=True)
+    os.mkfifo(keys / ".sweep")
+    for name in ("fifo", "folder", "link"):
+        done = cli("once", name, "true", timeout=PATIENCE)
+        assert done.status in (69, 77) and "not a regular file" in done.stderr, (name, done.status, done.stderr)
+    assert cli("once", "another key", "true", timeout=PATIENCE).status == 0, "which sweeps"
+    (keys / "broken").symlink_to("nowhere")
+    record = next(path for path in keys.iterdir() if path.name.startswith("key~"))
+    record.unlink()
+    os.mkfifo(record)
+    done = cli("once", "key", "true", timeout=PATIENCE)
+    assert done.status == 69 and "damaged" in done.stderr, (done.status, done.stderr)
+
+
+def test_a_fifo_as_the_token_file_hangs_nobody(directory):
+    os.mkfifo(directory / "holdfast-state")
+    done = Cli(f"file:{directory}")("run", "x", "true", timeout=PATIENCE)
+    assert done.status in (69, 77) and "not a regular file" in done.stderr, (done.status, done.stderr)
+
+
+# ---- ulimit -f ----------------------------------------------------------------------------------------------------------------
+
+def limited(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.mark.parametrize("size", [0, 2048, 5000])
+def test_a_limit_of_file_sizes_is_said_and_kills_nobody(directory, size):
+    """The kernel sends SIGXFSZ to whoever writes beyond it: to the program that uses the library."""
+    cli = Cli(f"file:{directory}")
+    done = cli("run", "x", "--", "echo", "ran", preexec_fn=limited(size))
+    assert (done.status, done.stdout) == (69, ""), done.stderr
+    assert "file size limit" in done.stderr and "full" not in done.stderr, done.stderr
+    assert cli("run", "x", "-c", "echo ran").stdout == "ran\n", "and is well again without"
+
+
+def test_a_limit_of_file_sizes_on_a_store_that_is_there(directory):
+    cli = Cli(f"file:{directory}")
+    assert cli("run", "x", "true").status == 0
+    assert cli("once", "key", "true").status == 0
+    for words in (("run", "new name", "true"), ("once", "new key", "true"), ("floor", "1000000")):
+        done = cli(*words, preexec_fn=limited(0))
+        assert done.status == 69 and "file size limit" in done.stderr, (words, done.status, done.stderr)
+    assert cli("once", "key", "false", preexec_fn=limited(0)).status == 0, "what is known needs no room"
+    assert cli("run", "--permits", "50", "many", "true").status == 0

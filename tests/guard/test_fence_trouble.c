@@ -6,9 +6,11 @@
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <lmdb.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -95,6 +97,35 @@ static uint64_t fill_much(void *arg)
         return 0;
     hf_fence_close(own);
     return done;
+}
+
+/* The kernel would end this program by SIGXFSZ. */
+static void test_a_limit_of_file_sizes_is_said_and_kills_nobody(void **state)
+{
+    struct rlimit limit, before;
+    hf_fence *another = NULL;
+    sigset_t pending;
+    struct stat st;
+    uint64_t done;
+
+    (void)state;
+    assert_int_equal(stat(fence_file("data.mdb"), &st), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)st.st_size;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(fill(fence, 1000, &done), HF_EIO);
+    assert_non_null(strstr(hf_error(), "file size limit"));
+    assert_int_equal(sigpending(&pending), 0);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), 0);
+    assert_int_equal(sigprocmask(SIG_BLOCK, NULL, &pending), 0);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), 0); /* as before: not blocked */
+    limit.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    (void)hf_fence_open(fence_file("another"), NULL, &another);
+    assert_null(another);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(fill(fence, 1000, &done), HF_OK);
 }
 
 static void test_another_process_may_make_it_larger(void **state)
@@ -262,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FENCE_TEST(test_a_full_fence_says_so_and_loses_nothing),
+        FENCE_TEST(test_a_limit_of_file_sizes_is_said_and_kills_nobody),
         FENCE_TEST(test_another_process_may_make_it_larger),
         FENCE_TEST(test_a_stopped_writer_stops_nobody_for_ever),
         FENCE_TEST(test_bytes_that_are_no_mark_let_nobody_in),

@@ -304,6 +304,19 @@ static void ask_for_overwrite_in_place(int fd)
     }
 }
 
+int directory_open_file(int dirfd, const char *name, int flags)
+{
+    int fd = openat(dirfd, name, flags | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        errno = ELOOP;
+        return -1;
+    }
+    return fd;
+}
+
 int directory_create_file(const struct directory *directory, int dirfd, const char *name,
                           int *ret_fd, struct error_text *err)
 {
@@ -353,9 +366,18 @@ int directory_failure(const struct directory *directory, int errno_value, const 
     case EACCES:
     case EPERM:
         return error_set(err, HF_EREFUSED, "cannot %s: you may not write to %s", doing, path);
+    case EFBIG:
+        return error_set(err, HF_EIO,
+                         "cannot %s in %s: the file size limit of this process is in the way "
+                         "(ulimit -f)",
+                         doing, path);
+    case ELOOP:
+    case EISDIR:
+    case ENXIO:
+        return error_set(err, HF_EREFUSED, "cannot %s in %s: what is there is not a regular file",
+                         doing, path);
     case ENOENT:
     case ENOTDIR:
-    case ELOOP:
         return error_set_errno(err, HF_EREFUSED, errno_value, "cannot %s in %s", doing, path);
     case EMFILE:
     case ENFILE:

@@ -27,6 +27,9 @@ void directory_close(struct directory *directory);
 int directory_open_folder(const struct directory *directory, const char *folder, bool make,
                           struct directory *ret_other, struct error_text *err);
 
+/* A file that is there, as openat with O_NOFOLLOW and O_CLOEXEC. Never waits, whatever else somebody has
+ * put in its place: -1 and ELOOP, EISDIR or ENXIO if that is not a regular file. */
+int directory_open_file(int dirfd, const char *name, int flags);
 /* A new file, with the right mode and owner. */
 int directory_create_file(const struct directory *directory, int dirfd, const char *name,
                           int *ret_fd, struct error_text *err);

@@ -4,6 +4,7 @@
 #include "engines/file/store.h"
 
 #include "base/clock.h"
+#include "base/filesize.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -31,11 +32,8 @@ static int disk_read(void *context, void *bytes, size_t size, off_t offset)
 static int disk_write(void *context, const void *bytes, size_t size, off_t offset)
 {
     struct engine_store *store = context;
-    ssize_t written = pwrite(store->tokens_fd, bytes, size, offset);
 
-    if (written == (ssize_t)size)
-        return 0;
-    return written < 0 ? errno : ENOSPC;
+    return filesize_write(store->tokens_fd, bytes, size, offset);
 }
 
 static int disk_sync(void *context)
@@ -110,8 +108,7 @@ static int create_token_file(struct engine_store *store, struct error_text *err)
     unsigned char bytes[TOKENS_FILE_SIZE], id[12];
     char temp[DIRECTORY_TEMP_MAX], id_text[2 * sizeof id + 1];
     uint64_t first = clock_first_token(clock_wall_us());
-    int fd, failure = 0, result;
-    ssize_t written;
+    int fd, failure, result;
     bool ours = true;
 
     random_fill(id, sizeof id);
@@ -120,14 +117,13 @@ static int create_token_file(struct engine_store *store, struct error_text *err)
     result = directory_temp_file(&store->directory, store->directory.fd, temp, &fd, err);
     if (result != HF_OK)
         return result;
-    written = pwrite(fd, bytes, sizeof bytes, 0);
-    if (written != (ssize_t)sizeof bytes)
-        failure = written < 0 ? errno : ENOSPC;
-    else if (fsync(fd) < 0)
+    failure = filesize_write(fd, bytes, sizeof bytes, 0);
+    if (!failure && fsync(fd) < 0)
         failure = errno;
     /* Synced before it has its name, and never replaced: whoever comes second uses the first one's.
      */
-    else if (linkat(store->directory.fd, temp, store->directory.fd, FILE_STATE_NAME, 0) < 0) {
+    if (!failure &&
+        linkat(store->directory.fd, temp, store->directory.fd, FILE_STATE_NAME, 0) < 0) {
         ours = false;
         failure = errno == EEXIST ? 0 : errno;
     }

@@ -1,4 +1,5 @@
 #include "engines/file/forks.h"
+#include "engines/file/directory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +51,7 @@ int forks_open(int dirfd, const char *file_name, int flags)
 
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&opening);
-    fd = openat(dirfd, file_name, flags | O_NOFOLLOW | O_CLOEXEC);
+    fd = directory_open_file(dirfd, file_name, flags);
     if (fd >= DESCRIPTORS_MAX) {
         close(fd);
         fd = -1;

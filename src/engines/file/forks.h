@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* As openat, with O_NOFOLLOW and O_CLOEXEC. */
+/* As directory_open_file. */
 int forks_open(int dirfd, const char *file_name, int flags);
 void forks_close(int fd);
 

@@ -1,4 +1,5 @@
 #include "engines/file/lockfile.h"
+#include "base/filesize.h"
 #include "base/hash.h"
 #include "base/sha256.h"
 #include "base/text.h"
@@ -74,15 +75,6 @@ bool lockfile_read_name(const struct lockfile *file, char *ret_name)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int write_page(int fd, const struct lockfile_page *page)
-{
-    ssize_t written = pwrite(fd, page, sizeof *page, 0);
-
-    if (written == (ssize_t)sizeof *page)
-        return 0;
-    return written < 0 ? errno : ENOSPC;
-}
-
 int lockfile_create(const struct directory *directory, const char *name, char *ret_temp_name,
                     struct lockfile *ret_file, struct error_text *err)
 {
@@ -94,7 +86,7 @@ int lockfile_create(const struct directory *directory, const char *name, char *r
     if (result != HF_OK)
         return result;
     fill_page(&page, name);
-    failure = write_page(fd, &page);
+    failure = filesize_write(fd, &page, sizeof page, 0);
     close(fd);
     if (failure) {
         unlinkat(directory->locks_fd, ret_temp_name, 0);
@@ -141,7 +133,7 @@ static int repair_page(const struct directory *directory, const struct lockfile 
     int failure;
 
     fill_page(&page, name);
-    failure = write_page(file->fd, &page);
+    failure = filesize_write(file->fd, &page, sizeof page, 0);
     return failure ? directory_failure(directory, failure, "write a lock file", err) : HF_OK;
 }
 
@@ -181,8 +173,8 @@ static int open_existing(const struct directory *directory, int flags, struct lo
     file->fd = forks_open(directory->locks_fd, file->file_name, flags);
     if (file->fd < 0)
         return errno;
-    if (fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        failure = S_ISREG(st.st_mode) ? errno : EINVAL;
+    if (fstat(file->fd, &st) < 0) {
+        failure = errno;
         lockfile_close(file);
         return failure;
     }
@@ -313,8 +305,6 @@ bool lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t leng
 
 int lockfile_write_record(const struct lockfile *file, uint32_t index, struct lock_record *record)
 {
-    ssize_t written;
-
     record->check =
         hash_bytes((char *)record + sizeof record->check, sizeof *record - sizeof record->check);
     if (index < sizeof file->page->records / sizeof *file->page->records) {
@@ -323,9 +313,6 @@ int lockfile_write_record(const struct lockfile *file, uint32_t index, struct lo
         memcpy(&file->page->records[index], record, sizeof *record);
         return 0;
     }
-    written = pwrite(file->fd, record, sizeof *record,
-                     LOCKFILE_RECORDS_AT + (off_t)index * (off_t)sizeof *record);
-    if (written == (ssize_t)sizeof *record)
-        return 0;
-    return written < 0 ? errno : ENOSPC;
+    return filesize_write(file->fd, record, sizeof *record,
+                          LOCKFILE_RECORDS_AT + (off_t)index * (off_t)sizeof *record);
 }

@@ -17,6 +17,7 @@
 #include "engines/file/store.h"
 
 #include "base/clock.h"
+#include "base/filesize.h"
 #include "base/hash.h"
 
 #include <dirent.h>
@@ -231,7 +232,7 @@ static void sweep_file(struct engine_store *store, const char *file_name)
  * the beginning; whatever stands in the file can do no more harm than that. */
 static int open_cursor(struct engine_store *store, int64_t *ret_position)
 {
-    int fd = openat(store->keys.locks_fd, CURSOR_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int fd = directory_open_file(store->keys.locks_fd, CURSOR_NAME, O_RDWR);
 
     if (fd < 0 && errno == ENOENT &&
         directory_create_file(&store->keys, store->keys.locks_fd, CURSOR_NAME, &fd, NULL) != HF_OK)
@@ -245,7 +246,7 @@ static void close_cursor(int fd, int64_t position)
 {
     if (fd < 0)
         return;
-    if (pwrite(fd, &position, sizeof position, 0) < 0)
+    if (filesize_write(fd, &position, sizeof position, 0) != 0)
         (void)ftruncate(fd, 0);
     close(fd);
 }

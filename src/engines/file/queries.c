@@ -246,6 +246,18 @@ static int list_one(struct engine_store *store, const char *file_name, bool all,
     return result;
 }
 
+/* What somebody else has put there is none of our locks. */
+static bool is_lock_file(int dirfd, const struct dirent *entry)
+{
+    struct stat st;
+
+    if (entry->d_name[0] == '.' || strlen(entry->d_name) >= sizeof((struct lockfile *)0)->file_name)
+        return false;
+    if (entry->d_type != DT_UNKNOWN)
+        return entry->d_type == DT_REG;
+    return fstatat(dirfd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+}
+
 int file_list(struct engine_store *store, const char *match, bool all,
               const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
 {
@@ -264,8 +276,7 @@ int file_list(struct engine_store *store, const char *match, bool all,
         return result;
     }
     while (result == HF_OK && (entry = readdir(names)) != NULL)
-        if (entry->d_name[0] != '.' &&
-            strlen(entry->d_name) < sizeof((struct lockfile *)0)->file_name)
+        if (is_lock_file(fd, entry))
             result = list_one(store, entry->d_name, all, sink, err);
     closedir(names);
     return result;

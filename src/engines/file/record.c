@@ -1,6 +1,7 @@
 #include "engines/file/record.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/filesize.h"
 #include "base/hash.h"
 #include "engines/file/lockfile.h"
 
@@ -85,8 +86,7 @@ static bool counts(const struct record_place *place, const struct span_start *st
 static void write_start(int fd, const struct span_start *start)
 {
     /* Without it the time begins with a later look: a read-only disk is no reason to fail. */
-    if (pwrite(fd, start, sizeof *start, offsetof(struct record_head, start)) < 0)
-        return;
+    (void)filesize_write(fd, start, sizeof *start, offsetof(struct record_head, start));
 }
 
 /* What is left. A time that has begun, but cannot be counted, begins anew. */
@@ -226,15 +226,6 @@ bool record_glance(const struct record_place *place, const char *file_name, char
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int write_all(int fd, const void *bytes, size_t size, off_t offset)
-{
-    ssize_t written = size > 0 ? pwrite(fd, bytes, size, offset) : 0;
-
-    if (written == (ssize_t)size)
-        return 0;
-    return written < 0 ? errno : ENOSPC;
-}
-
 static void fill_head(const struct record_place *place, const char *key, enum record_kind kind,
                       uint64_t token, int64_t span_ms, struct record_head *ret_head)
 {
@@ -253,10 +244,10 @@ static void fill_head(const struct record_place *place, const char *key, enum re
 
 static int write_synced(int fd, const struct record_head *head, const void *bytes)
 {
-    int failure = write_all(fd, head, sizeof *head, 0);
+    int failure = filesize_write(fd, head, sizeof *head, 0);
 
     if (!failure)
-        failure = write_all(fd, bytes, head->size, sizeof *head);
+        failure = filesize_write(fd, bytes, head->size, sizeof *head);
     if (!failure && fsync(fd) < 0)
         failure = errno;
     return failure;
@@ -301,7 +292,7 @@ void record_begin(const struct record_place *place, const char *key)
     int fd;
 
     name_file(key, RECORD_SUFFIX, file_name);
-    fd = openat(place->directory->locks_fd, file_name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    fd = directory_open_file(place->directory->locks_fd, file_name, O_WRONLY);
     if (fd < 0)
         return;
     start_now(place, &start);

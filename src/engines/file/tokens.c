@@ -66,6 +66,11 @@ static int failed(int errno_value, const char *doing, struct error_text *err)
 {
     if (errno_value == ENOSPC || errno_value == EDQUOT)
         return error_set(err, HF_EIO, "cannot %s the token file: the disk is full", doing);
+    if (errno_value == EFBIG)
+        return error_set(err, HF_EIO,
+                         "cannot %s the token file: the file size limit of this process is in the "
+                         "way (ulimit -f)",
+                         doing);
     if (errno_value == EROFS || errno_value == EACCES || errno_value == EBADF)
         return error_set(err, HF_EREFUSED, "cannot %s the token file: it is read-only", doing);
     return error_set_errno(err, HF_EIO, errno_value, "cannot %s the token file", doing);

@@ -1,4 +1,5 @@
 #include "guard/fence/directory.h"
+#include "base/filesize.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -104,9 +105,18 @@ int fence_directory_explain(const struct fence_directory *directory, int errno_v
     case EACCES:
     case EPERM:
         return error_set(err, HF_EREFUSED, "cannot %s: you may not write to %s", doing, path);
+    case EFBIG:
+        return error_set(err, HF_EIO,
+                         "cannot %s in %s: the file size limit of this process is in the way "
+                         "(ulimit -f)",
+                         doing, path);
+    case ELOOP:
+    case EISDIR:
+    case ENXIO:
+        return error_set(err, HF_EREFUSED, "cannot %s in %s: what is there is not a regular file",
+                         doing, path);
     case ENOENT:
     case ENOTDIR:
-    case ELOOP:
         return error_set_errno(err, HF_EREFUSED, errno_value, "cannot %s in %s", doing, path);
     case EMFILE:
     case ENFILE:
@@ -247,11 +257,13 @@ int fence_directory_file(const struct fence_directory *directory, const char *na
                          int *ret_fd, struct error_text *err)
 {
     int fd, failure = 0, result = fence_directory_make(directory, name, err);
+    struct filesize_guard guard;
     struct stat st;
 
     if (result != HF_OK)
         return result;
-    fd = openat(directory->fd, name, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+    fd = openat(directory->fd, name,
+                O_RDWR | O_APPEND | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return fence_directory_explain(directory, errno, "open a file", err);
     if (fstat(fd, &st) < 0)
@@ -260,7 +272,9 @@ int fence_directory_file(const struct fence_directory *directory, const char *na
         failure = ELOOP;
     else if ((size_t)st.st_size < size) {
         ask_for_overwrite_in_place(fd);
+        filesize_enter(&guard);
         failure = posix_fallocate(fd, 0, (off_t)size); /* a full disk says so here */
+        filesize_leave(&guard);
     }
     if (failure) {
         close(fd);

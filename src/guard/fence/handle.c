@@ -5,6 +5,7 @@
  * keep alive what the parent is inside of, and its calls answer HF_EFORK. What it may still do is free
  * memory. The map is left as it is: a child may not even close it. */
 #include "base/failure.h"
+#include "base/filesize.h"
 #include "base/modules.h"
 #include "guard/fence/fence.h"
 
@@ -155,6 +156,7 @@ static int make_map_files(const struct fence_directory *directory, struct error_
 static int open_parts(hf_fence *fence, const char *path, const hf_fence_options *options,
                       struct error_text *err)
 {
+    struct filesize_guard guard;
     int result =
         fence_directory_open(path, options->allow, options->existing != 0, &fence->directory, err);
 
@@ -162,8 +164,11 @@ static int open_parts(hf_fence *fence, const char *path, const hf_fence_options 
         result = keys_open(&fence->keys, &fence->directory, err);
     if (result == HF_OK)
         result = make_map_files(&fence->directory, err);
-    if (result == HF_OK)
-        result = fence->provider->open(path, options->bytes_max, &fence->marks, err);
+    if (result != HF_OK)
+        return result;
+    filesize_enter(&guard);
+    result = fence->provider->open(path, options->bytes_max, &fence->marks, err);
+    filesize_leave(&guard);
     return result;
 }
 

@@ -80,7 +80,7 @@ int64_t keys_place(const char *key, size_t size)
 
 int keys_descriptor(const struct keys *keys, struct error_text *err)
 {
-    int fd = openat(keys->directory->fd, "keys", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(keys->directory->fd, "keys", O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 
     return fd >= 0 ? fd
                    : fence_directory_explain(keys->directory, errno, "open the file 'keys'", err);

@@ -48,6 +48,11 @@ int lmdb_explain(const struct marks *marks, int code, const char *doing, struct 
     case EDQUOT:
         return error_set(err, HF_EIO, "cannot %s %s: the disk is full; nothing was changed", doing,
                          path);
+    case EFBIG:
+        return error_set(err, HF_EIO,
+                         "cannot %s %s: the file size limit of this process is in the way (ulimit "
+                         "-f); nothing was changed",
+                         doing, path);
     case ENOMEM:
     case EMFILE:
     case ENFILE:
