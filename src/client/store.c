@@ -143,6 +143,11 @@ static void host_warn(void *context, const char *text)
         fprintf(stderr, "holdfast: %s\n", text);
 }
 
+static bool host_closing(void *context)
+{
+    return cancel_fired(&((hf_store *)context)->closing);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* The URL as it may be shown. Whatever could be a password goes: between the first ':' after "://"
@@ -204,7 +209,12 @@ static hf_store *store_new(void)
     if (!store)
         return NULL;
     store->generation = atomic_load(&fork_generation);
-    store->host = (struct engine_host){store, host_nudge, host_lost, host_connected, host_warn};
+    store->host = (struct engine_host){.context = store,
+                                       .nudge = host_nudge,
+                                       .lost = host_lost,
+                                       .connected = host_connected,
+                                       .warn = host_warn,
+                                       .closing = host_closing};
     cancel_init(&store->closing);
     pthread_mutex_init(&store->mutex, NULL);
     pthread_cond_init(&store->changed, NULL);

@@ -99,6 +99,8 @@ struct engine_host {
     void (*connected)(void *context, const char *id);
     /* Something the operator should hear once ("maxmemory-policy is not noeviction"). */
     void (*warn)(void *context, const char *text);
+    /* Is the store being closed? Then what takes long, and has no claim to be woken by, is to end. */
+    bool (*closing)(void *context);
 };
 
 /* Where show and list put what they find. The entry and its strings live during the call only. */
@@ -196,7 +198,8 @@ struct engine {
     /* The hold with this token: ret_mode is its mode, of enum hf_mode, or ENGINE_GONE. */
     int (*check)(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                  int64_t deadline_ms, struct error_text *err);
-    /* NULL without HF_HAS_BREAK. May take grace_ms. */
+    /* NULL without HF_HAS_BREAK. May take grace_ms, but not while host.closing: HF_ECANCELED then means
+     * that it was done, and was not waited for. */
     int (*break_name)(struct engine_store *store, const char *name, int64_t grace_ms,
                       uint32_t *ret_broken, struct error_text *err);
     /* NULL without HF_HAS_FLOOR. */

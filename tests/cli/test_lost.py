@@ -142,6 +142,26 @@ def test_break_now(cli):
     await_gone(holder.job)
 
 
+def test_a_killed_break_still_withholds_the_name(cli):
+    """Whoever broke it is gone, and the old holder has not let go: nobody else gets in, but for --now."""
+    for way_out in ("let go", "--now", "grace"):
+        holder = cli.hold("x", "--on-lost", "ignore")
+        breaker = cli.start("break", "x", "--grace", "2s" if way_out == "grace" else "1h")
+        assert "lost 'x'" in holder.line("err")
+        breaker.kill(signal.SIGKILL)
+        breaker.wait()
+        assert cli("run", "--wait=0", "x", "true").status == 75
+        if way_out == "let go":
+            holder.end()
+        elif way_out == "--now":
+            assert cli("break", "x", "--now").status == 0
+        second = cli.hold("x", "-w", "20s")
+        assert second.token > holder.token
+        assert second.end() == 0
+        if way_out != "let go":
+            holder.end()
+
+
 def test_break_on_a_store_with_ttl(ttl_cli):
     holder = ttl_cli.hold("x", "--ttl", "1s", script=OBEDIENT)
     assert ttl_cli("break", "x").status == 0

@@ -186,6 +186,44 @@ static void a_floor_raises_later_tokens(void **state)
     assert_int_not_equal(HF_OK, hf_floor(context->store, HF_TOKEN_MAX + 1));
 }
 
+static void ignore_done(hf_op *op, int result, void *arg)
+{
+    (void)op;
+    (void)result;
+    (void)arg;
+}
+
+/* Without a TTL it is the one who breaks that withholds the name; but whoever closes does not wait for that. */
+static void closing_ends_a_started_break_and_the_name_stays_withheld(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    hf_store *another = open_another(context), *third = open_another(context);
+    hf_lock *lock = must_acquire(context->store, "one", &options), *next;
+    struct waiter waiter;
+    int64_t began_ms;
+    hf_op *op;
+
+    must(HF_OK, hf_break_start(another, "one", 10 * PATIENCE_MS, ignore_done, NULL, &op));
+    await_lost(lock);
+    began_ms = now_ms();
+    hf_close(another);
+    assert_true(now_ms() - began_ms < PATIENCE_MS / 2);
+    for (int i = 0; i < 3; i++) /* however often it is asked */
+        must(HF_EBUSY, hf_try(third, "one", &options, &next));
+    options.wait_ms = 100;
+    must(HF_EBUSY, hf_acquire(third, "one", &options, &next));
+    options.wait_ms = PATIENCE_MS;
+    waiter_start(&waiter, third, "one", &options);
+    await_waiters(context, "one", 1);
+    must(HF_ELOST, hf_release(lock)); /* now it has let go */
+    must(HF_OK, waiter_join(&waiter));
+    must(HF_OK, hf_release(waiter.lock));
+    next = must_acquire(context->store, "one", &options);
+    must(HF_OK, hf_release(next));
+    hf_close(third);
+}
+
 const struct suite_test breaking_tests[] = {
     SUITE_TEST(a_broken_holder_is_told_and_followed, .needs = HF_HAS_BREAK,
                .fragile = HOLDS_BRIEFLY),
@@ -199,6 +237,8 @@ const struct suite_test breaking_tests[] = {
     SUITE_TEST(breaking_keeps_a_lock_delay, .needs = HF_HAS_BREAK | HF_HAS_DELAY | HF_HAS_SHARED,
                .fragile = BREAKS),
     SUITE_TEST(breaking_what_nobody_holds_is_no_error, .needs = HF_HAS_BREAK),
+    SUITE_TEST(closing_ends_a_started_break_and_the_name_stays_withheld, .needs = HF_HAS_BREAK,
+               .needs_no = HF_HAS_TTL),
     SUITE_TEST(a_floor_raises_later_tokens, .needs = HF_HAS_FLOOR, .brief = true),
     {0},
 };

@@ -3,12 +3,13 @@
  * A new file is put in the place of the old one. The holder's lock is on the old file, which nobody
  * looks at any more; its watchdog hears of the replacement and tells it that the lock is lost. The
  * new file comes locked by us, so the name is withheld until the old holder has let go, or until
- * the grace has passed. If we die, the kernel opens the new file to all. */
+ * the grace has passed. If we die before, or the store is closed, the file itself says so (withhold.h). */
 #include "engines/file/store.h"
 
 #include "base/clock.h"
 #include "base/futex.h"
 #include "engines/file/forks.h"
+#include "engines/file/withhold.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,8 +57,9 @@ static int lock_breaking(struct engine_store *store, int *ret_fd, struct error_t
 /* The mark is set first. Whoever has locked its TOKEN before seeing no mark is seen by us
  * afterwards, in wait_for_holders; whoever sees the mark looks whether the file is still in its
  * place. If we die in between, it is, and the mark does no harm. */
-static int replace_file(struct engine_store *store, const char *name, const struct lockfile *old,
-                        struct lockfile *ret_file, struct error_text *err)
+static int replace_file(struct engine_store *store, const char *name, int64_t grace_ms,
+                        const struct lockfile *old, struct lockfile *ret_file,
+                        struct error_text *err)
 {
     char temp[DIRECTORY_TEMP_MAX];
     int failure, result = lockfile_create(&store->directory, name, temp, ret_file, err);
@@ -65,11 +67,14 @@ static int replace_file(struct engine_store *store, const char *name, const stru
     if (result != HF_OK)
         return result;
     failure = lockfile_lock(ret_file, F_WRLCK, RANGE_GATE, 2);
+    if (failure == 0)
+        failure = withhold_begin(&store->directory, old, ret_file, grace_ms);
     atomic_store(&old->page->replaced, 1);
     if (failure == 0 && renameat(store->directory.locks_fd, temp, store->directory.locks_fd,
                                  ret_file->file_name) < 0)
         failure = errno;
     if (failure) {
+        withhold_end(&store->directory, ret_file);
         unlinkat(store->directory.locks_fd, temp, 0);
         lockfile_close(ret_file);
         return directory_failure(&store->directory, failure, "replace a lock file", err);
@@ -77,7 +82,9 @@ static int replace_file(struct engine_store *store, const char *name, const stru
     return HF_OK;
 }
 
-static void wait_for_holders(const struct lockfile *old, int64_t grace_ms)
+/* True: they have let go, or the grace has passed. False: the store is being closed. */
+static bool wait_for_holders(const struct engine_store *store, const struct lockfile *old,
+                             int64_t grace_ms)
 {
     int64_t end_ms = clock_after(clock_boot_ms(), grace_ms);
 
@@ -85,15 +92,19 @@ static void wait_for_holders(const struct lockfile *old, int64_t grace_ms)
         int64_t now_ms = clock_boot_ms(), next_ms = now_ms + BREAK_LOOK_MS;
 
         if (now_ms >= end_ms)
-            return;
+            return true;
+        if (store->host.closing && store->host.closing(store->host.context))
+            return false;
         futex_wait(&old->page->bell, atomic_load(&old->page->bell), FUTEX_MASK_ALL,
                    next_ms < end_ms ? next_ms : end_ms);
     }
+    return true;
 }
 
 /* The part under lock_breaking. Leaves *ret_broken 0 and both files closed if nobody holds it. */
-static int replace_if_held(struct engine_store *store, const char *name, struct lockfile *ret_old,
-                           struct lockfile *ret_fresh, uint32_t *ret_broken, struct error_text *err)
+static int replace_if_held(struct engine_store *store, const char *name, int64_t grace_ms,
+                           struct lockfile *ret_old, struct lockfile *ret_fresh,
+                           uint32_t *ret_broken, struct error_text *err)
 {
     int result;
 
@@ -107,7 +118,9 @@ static int replace_if_held(struct engine_store *store, const char *name, struct 
         return result;
     *ret_broken = count_holds(ret_old);
     if (*ret_broken > 0)
-        result = replace_file(store, name, ret_old, ret_fresh, err);
+        result = replace_file(store, name, grace_ms, ret_old, ret_fresh, err);
+    else
+        withhold_shorten(&store->directory, ret_old, grace_ms);
     if (*ret_broken == 0 || result != HF_OK)
         lockfile_close(ret_old);
     return result;
@@ -117,6 +130,7 @@ int file_break(struct engine_store *store, const char *name, int64_t grace_ms, u
                struct error_text *err)
 {
     struct lockfile old, fresh;
+    bool waited;
     uint32_t broken;
     int fd = -1, result = file_open_tokens(store, true, err);
 
@@ -124,7 +138,7 @@ int file_break(struct engine_store *store, const char *name, int64_t grace_ms, u
         result = lock_breaking(store, &fd, err);
     if (result != HF_OK)
         return result;
-    result = replace_if_held(store, name, &old, &fresh, &broken, err);
+    result = replace_if_held(store, name, grace_ms, &old, &fresh, &broken, err);
     forks_close(fd);
     if (result != HF_OK)
         return result;
@@ -132,12 +146,19 @@ int file_break(struct engine_store *store, const char *name, int64_t grace_ms, u
     if (broken == 0)
         return HF_OK;
     waiting_ring_all(&old); /* those who wait move to the new file */
-    wait_for_holders(&old, grace_ms);
+    waited = wait_for_holders(store, &old, grace_ms);
+    if (waited)
+        withhold_end(&store->directory, &fresh);
     lockfile_close(&old);
     lockfile_close(&fresh);
     if (lockfile_open(&store->directory, name, &fresh, NULL) == HF_OK) {
         waiting_ring_all(&fresh);
         lockfile_close(&fresh);
     }
+    if (!waited)
+        return error_set(err, HF_ECANCELED,
+                         "'%.100s' was broken, and the store closed before its holders had let go: "
+                         "until then, at most for the grace, nobody gets it",
+                         name);
     return HF_OK;
 }

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "engines/file/forks.h"
+#include "engines/file/withhold.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -136,6 +137,16 @@ static void prepare_record(const struct engine_store *store, struct file_claim *
     memcpy(own->record.owner, claim->owner, strnlen(claim->owner, HF_OWNER_MAX));
 }
 
+/* Those that a grant needs, not those of a waiter. */
+static void give_ranges_back(struct file_claim *own)
+{
+    lockfile_lock(&own->file, F_UNLCK, RANGE_GATE, 2);
+    if (own->slot >= 0)
+        lockfile_lock(&own->file, F_UNLCK, RANGE_SLOT + own->slot, 1);
+    own->slot = -1;
+    own->has_gate = false;
+}
+
 /* Step 1. */
 static int take_ranges(struct engine_store *store, struct file_claim *own, struct error_text *err)
 {
@@ -149,6 +160,10 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
         }
         own->seen = atomic_load(&own->file.page->bell);
         outcome = modes_try(own, err);
+        if (outcome == ENGINE_HELD && withhold_stands(folder_of(store, own->claim), &own->file)) {
+            give_ranges_back(own);
+            outcome = ENGINE_BUSY;
+        }
         if (outcome < 0 || outcome == ENGINE_HELD)
             return outcome;
         if (!lockfile_is_current(folder_of(store, own->claim), &own->file)) {

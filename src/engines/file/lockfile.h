@@ -21,6 +21,9 @@
  *     32 512  the name
  *    544   4  watchers: not 0 when somebody may observe
  *    548   4  replaced: not 0 when `break` has put, or is about to put, another file in its place
+ *    552   8  withheld.until_ms: not 0 when `break` has put it here; by CLOCK_BOOTTIME (withhold.h)
+ *    560   8  withheld.boot: hash_bytes of the boot id
+ *    568  48  withheld.old_name: what was here before, under this name in the same folder
  *   1024 256  record 0: the exclusive holder
  *   1280 256  record 1: the reader or permit holder with slot 0, and so on
  */
@@ -31,6 +34,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -62,6 +66,12 @@ struct lock_record {
     char reserved[48];
 };
 
+struct lockfile_withheld {
+    _Atomic int64_t until_ms;
+    uint64_t boot;
+    char old_name[48];
+};
+
 struct lockfile_page {
     char magic[8];
     _Atomic uint32_t bell;
@@ -72,11 +82,15 @@ struct lockfile_page {
     char name[HF_NAME_MAX];
     _Atomic uint32_t watchers;
     _Atomic uint32_t replaced;
-    char reserved1[472];
+    struct lockfile_withheld withheld;
+    char reserved1[408];
     struct lock_record records[12];
 };
 
+#define LOCKFILE_WITHHELD_AT ((off_t)offsetof(struct lockfile_page, withheld))
+
 _Static_assert(sizeof(struct lock_record) == 256, "the format of a lock file");
+_Static_assert(offsetof(struct lockfile_page, withheld) == 552, "the format of a lock file");
 _Static_assert(sizeof(struct lockfile_page) == LOCKFILE_PAGE, "the format of a lock file");
 
 struct lockfile {
