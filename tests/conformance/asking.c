@@ -295,6 +295,28 @@ static void an_observer_is_told_of_every_holder(void **state)
     hf_close(another);
 }
 
+#define HASTY_OBSERVERS 100
+
+static void see_nothing(hf_observer *observer, const hf_report *now, void *arg)
+{
+    (void)observer;
+    (void)now;
+    (void)arg;
+}
+
+/* Stopped while its thread begins: both have their hands on it. */
+static void observers_may_be_stopped_at_once(void **state)
+{
+    struct context *context = *state;
+
+    for (int i = 0; i < HASTY_OBSERVERS; i++) {
+        hf_observer *observer;
+
+        must(HF_OK, hf_observe(context->store, "led", see_nothing, NULL, &observer));
+        hf_observer_stop(observer);
+    }
+}
+
 static void an_observer_that_comes_later_is_told_the_present_holder(void **state)
 {
     struct context *context = *state;
@@ -349,6 +371,7 @@ const struct suite_test asking_tests[] = {
     SUITE_TEST(a_sequencer_of_another_mode_is_stale, .brief = true),
     SUITE_TEST(an_observer_is_told_of_every_holder, .brief = true),
     SUITE_TEST(an_observer_that_comes_later_is_told_the_present_holder),
+    SUITE_TEST(observers_may_be_stopped_at_once),
     SUITE_TEST(a_leader_is_followed_when_it_resigns, .fragile = WAITS_BRIEFLY),
     {0},
 };
