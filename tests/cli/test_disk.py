@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from conftest import Cli
-from holdfast_cli import PATIENCE
+from holdfast_cli import PATIENCE, eventually
 
 
 def as_nobody():
@@ -63,27 +63,44 @@ def test_read_only_directory(directory):
     assert (done.status, done.stdout) == (77, ""), done.stderr
 
 
-@pytest.fixture
-def small_disk(directory):
+def quietly(*words):
+    """What keeps this machine from doing it, in words; or None."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        return str(error)
+    return done.stderr.strip() or "failed" if done.returncode != 0 else None
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def small_disk(directory, request):
     if os.geteuid() != 0:
         pytest.skip("needs root to mount")
     mount = directory / "small"
     mount.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", mount],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip("cannot mount: " + done.stderr.strip())
+    if request.param == "tmpfs":
+        failure = quietly("mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", mount)
+    else:
+        with open(directory / "image", "wb") as image:
+            image.truncate(8 << 20)
+        failure = quietly("mkfs.ext4", "-q", "-F", directory / "image") or \
+            quietly("mount", "-o", "loop", directory / "image", mount)
+    if failure:
+        pytest.skip("cannot mount: " + failure)
     yield mount
-    subprocess.run(["umount", mount], check=True)
+    subprocess.run(["umount", "-l", mount], check=True)
 
 
 def fill(path):
+    """To the last byte."""
+    size = 65536
     with open(path / "fill", "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-        except OSError:
-            pass
+        while size > 0:
+            try:
+                file.write(b"x" * size)
+                os.fsync(file.fileno())
+            except OSError:
+                size //= 2
 
 
 def test_full_disk_grants_nothing(small_disk):
@@ -106,6 +123,41 @@ def test_full_disk_after_the_first_use(small_disk):
     assert done.status in (0, 69), done.stderr
     if done.status == 0:
         assert int(done.stdout) > int(first.stdout)
+
+
+def test_full_disk_while_somebody_holds(small_disk):
+    """What is held is let go of, and given to whoever waits; what needs room says so, and leaves nothing behind."""
+    cli = Cli(f"file:{small_disk}?allow=tmpfs")
+    holder = cli.hold("x")
+    waiter = cli.start("run", "-w", "20s", "x", "-c", "echo in $HOLDFAST_TOKEN")
+    eventually(lambda: len(cli.show("x")["waiters"]) == 1, "somebody waits")
+    fill(small_disk)
+    for words in (("run", "fresh", "true"), ("once", "key", "true"), ("break", "x")):
+        done = cli(*words)
+        assert done.status == 69 and "is full" in done.stderr, (words, done.status, done.stderr)
+    assert holder.end() == 0
+    assert int(waiter.line().split()[1]) > holder.token
+    assert waiter.wait() == 0
+    (small_disk / "fill").unlink()
+    assert cli("run", "fresh", "true").status == 0
+    assert cli("once", "key", "echo", "done").stdout == "done\n"
+
+
+def test_read_only_disk(small_disk):
+    """Those who only look are answered, also of what was done once; nobody is granted anything."""
+    cli = Cli(f"file:{small_disk}?allow=tmpfs")
+    assert cli("run", "x", "true").status == 0
+    assert cli("once", "key", "echo", "done").status == 0
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert cli("ls", "--all").stdout.count("x") >= 1
+    assert cli("show", "x").status == 0
+    assert cli("check", "x", "1").status == 1
+    assert cli("once", "key", "echo", "again").stdout == "done\n"
+    for words in (("run", "x", "true"), ("run", "fresh", "true"), ("once", "fresh", "true"), ("floor", "99")):
+        done = cli(*words)
+        assert done.status == 77 and "read-only" in done.stderr, (words, done.status, done.stderr)
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    assert cli("run", "x", "true").status == 0
 
 
 # ---- what does not belong there -----------------------------------------------------------------------------------------------

@@ -216,11 +216,15 @@ static int check_permissions(struct directory *directory, const struct allowance
 static int open_folder(struct directory *directory, const char *folder, struct error_text *err)
 {
     bool made;
+    int failure;
 
     snprintf(directory->locks_path, sizeof directory->locks_path, "%s/%s", directory->path, folder);
     made = mkdirat(directory->fd, folder, 0700) == 0;
+    failure = made ? 0 : errno;
     directory->locks_fd =
         openat(directory->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (directory->locks_fd < 0 && errno == ENOENT && failure)
+        return directory_failure(directory, failure, "make the directory of locks", err);
     if (directory->locks_fd < 0)
         return directory_failure(directory, errno, "open the directory of locks", err);
     if (made) {

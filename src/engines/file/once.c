@@ -90,11 +90,16 @@ static int answer_to(struct engine_claim *claim, const struct record *record)
 int file_once_look(struct engine_store *store, struct engine_claim *claim, struct error_text *err)
 {
     struct record record = {.kind = RECORD_NONE};
-    int result = open_folder(store, true, err);
+    int outcome = ENGINE_HELD, result = open_folder(store, false, err);
 
-    if (result == HF_OK)
+    if (result == HF_OK && atomic_load(&store->keys_state) != KEYS_CLOSED)
         result = record_read(&store->records, claim->name, true, &record, err);
-    return result == HF_OK ? answer_to(claim, &record) : result;
+    if (result == HF_OK)
+        outcome = answer_to(claim, &record);
+    /* What is known can be had from a disk that cannot be written to any more; to run it cannot. */
+    if (result == HF_OK && outcome == ENGINE_HELD)
+        result = open_folder(store, true, err);
+    return result == HF_OK ? outcome : result;
 }
 
 int file_once_decide(struct engine_store *store, struct file_claim *own, bool *ret_replaced,
