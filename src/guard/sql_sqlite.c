@@ -47,36 +47,34 @@ static void put_trigger(struct sql_words *words, const char *word, const char *b
 static void fill_table(const struct sql_wish *wish, struct sql_words *words)
 {
     const hf_guard_sql_options *o = &wish->options;
-    bool tells = o->sqlite_version >= VERSION_RAISES_EXPRESSIONS;
-    char *inserted, *stale;
+    bool newer = o->mode == HF_NEWER;
+    char *inserted, name[HF_SQL_NAME_MAX + 32];
 
     sql_put_name(words, "table", NULL, wish->table);
     put_guard(words, wish->table);
     put_trigger(words, "insert_trigger", "holdfast_insert_", wish->table);
     put_trigger(words, "upsert_trigger", "holdfast_upsert_", wish->table);
     put_trigger(words, "named_trigger", "holdfast_named_", wish->table);
+    put_trigger(words, "clear_trigger", "holdfast_clear_", wish->table);
     put_trigger(words, "update_trigger", "holdfast_update_", wish->table);
     put_trigger(words, "delete_trigger", "holdfast_delete_", wish->table);
+    snprintf(name, sizeof name, "holdfast_insert_%s", wish->table);
+    sql_put_literal(words, "trigger_name", name);
     sql_put_name(words, "key", NULL, wish->key);
+    sql_put_literal(words, "key_name", wish->key);
     sql_put_name(words, "column", NULL, wish->column);
     sql_put(words, "set", o->setting ? "holdfast_token()" : "NULL");
     inserted = words->values[words->count];
     snprintf(inserted, SQL_VALUE_MAX, o->setting ? "coalesce(NEW.%s, holdfast_token())" : "NEW.%s",
              sql_value(words, "column"));
     sql_put(words, "inserted", inserted);
-    stale = words->values[words->count];
-    if (tells)
-        snprintf(stale, SQL_VALUE_MAX,
-                 "'stale fencing token ' || NEW.%s || ' for \"' || m.guard || ':' || m.key || "
-                 "'\": ' || m.token || ' was seen'",
-                 sql_value(words, "column"));
-    sql_put(words, "stale_row", tells ? stale : STALE);
-    sql_put(words, "mode", o->mode == HF_NEWER ? "'newer'" : "NULL");
-    sql_put_switch(words, "if_newer", o->mode == HF_NEWER);
-    sql_put_switch(words, "if_older", o->mode != HF_NEWER);
+    sql_put(words, "mode", newer ? "'newer'" : "NULL");
+    sql_put_switch(words, "if_newer", newer);
+    sql_put_switch(words, "if_older", !newer);
     sql_put_switch(words, "if_add", o->add_column);
     sql_put_switch(words, "if_require", o->require);
     sql_put_switch(words, "if_setting", o->setting);
+    sql_put_switch(words, "if_setting_newer", o->setting && newer);
     sql_put_switch(words, "if_after", o->require || o->setting);
 }
 

@@ -3,14 +3,16 @@
 SAVEPOINT holdfast;
 
 -- The greatest token seen, for each key. guard: '' for holdfast_enter, else the table.
-CREATE TABLE IF NOT EXISTS holdfast_marks (
+CREATE TABLE IF NOT EXISTS main.holdfast_marks (
     guard TEXT NOT NULL,
     key TEXT NOT NULL,
     token INTEGER NOT NULL,
     PRIMARY KEY (guard, key)
 ) WITHOUT ROWID;
+-- Which tables have triggers, and how their keys are compared.
+CREATE TABLE IF NOT EXISTS main.holdfast_guards (guard TEXT NOT NULL PRIMARY KEY, collation TEXT NOT NULL) WITHOUT ROWID;
 -- Every mark that was lowered.
-CREATE TABLE IF NOT EXISTS holdfast_resets (
+CREATE TABLE IF NOT EXISTS main.holdfast_resets (
     at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
     who TEXT,
     guard TEXT NOT NULL,
@@ -19,12 +21,12 @@ CREATE TABLE IF NOT EXISTS holdfast_resets (
     new_mark INTEGER NOT NULL
 );
 
--- What both ways in have in common. A token that comes as text or as a real is as good as a whole number, if it looks like one:
--- compared as they are, any text is greater than any number. No statement here can meet a conflict, because the word
--- of an outer INSERT OR IGNORE would count for it.
-DROP VIEW IF EXISTS holdfast_raise;
-CREATE VIEW holdfast_raise (guard, key, token, mode) AS SELECT guard, key, token, NULL FROM holdfast_marks;
-CREATE TRIGGER holdfast_raise_insert INSTEAD OF INSERT ON holdfast_raise
+-- What all ways in have in common; mode 'keep' never refuses. A token that comes as text or as a real is as good as a whole
+-- number, if it looks like one: compared as they are, any text is greater than any number. No statement here can meet a
+-- conflict, because the word of an outer INSERT OR IGNORE would count for it.
+DROP VIEW IF EXISTS main.holdfast_raise;
+CREATE VIEW main.holdfast_raise (guard, key, token, mode) AS SELECT guard, key, token, NULL FROM holdfast_marks;
+CREATE TRIGGER main.holdfast_raise_insert INSTEAD OF INSERT ON holdfast_raise
 BEGIN
     SELECT RAISE(ABORT, 'not a key: a text of 1 to 400 bytes')
         WHERE coalesce(length(CAST(NEW.key AS BLOB)), 0) NOT BETWEEN 1 AND 400;
@@ -32,10 +34,8 @@ BEGIN
         WHERE NOT coalesce(CAST(NEW.token AS INTEGER) BETWEEN 1 AND 9007199254740991 AND CASE typeof(NEW.token)
             WHEN 'real' THEN CAST(NEW.token AS INTEGER) = NEW.token
             ELSE CAST(CAST(NEW.token AS INTEGER) AS TEXT) = CAST(NEW.token AS TEXT) END, 0);
-    SELECT RAISE(ABORT, 'not a mode: there are not-older and newer')
-        WHERE coalesce(NEW.mode, 'not-older') NOT IN ('not-older', 'newer');
     SELECT RAISE(ABORT, @stale@)
-        FROM holdfast_marks AS m WHERE m.guard = NEW.guard AND m.key = CAST(NEW.key AS TEXT)
+        FROM holdfast_marks AS m WHERE m.guard = NEW.guard AND m.key = CAST(NEW.key AS TEXT) AND NEW.mode IS NOT 'keep'
         AND (m.token > CAST(NEW.token AS INTEGER) OR (m.token = CAST(NEW.token AS INTEGER) AND NEW.mode = 'newer'));
     UPDATE holdfast_marks SET token = CAST(NEW.token AS INTEGER)
         WHERE guard = NEW.guard AND key = CAST(NEW.key AS TEXT) AND token < CAST(NEW.token AS INTEGER);
@@ -43,18 +43,32 @@ BEGIN
         WHERE NOT EXISTS (SELECT 1 FROM holdfast_marks AS m WHERE m.guard = NEW.guard AND m.key = CAST(NEW.key AS TEXT));
 END;
 
--- BEGIN IMMEDIATE; INSERT INTO holdfast_enter(key, token) VALUES('batch:4472', 35); before anything is read.
-DROP VIEW IF EXISTS holdfast_enter;
-CREATE VIEW holdfast_enter (key, token, mode) AS SELECT key, token, NULL FROM holdfast_marks WHERE guard = '';
-CREATE TRIGGER holdfast_enter_insert INSTEAD OF INSERT ON holdfast_enter
+-- The same for a row of a table. Keys that its column takes for equal ('a' and 'A' with NOCASE) have one mark.
+DROP VIEW IF EXISTS main.holdfast_row;
+CREATE VIEW main.holdfast_row (guard, key, token, mode) AS SELECT guard, key, token, NULL FROM holdfast_marks;
+CREATE TRIGGER main.holdfast_row_insert INSTEAD OF INSERT ON holdfast_row
 BEGIN
+    SELECT RAISE(ABORT, 'not a key: a real number') WHERE typeof(NEW.key) = 'real'; -- 1.0 is equal to 1, and its text is not
+    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT NEW.guard, CASE g.collation
+            WHEN 'NOCASE' THEN lower(CAST(NEW.key AS TEXT)) WHEN 'RTRIM' THEN rtrim(CAST(NEW.key AS TEXT)) ELSE NEW.key END,
+            NEW.token, NEW.mode
+        FROM (SELECT 1) LEFT JOIN holdfast_guards AS g ON g.guard = NEW.guard;
+END;
+
+-- BEGIN IMMEDIATE; INSERT INTO holdfast_enter(key, token) VALUES('batch:4472', 35); before anything is read.
+DROP VIEW IF EXISTS main.holdfast_enter;
+CREATE VIEW main.holdfast_enter (key, token, mode) AS SELECT key, token, NULL FROM holdfast_marks WHERE guard = '';
+CREATE TRIGGER main.holdfast_enter_insert INSTEAD OF INSERT ON holdfast_enter
+BEGIN
+    SELECT RAISE(ABORT, 'not a mode: there are not-older and newer')
+        WHERE coalesce(NEW.mode, 'not-older') NOT IN ('not-older', 'newer');
     INSERT INTO holdfast_raise (guard, key, token, mode) VALUES ('', NEW.key, NEW.token, NEW.mode);
 END;
 
--- For operators: lowers a mark, and writes it down.
-DROP VIEW IF EXISTS holdfast_reset;
-CREATE VIEW holdfast_reset (key, token, guard, who) AS SELECT key, token, guard, NULL FROM holdfast_marks;
-CREATE TRIGGER holdfast_reset_insert INSTEAD OF INSERT ON holdfast_reset
+-- For operators: lowers a mark, and writes it down. The key is as in holdfast_marks.
+DROP VIEW IF EXISTS main.holdfast_reset;
+CREATE VIEW main.holdfast_reset (key, token, guard, who) AS SELECT key, token, guard, NULL FROM holdfast_marks;
+CREATE TRIGGER main.holdfast_reset_insert INSTEAD OF INSERT ON holdfast_reset
 BEGIN
     SELECT RAISE(ABORT, 'this key has no mark (see holdfast_marks)')
         WHERE NOT EXISTS (SELECT 1 FROM holdfast_marks AS m WHERE m.guard = coalesce(NEW.guard, '') AND m.key = CAST(NEW.key AS TEXT));

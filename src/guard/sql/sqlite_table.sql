@@ -1,65 +1,115 @@
 
 -- The table: triggers that refuse stale tokens.
 SAVEPOINT holdfast;
-@if_add@ALTER TABLE @table@ ADD COLUMN @column@ INTEGER;
+@if_add@ALTER TABLE main.@table@ ADD COLUMN @column@ INTEGER;
 -- Both columns must be there. SQLite cannot add one only if it is missing: --add-column prints that statement, too.
-SELECT @table@.@key@, @table@.@column@ FROM @table@ LIMIT 0;
+SELECT @table@.@key@, @table@.@column@ FROM main.@table@ LIMIT 0;
 
-DROP TRIGGER IF EXISTS @insert_trigger@;
-CREATE TRIGGER @insert_trigger@ AFTER INSERT ON @table@
+-- What cannot be guarded is collected here, and said at the end.
+CREATE TABLE main.holdfast_problems (problem TEXT);
+CREATE TRIGGER main.holdfast_problems_delete BEFORE DELETE ON holdfast_problems
+BEGIN
+    SELECT RAISE(ROLLBACK, 'the triggers of this guard are on a table that was renamed: rename it back, and undo its guard first')
+        WHERE OLD.problem = 'renamed';
+    SELECT RAISE(ROLLBACK, 'the key column has a collation of its own: only BINARY, NOCASE and RTRIM can be guarded')
+        WHERE OLD.problem = 'collation';
+    SELECT RAISE(ROLLBACK, 'a unique index on the key column has another collation than the column')
+        WHERE OLD.problem = 'index';
+END;
+INSERT INTO main.holdfast_problems SELECT 'renamed' FROM main.sqlite_master
+    WHERE type = 'trigger' AND lower(name) = lower(@trigger_name@) AND lower(tbl_name) <> @guard@;
+
+DROP TRIGGER IF EXISTS main.@insert_trigger@;
+CREATE TRIGGER main.@insert_trigger@ AFTER INSERT ON @table@
 BEGIN
 @if_require@    SELECT RAISE(ABORT, 'no fencing token') WHERE @inserted@ IS NULL;
-    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, @mode@
-        WHERE @inserted@ IS NOT NULL;
+    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, @mode@
+@if_older@        WHERE @inserted@ IS NOT NULL;
+@if_newer@        WHERE @inserted@ IS NOT NULL AND NOT EXISTS (
+@if_newer@        SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND NEW.@key@ IS key AND token IS @inserted@);
+@if_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
 END;
 
--- INSERT ... ON CONFLICT DO UPDATE: the token of the INSERT counts, too.
-DROP TRIGGER IF EXISTS @upsert_trigger@;
-CREATE TRIGGER @upsert_trigger@ BEFORE INSERT ON @table@
-    WHEN NEW.@column@ IS NOT NULL AND EXISTS (SELECT 1 FROM @table@ WHERE @key@ = NEW.@key@)
+-- An INSERT that finds its row there: REPLACE, ON CONFLICT DO UPDATE, or nothing comes of it. Its token counts all the same.
+DROP TRIGGER IF EXISTS main.@upsert_trigger@;
+CREATE TRIGGER main.@upsert_trigger@ BEFORE INSERT ON @table@
+    WHEN @inserted@ IS NOT NULL AND EXISTS (SELECT 1 FROM @table@ WHERE @key@ = NEW.@key@)
 BEGIN
-@if_older@    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT @guard@, NEW.@key@, NEW.@column@, @mode@;
-@if_newer@    SELECT RAISE(ABORT, @stale_row@) FROM holdfast_marks AS m
-@if_newer@        WHERE m.guard = @guard@ AND m.key = CAST(NEW.@key@ AS TEXT) AND m.token >= CAST(NEW.@column@ AS INTEGER);
+    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, @mode@;
+@if_newer@    -- What follows in this statement must know that the token is not here for the second time.
+@if_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
+@if_newer@    INSERT INTO holdfast_inserted (guard, key, token) VALUES (@guard@, NEW.@key@, @inserted@);
 END;
+@if_newer@CREATE TABLE IF NOT EXISTS main.holdfast_inserted (guard TEXT NOT NULL PRIMARY KEY, key, token) WITHOUT ROWID;
 
 -- This trigger fires if the statement names the column, also with the value that is there.
-DROP TRIGGER IF EXISTS @named_trigger@;
-CREATE TRIGGER @named_trigger@ BEFORE UPDATE OF @column@ ON @table@ WHEN NEW.@column@ IS NOT NULL
+DROP TRIGGER IF EXISTS main.@named_trigger@;
+CREATE TRIGGER main.@named_trigger@ BEFORE UPDATE OF @column@ ON @table@ WHEN NEW.@column@ IS NOT NULL
 BEGIN
-    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT @guard@, OLD.@key@, NEW.@column@, @mode@;
-    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT @guard@, NEW.@key@, NEW.@column@, @mode@
+@if_older@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, NEW.@column@, @mode@;
+@if_newer@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, NEW.@column@, @mode@
+@if_newer@        WHERE NOT EXISTS (
+@if_newer@        SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND OLD.@key@ IS key AND token IS NEW.@column@);
+    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, NEW.@column@, @mode@
         WHERE NEW.@key@ IS NOT OLD.@key@;
-@if_after@    -- For the next trigger, which fires for every UPDATE: this row has brought its token.
+@if_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
+@if_after@    -- For the trigger after every UPDATE: this row has brought its token.
 @if_after@    DELETE FROM holdfast_named WHERE guard = @guard@;
 @if_after@    INSERT INTO holdfast_named (guard, key, token) VALUES (@guard@, OLD.@key@, NEW.@column@);
 END;
 
-DROP TRIGGER IF EXISTS @update_trigger@;
-DROP TRIGGER IF EXISTS @delete_trigger@;
-@if_after@CREATE TABLE IF NOT EXISTS holdfast_named (guard TEXT NOT NULL PRIMARY KEY, key, token) WITHOUT ROWID;
-@if_after@CREATE TRIGGER @update_trigger@ AFTER UPDATE ON @table@
+DROP TRIGGER IF EXISTS main.@clear_trigger@;
+DROP TRIGGER IF EXISTS main.@update_trigger@;
+DROP TRIGGER IF EXISTS main.@delete_trigger@;
+@if_after@CREATE TABLE IF NOT EXISTS main.holdfast_named (guard TEXT NOT NULL PRIMARY KEY, key, token) WITHOUT ROWID;
+@if_after@-- What a row left that was skipped (UPDATE OR IGNORE). SQLite fires the trigger first that was created last; were it
+@if_after@-- otherwise, every UPDATE would be refused.
+@if_after@CREATE TRIGGER main.@clear_trigger@ BEFORE UPDATE ON @table@
+@if_after@BEGIN
+@if_after@    DELETE FROM holdfast_named WHERE guard = @guard@;
+@if_after@END;
+@if_after@CREATE TRIGGER main.@update_trigger@ AFTER UPDATE ON @table@
 @if_after@BEGIN
 @if_require@    SELECT RAISE(ABORT, 'no fencing token') WHERE @set@ IS NULL AND NOT EXISTS (
 @if_require@        SELECT 1 FROM holdfast_named WHERE guard = @guard@ AND key IS OLD.@key@ AND token IS NEW.@column@);
-@if_setting@    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT @guard@, OLD.@key@, @set@, @mode@
-@if_setting@        WHERE @set@ IS NOT NULL AND NOT EXISTS (
+@if_setting@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, @set@, @mode@
+@if_setting@        WHERE @set@ IS NOT NULL
+@if_setting_newer@        AND NOT EXISTS (SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND OLD.@key@ IS key AND token IS @set@)
+@if_setting@        AND NOT EXISTS (
 @if_setting@        SELECT 1 FROM holdfast_named WHERE guard = @guard@ AND key IS OLD.@key@ AND token IS NEW.@column@);
-@if_setting@    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT @guard@, NEW.@key@, @set@, @mode@
+@if_setting@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @set@, @mode@
 @if_setting@        WHERE NEW.@key@ IS NOT OLD.@key@ AND @set@ IS NOT NULL AND NOT EXISTS (
 @if_setting@        SELECT 1 FROM holdfast_named WHERE guard = @guard@ AND key IS OLD.@key@ AND token IS NEW.@column@);
 @if_after@    DELETE FROM holdfast_named WHERE guard = @guard@;
+@if_setting_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
 @if_after@END;
-@if_after@CREATE TRIGGER @delete_trigger@ AFTER DELETE ON @table@
+@if_after@CREATE TRIGGER main.@delete_trigger@ AFTER DELETE ON @table@
 @if_after@BEGIN
 @if_require@    SELECT RAISE(ABORT, 'no fencing token') WHERE @set@ IS NULL;
-@if_setting@    INSERT INTO holdfast_raise (guard, key, token, mode) SELECT @guard@, OLD.@key@, @set@, @mode@ WHERE @set@ IS NOT NULL;
+@if_setting@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, @set@, @mode@ WHERE @set@ IS NOT NULL;
 @if_after@END;
 
--- Rows that carry tokens from before: those are marks.
-INSERT INTO holdfast_marks (guard, key, token)
-    SELECT @guard@, CAST(t.@key@ AS TEXT), max(t.@column@) FROM @table@ AS t
+-- How the column compares its keys is known from an index on it.
+DROP INDEX IF EXISTS main.holdfast_probe;
+CREATE INDEX main.holdfast_probe ON @table@ (@key@) WHERE @key@ IS NULL AND @key@ IS NOT NULL; -- of no row
+DELETE FROM main.holdfast_guards WHERE guard = @guard@;
+INSERT INTO main.holdfast_guards (guard, collation)
+    SELECT @guard@, upper(coll) FROM pragma_index_xinfo('holdfast_probe', 'main') WHERE seqno = 0;
+DROP INDEX main.holdfast_probe;
+
+-- Marks and tokens from before, under their keys as they are compared now; but not the token of a row whose mark was lowered.
+INSERT INTO main.holdfast_row (guard, key, token, mode)
+    SELECT guard, key, token, 'keep' FROM main.holdfast_marks WHERE guard = @guard@ AND token > 0;
+INSERT INTO main.holdfast_row (guard, key, token, mode)
+    SELECT @guard@, t.@key@, t.@column@, 'keep' FROM main.@table@ AS t
     WHERE typeof(t.@column@) = 'integer' AND t.@column@ BETWEEN 1 AND 9007199254740991 AND t.@key@ IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM holdfast_marks AS m WHERE m.guard = @guard@ AND m.key = CAST(t.@key@ AS TEXT))
-    GROUP BY 2;
+    AND NOT EXISTS (SELECT 1 FROM main.holdfast_resets AS r WHERE r.guard = @guard@ AND t.@key@ = r.key);
+
+INSERT INTO main.holdfast_problems SELECT 'collation' FROM main.holdfast_guards
+    WHERE guard = @guard@ AND collation NOT IN ('BINARY', 'NOCASE', 'RTRIM');
+INSERT INTO main.holdfast_problems SELECT 'index' FROM main.holdfast_guards AS g,
+    pragma_index_list(@guard@, 'main') AS l, pragma_index_xinfo(l.name, 'main') AS x
+    WHERE g.guard = @guard@ AND l."unique" AND x."key" AND lower(x.name) = lower(@key_name@) AND upper(x.coll) <> g.collation;
+DELETE FROM main.holdfast_problems; -- this fails if there are any, and then nothing of all this is left
+DROP TABLE main.holdfast_problems;
 RELEASE holdfast;
