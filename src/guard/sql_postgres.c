@@ -120,6 +120,8 @@ static void fill_table(const struct sql_wish *wish, struct sql_words *words)
             "'Name it in the statement, or begin with SET LOCAL holdfast.token = ''35''.'");
     sql_put_switch(words, "if_named", named);
     sql_put_switch(words, "if_unnamed", !named);
+    sql_put_switch(words, "if_older", !newer);
+    sql_put_switch(words, "if_newer", newer);
     sql_put_switch(words, "if_require", require);
     sql_put_switch(words, "if_lax", !require);
 }

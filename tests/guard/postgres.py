@@ -90,7 +90,7 @@ class Server:
         with open(self.folder + "/log", "wb") as log:
             self.popen = subprocess.Popen(
                 [PROGRAMS + "/postgres", "-D", data, "-p", str(self.port), "-k", self.folder, "-c", "listen_addresses=",
-                 "-c", "fsync=off", "-c", "max_connections=60"], stdout=log, stderr=log, preexec_fn=self.begin)
+                 "-c", "fsync=off", "-c", "max_connections=60", "-c", "max_prepared_transactions=10"], stdout=log, stderr=log, preexec_fn=self.begin)
         eventually(self.answers, "PostgreSQL answers")
 
     def become(self):

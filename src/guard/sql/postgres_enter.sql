@@ -13,9 +13,10 @@ IF to_regclass(@marks_name@) IS NULL THEN
         xact xid8 NOT NULL DEFAULT pg_current_xact_id(),
         PRIMARY KEY (guard, key)
     ) WITH (fillfactor = 70);
-    -- Which tables have triggers, and what their columns are called.
+    -- Which tables have triggers, and what their columns are called. guard: the name that the table had then.
     CREATE TABLE @own@.holdfast_guards (
         guard text PRIMARY KEY,
+        target regclass NOT NULL,
         key_column text NOT NULL,
         token_column text NOT NULL
     );
@@ -104,12 +105,31 @@ END
 
 -- SELECT holdfast_enter('batch:4472', 35): first in the transaction, before anything is read.
 CREATE OR REPLACE FUNCTION @own@.holdfast_enter(key text, token bigint, mode text DEFAULT 'not-older')
-RETURNS bigint LANGUAGE plpgsql AS @inner@
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
 BEGIN
     IF mode = 'keep' THEN
         mode := NULL;
     END IF;
     RETURN @own@.holdfast_raise('', key, token, mode);
+END
+@inner@;
+
+-- For the UPDATE of a row: the row carries its own mark, but holdfast_marks may have a greater one, left by an INSERT that found
+-- the row there and did nothing. Where it may not see that, because its snapshot is from before, and where the row is not
+-- all there is (a_shared), the mark is raised, too.
+CREATE OR REPLACE FUNCTION @own@.holdfast_check(a_guard text, a_key text, a_token bigint, a_mode text, a_shared boolean)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    seen bigint;
+BEGIN
+    IF a_shared OR current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM @own@.holdfast_raise(a_guard, a_key, a_token, a_mode);
+        RETURN;
+    END IF;
+    SELECT m.token INTO seen FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard AND m.key = a_key;
+    IF seen > a_token OR (seen = a_token AND a_mode = 'newer') THEN
+        PERFORM @own@.holdfast_refuse(a_guard, a_key, a_token, seen);
+    END IF;
 END
 @inner@;
 
@@ -135,6 +155,36 @@ BEGIN
 END
 @inner@;
 
+-- The mark that the row of a key carries, if there is one. The row is held until the transaction ends.
+CREATE OR REPLACE FUNCTION @own@.holdfast_in_row(a_guard text, a_key text)
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    about record;
+    mark bigint;
+BEGIN
+    SELECT g.* INTO about FROM @own@.holdfast_guards AS g JOIN pg_class AS c ON c.oid = g.target WHERE g.guard = a_guard;
+    IF FOUND THEN
+        EXECUTE format('SELECT max(t.mark) FROM (SELECT %I AS mark FROM %s WHERE %I = %L FOR NO KEY UPDATE) AS t',
+            about.token_column, about.target, about.key_column, a_key) INTO mark;
+    END IF;
+    RETURN mark;
+END
+@inner@;
+
+-- For rows that go without a DELETE: the marks that they carry go to holdfast_marks.
+CREATE OR REPLACE FUNCTION @own@.holdfast_remember(a_guard text)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    about record;
+BEGIN
+    SELECT * INTO about FROM @own@.holdfast_guards AS g WHERE g.guard = a_guard;
+    EXECUTE format('INSERT INTO %1$s AS m (guard, key, token) SELECT %2$L, %3$I::text, max(%4$I) FROM %5$s'
+        ' WHERE %3$I IS NOT NULL AND %4$I IS NOT NULL GROUP BY 2'
+        ' ON CONFLICT (guard, key) DO UPDATE SET token = greatest(m.token, excluded.token)',
+        @marks_name@::regclass, a_guard, about.key_column, about.token_column, about.target);
+END
+@inner@;
+
 -- For operators: lowers a mark, and writes down who did. guard: '' for holdfast_enter, else the table.
 CREATE OR REPLACE FUNCTION @own@.holdfast_reset(key text, mark bigint DEFAULT 0, guard text DEFAULT '')
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
@@ -145,12 +195,8 @@ DECLARE
 BEGIN
     SELECT m.token INTO old_mark FROM @own@.holdfast_marks AS m
         WHERE m.guard = holdfast_reset.guard AND m.key = holdfast_reset.key FOR UPDATE;
-    SELECT * INTO about FROM @own@.holdfast_guards AS g WHERE g.guard = holdfast_reset.guard;
-    IF FOUND THEN -- of a row that is there, the row itself carries the mark
-        EXECUTE format('SELECT %I FROM %s WHERE %I = %L FOR UPDATE', about.token_column, guard::regclass, about.key_column, key)
-            INTO in_row;
-        old_mark := greatest(old_mark, in_row);
-    END IF;
+    in_row := @own@.holdfast_in_row(guard, key);
+    old_mark := greatest(old_mark, in_row);
     IF old_mark IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'P0002', MESSAGE = format('"%s" has no mark', concat_ws(':', nullif(guard, ''), key));
     ELSIF mark IS NULL OR mark < 0 OR mark > old_mark THEN
@@ -160,8 +206,9 @@ BEGIN
     UPDATE @own@.holdfast_marks AS m SET token = mark
         WHERE m.guard = holdfast_reset.guard AND m.key = holdfast_reset.key AND m.token > mark;
     IF in_row > mark THEN
+        SELECT * INTO about FROM @own@.holdfast_guards AS g WHERE g.guard = holdfast_reset.guard;
         PERFORM set_config('holdfast.reset', guard || ':' || key, true);
-        EXECUTE format('UPDATE %s SET %I = %L WHERE %I = %L', guard::regclass, about.token_column, nullif(mark, 0),
+        EXECUTE format('UPDATE %s SET %I = %L WHERE %I = %L', about.target, about.token_column, nullif(mark, 0),
             about.key_column, key);
         PERFORM set_config('holdfast.reset', '', true);
     END IF;

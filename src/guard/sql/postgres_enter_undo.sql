@@ -10,7 +10,10 @@ IF to_regclass(@guards_name@) IS NOT NULL THEN
     END IF;
 END IF;
 DROP FUNCTION IF EXISTS @own@.holdfast_reset(text, bigint, text);
+DROP FUNCTION IF EXISTS @own@.holdfast_remember(text);
+DROP FUNCTION IF EXISTS @own@.holdfast_in_row(text, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_brought(text);
+DROP FUNCTION IF EXISTS @own@.holdfast_check(text, text, bigint, text, boolean);
 DROP FUNCTION IF EXISTS @own@.holdfast_enter(text, bigint, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_raise(text, text, bigint, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_no_token(bigint);

@@ -1,26 +1,48 @@
 
--- The table: triggers that refuse stale tokens. A row that is there carries its own mark, in the column; holdfast_marks
--- has those of keys whose row is gone, so that DELETE and a new INSERT forget nothing.
+-- The table: triggers that refuse stale tokens. The mark of a key is the greater one of two. A row that is there carries one
+-- in the column, raised by UPDATE. holdfast_marks has the other, raised by INSERT and DELETE, so that it outlives the row.
 DO @outer@
 #variable_conflict use_column
 DECLARE
     target regclass := @table_name@::regclass;
     kind "char" := (SELECT relkind FROM pg_class WHERE oid = target);
+    -- Can the mark that a row carries get lost, or not be the only one? Partitions come and go, and one key may be in several;
+    -- an unlogged table is empty after a crash.
+    shared boolean := (SELECT relkind = 'p' OR relpersistence = 'u' FROM pg_class WHERE oid = target);
     key_number smallint := (SELECT attnum FROM pg_attribute WHERE attrelid = target AND attname = @key_name@ AND NOT attisdropped);
     key_type regtype := (SELECT coalesce(nullif(t.typbasetype, 0), t.oid) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
                          WHERE a.attrelid = target AND a.attnum = key_number);
     token_type regtype := (SELECT atttypid FROM pg_attribute WHERE attrelid = target AND attname = @column_name@ AND NOT attisdropped);
     old_column text := (SELECT token_column FROM @own@.holdfast_guards WHERE guard = @guard@);
+    old_name text := (SELECT guard FROM @own@.holdfast_guards AS g WHERE g.target = to_regclass(@table_name@) AND guard <> @guard@);
+    other_table regclass := (SELECT oid FROM @own@.holdfast_guards AS g JOIN pg_class AS c ON c.oid = g.target
+                             WHERE guard = @guard@ AND c.oid <> to_regclass(@table_name@));
 BEGIN
 
 IF kind NOT IN ('r', 'p') THEN
     RAISE EXCEPTION '% is not a table', target;
+ELSIF (SELECT relispartition FROM pg_class WHERE oid = target) THEN
+    RAISE EXCEPTION '% is a partition', target USING HINT = 'Guard the table that it is a part of.';
+ELSIF kind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = target) THEN
+    RAISE EXCEPTION '% has children, which inherit no triggers', target
+        USING HINT = 'Make them partitions, or call holdfast_enter() first in each transaction.';
+ELSIF old_name IS NOT NULL THEN
+    RAISE EXCEPTION '% is guarded as %: it was renamed', target, old_name
+        USING HINT = format('Undo the guard of that name, then say UPDATE %s SET guard = %L WHERE guard = %L', @marks_name@, @guard@, old_name);
+ELSIF other_table IS NOT NULL THEN
+    RAISE EXCEPTION '% is the guard of %, which was renamed', @guard@, other_table USING HINT = 'Undo it first.';
 ELSIF key_number IS NULL THEN
     RAISE EXCEPTION '% has no column "%"', target, @key_name@ USING HINT = 'Say which column has the key: --key-column';
 ELSIF key_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype, 'text'::regtype, 'varchar'::regtype,
                        'char'::regtype, 'uuid'::regtype) THEN
     RAISE EXCEPTION 'the key column "%" is a %: it must be of whole numbers, text or uuid', @key_name@, key_type
         USING DETAIL = 'The text of other types depends on settings, or differs for equal values.';
+ELSIF EXISTS (SELECT FROM pg_attribute WHERE attrelid = target AND attnum = key_number AND attcollation IN (
+                  SELECT oid FROM pg_collation WHERE NOT collisdeterministic))
+   OR EXISTS (SELECT FROM pg_index WHERE indrelid = target AND indisunique AND key_number = ANY (indkey::smallint[])
+              AND indcollation::oid[] && ARRAY (SELECT oid FROM pg_collation WHERE NOT collisdeterministic)) THEN
+    RAISE EXCEPTION 'the key column "%" has a nondeterministic collation', @key_name@
+        USING DETAIL = 'Keys that are equal have different texts then.';
 ELSIF NOT EXISTS (SELECT FROM pg_index WHERE indrelid = target AND indisunique AND indisvalid AND indpred IS NULL
                   AND (kind = 'p' AND key_number = ANY (indkey::smallint[]) OR indnkeyatts = 1 AND indkey[0] = key_number)) THEN
     RAISE EXCEPTION 'the key column "%" of % is not unique', @key_name@, target
@@ -34,24 +56,18 @@ ELSIF EXISTS (SELECT FROM @table@ WHERE @column@ NOT BETWEEN 1 AND 9007199254740
 END IF;
 
 CREATE OR REPLACE FUNCTION @guard_function@()
-RETURNS trigger LANGUAGE plpgsql AS @inner@
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
 DECLARE
     name text;
     brought bigint;
+    in_row bigint;
+    shared boolean := TG_NARGS > 0;
 BEGIN
-    -- What is plainly fine goes first, in one expression each: an UPDATE pays for little more than that.
+    -- What is plainly fine goes first: an UPDATE pays for little more than that.
 @if_unnamed@    IF NEW.@column@ = OLD.@column@ AND NEW.@key@ = OLD.@key@
 @if_unnamed@       AND (current_setting('holdfast.token', true) <> '' OR current_setting('holdfast.inserted', true) <> '') IS NOT TRUE THEN
 @if_unnamed@        RETURN NEW;
 @if_unnamed@    END IF;
-    IF NEW.@column@ > OLD.@column@ AND NEW.@column@ <= 9007199254740991 AND NEW.@key@ = OLD.@key@ THEN
-        RETURN NEW;
-    END IF;
-    name := @guard@ || ':' || CASE TG_OP WHEN 'INSERT' THEN NEW.@key@ ELSE OLD.@key@ END;
-    IF current_setting('holdfast.reset', true) = name AND has_table_privilege(@marks_name@, 'UPDATE') THEN
-        RETURN NEW; -- holdfast_reset()
-    END IF;
-
 @if_named@    -- Only this trigger knows that the statement names the column, should it name the value that is there: it tells the
 @if_named@    -- other trigger by the sign.
 @if_named@    IF TG_NAME = 'zz_holdfast_1_named' THEN
@@ -62,6 +78,14 @@ BEGIN
 @if_named@        END IF;
 @if_named@        RETURN NEW;
 @if_named@    END IF;
+@if_older@    IF NEW.@column@ > OLD.@column@ AND NEW.@column@ <= 9007199254740991 AND NEW.@key@ = OLD.@key@ THEN
+@if_older@        PERFORM @own@.holdfast_check(@guard@, NEW.@key@::text, NEW.@column@, @mode@, shared);
+@if_older@        RETURN NEW;
+@if_older@    END IF;
+    name := @guard@ || ':' || CASE TG_OP WHEN 'INSERT' THEN NEW.@key@ ELSE OLD.@key@ END;
+    IF current_setting('holdfast.reset', true) IN (name, @guard@) AND has_table_privilege(@marks_name@, 'UPDATE') THEN
+        RETURN NEW; -- holdfast_reset(), or this guard, as it is applied
+    END IF;
 
     IF TG_OP = 'INSERT' THEN
         brought := NEW.@column@;
@@ -101,10 +125,24 @@ BEGIN
         RETURN OLD;
     END IF;
 
-    -- And the row carries the mark of the key it comes to, also if it brings no token.
     IF TG_OP = 'UPDATE' AND NEW.@key@ IS NOT DISTINCT FROM OLD.@key@ THEN
         NEW.@column@ := coalesce(brought, OLD.@column@);
-    ELSIF brought IS NOT NULL THEN
+@if_newer@        IF current_setting('holdfast.inserted', true) = brought || ' ' || name THEN
+@if_newer@            RETURN NEW; -- ON CONFLICT DO UPDATE: this token was let in by the INSERT
+@if_newer@        END IF;
+        IF brought IS NOT NULL AND NEW.@key@ IS NOT NULL THEN
+            PERFORM @own@.holdfast_check(@guard@, NEW.@key@::text, brought, @mode@, shared);
+        END IF;
+        RETURN NEW;
+    END IF;
+
+    -- INSERT, or another key. A row that is there already carries a mark, too. This one takes over the mark of the key, also if
+    -- it brings no token.
+    IF brought IS NOT NULL THEN
+        in_row := @own@.holdfast_in_row(@guard@, NEW.@key@::text);
+        IF brought @too_old@ in_row THEN
+            PERFORM @own@.holdfast_refuse(@guard@, NEW.@key@::text, brought, in_row);
+        END IF;
         NEW.@column@ := @own@.holdfast_raise(@guard@, NEW.@key@::text, brought, @mode@);
     ELSIF NEW.@key@ IS NOT NULL THEN
         NEW.@column@ := nullif(@own@.holdfast_raise(@guard@, NEW.@key@::text, 0, 'keep'), 0);
@@ -119,9 +157,7 @@ RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, 
 BEGIN
 @if_require@    RAISE EXCEPTION USING ERRCODE = 'HF002', MESSAGE = format('no fencing token for TRUNCATE of %s', @guard@),
 @if_require@        HINT = 'TRUNCATE cannot bring one: use DELETE.';
-@if_lax@    INSERT INTO @own@.holdfast_marks AS m (guard, key, token) SELECT @guard@, @key@::text, max(@column@) FROM @table@
-@if_lax@        WHERE @column@ IS NOT NULL GROUP BY 2
-@if_lax@        ON CONFLICT (guard, key) DO UPDATE SET token = greatest(m.token, excluded.token);
+@if_lax@    PERFORM @own@.holdfast_remember(@guard@);
 @if_lax@    RETURN NULL;
 END
 @inner@;
@@ -132,19 +168,30 @@ END
 @if_unnamed@IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'zz_holdfast_1_named') THEN
 @if_unnamed@    DROP TRIGGER zz_holdfast_1_named ON @table@;
 @if_unnamed@END IF;
-CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
-    FOR EACH ROW EXECUTE FUNCTION @guard_function@();
+IF shared THEN
+    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
+        FOR EACH ROW EXECUTE FUNCTION @guard_function@('shared');
+ELSE
+    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
+        FOR EACH ROW EXECUTE FUNCTION @guard_function@();
+END IF;
 CREATE OR REPLACE TRIGGER zz_holdfast_3_truncate BEFORE TRUNCATE ON @table@
     FOR EACH STATEMENT EXECUTE FUNCTION @truncate_function@();
 
+INSERT INTO @own@.holdfast_guards VALUES (@guard@, target, @key_name@, @column_name@) ON CONFLICT (guard) DO UPDATE
+    SET target = excluded.target, key_column = excluded.key_column, token_column = excluded.token_column;
+
 -- A guard that was here before: what it knew stays known, whatever its column was called.
+PERFORM set_config('holdfast.reset', @guard@, true);
 IF old_column <> @column_name@ AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = target AND attname = old_column AND NOT attisdropped) THEN
     EXECUTE format('UPDATE %s SET %I = %I WHERE %I > coalesce(%I, 0)', target, @column_name@, old_column, old_column, @column_name@);
 END IF;
+IF shared THEN
+    PERFORM @own@.holdfast_remember(@guard@);
+END IF;
 UPDATE @table@ AS t SET @column@ = m.token FROM @own@.holdfast_marks AS m
     WHERE m.guard = @guard@ AND m.key = t.@key@::text AND m.token > coalesce(t.@column@, 0);
-INSERT INTO @own@.holdfast_guards VALUES (@guard@, @key_name@, @column_name@)
-    ON CONFLICT (guard) DO UPDATE SET key_column = excluded.key_column, token_column = excluded.token_column;
+PERFORM set_config('holdfast.reset', '', true);
 
 END
 @outer@;
