@@ -199,8 +199,9 @@ HF_API int hf_guard_sqlite_token(struct sqlite3 *db, uint64_t token);
  *
  * MARK is the key where the mark is kept: 'holdfast.mark:' and what hf_guard_redis_mark() or you
  * choose; one mark may protect many keys. MODE is not-older or newer. A stale token is answered by
- * the error "STALE 33 34 ..." with both tokens, anything else that is wrong by "ERR ..."; after an
- * error nothing has changed. holdfast-guard-redis(1) says more. */
+ * the error "STALE 33 34 ..." with both tokens, anything else that is wrong by "ERR ..."; those have
+ * changed nothing. If the write itself fails, its token has been seen: the mark is raised.
+ * holdfast-guard-redis(1) says more. */
 #define HF_GUARD_REDIS_LIBRARY "holdfast"
 #define HF_GUARD_REDIS_MARKS "holdfast.mark:"     /* what every mark's key begins with */
 #define HF_GUARD_REDIS_MARK_MAX (HF_KEY_MAX + 24) /* bytes of one, with its NUL */

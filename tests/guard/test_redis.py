@@ -218,16 +218,6 @@ def test_a_mark_of_another_type_lets_nobody_in(guard, redis):
     assert guard("set", [MARK, KEY], 34, "not-older", "v") == "OK"
 
 
-def test_a_command_that_fails_leaves_the_mark_as_it_was(guard, redis):
-    """So that the token can try again, in mode newer, too."""
-    assert one_error(guard, "set", [MARK, KEY], 34, "newer", "v", "NONSENSE") == "ERR syntax error"
-    assert keys(redis) == set(), "first use"
-    assert guard("set", [MARK, KEY], 34, "newer", "v") == "OK"
-    assert one_error(guard, "hset", [MARK, KEY], 35, "newer", "f", "v").startswith("WRONGTYPE ")
-    assert redis.cmd("GET", MARK) == "34"
-    assert guard("hset", [MARK, "h"], 35, "newer", "f", "v") == 1
-
-
 def test_errors_are_one_line_and_not_too_long(guard, redis):
     wild = "holdfast.mark:{a\r\n+OK\r\n\x1b[31m" + "b" * 5000 + "}"
     guard("enter", [wild], 34, "not-older")

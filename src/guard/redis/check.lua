@@ -57,7 +57,7 @@ local function stale(key, token, seen, how)
         how, seen, shown(key))}
 end
 
--- Raises the mark. Answers what keeps the caller out, or nil and the mark as it was before.
+-- Raises the mark, whatever comes of the operation. Answers what keeps the caller out, or nil.
 local function enter(keys, args, fits, usage)
     local problem = misuse(keys, args, fits, usage)
     if problem then return problem end
@@ -74,15 +74,10 @@ local function enter(keys, args, fits, usage)
     local before, now = tonumber(seen or 0), tonumber(token)
     if now < before then return stale(key, token, seen, 'older') end
     if now == before and mode == 'newer' then return stale(key, token, seen, 'not newer') end
-    if now > before then redis.call('SET', key, token) end
-    return nil, seen
-end
-
--- For an operation of one command, which changed nothing if it failed: then the mark is again what
--- it was before, so that the same token may try again in mode newer, too.
-local function answer(key, before, reply)
-    if type(reply) == 'table' and reply.err then
-        if before then redis.call('SET', key, before) else redis.call('DEL', key) end
+    if now > before then
+        redis.call('SET', key, token)
+    else -- two writes that change nothing: where Redis must not write, nobody gets in
+        redis.call('SETRANGE', key, 0, '')
+        redis.call('PERSIST', key) -- unless somebody has given the mark an end
     end
-    return reply
 end

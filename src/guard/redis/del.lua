@@ -1,4 +1,4 @@
 -- Answers how many of the keys there were.
-local refusal, before = enter(KEYS, ARGV, #KEYS >= 2 and #ARGV == 2,
+local refusal = enter(KEYS, ARGV, #KEYS >= 2 and #ARGV == 2,
     'del N MARK KEY [KEY ...] TOKEN MODE')
-return refusal or answer(KEYS[1], before, redis.pcall('DEL', unpack(KEYS, 2)))
+return refusal or redis.pcall('DEL', unpack(KEYS, 2))

@@ -1,4 +1,4 @@
 -- Answers how many of the fields are new.
-local refusal, before = enter(KEYS, ARGV, #KEYS == 2 and #ARGV >= 4 and #ARGV % 2 == 0,
+local refusal = enter(KEYS, ARGV, #KEYS == 2 and #ARGV >= 4 and #ARGV % 2 == 0,
     'hset 2 MARK KEY TOKEN MODE FIELD VALUE [FIELD VALUE ...]')
-return refusal or answer(KEYS[1], before, redis.pcall('HSET', KEYS[2], unpack(ARGV, 3)))
+return refusal or redis.pcall('HSET', KEYS[2], unpack(ARGV, 3))

@@ -1,4 +1,3 @@
--- body is a user's own script. It may have read and written before it fails, so the mark stays
--- raised then.
+-- body is a user's own script.
 local refusal = enter(KEYS, ARGV, #KEYS >= 1 and #ARGV >= 2, 'N MARK [KEY ...] TOKEN MODE [ARG ...]')
 return refusal or body({unpack(KEYS, 2)}, {unpack(ARGV, 3)})
