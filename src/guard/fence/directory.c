@@ -253,6 +253,22 @@ int fence_directory_make(const struct fence_directory *directory, const char *na
     return HF_OK;
 }
 
+int fence_directory_check_locks(const struct fence_directory *directory, struct error_text *err)
+{
+    static const char *const names[] = {"keys", "lock.mdb"}; /* made before data.mdb has a byte */
+    struct stat st;
+
+    if (fstatat(directory->fd, "data.mdb", &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_size == 0)
+        return HF_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (faccessat(directory->fd, names[i], F_OK, 0) < 0)
+            return error_set(err, HF_EREFUSED,
+                             "the fence in %s has lost its file '%s', and nobody can tell who is "
+                             "inside; when no program uses it, make an empty one",
+                             directory->path, names[i]);
+    return HF_OK;
+}
+
 int fence_directory_file(const struct fence_directory *directory, const char *name, size_t size,
                          int *ret_fd, struct error_text *err)
 {

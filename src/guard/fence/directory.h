@@ -30,6 +30,9 @@ int fence_directory_make(const struct fence_directory *directory, const char *na
 /* The same, and opens it for reading and appending, with at least so many bytes (zeros). */
 int fence_directory_file(const struct fence_directory *directory, const char *name, size_t size,
                          int *ret_fd, struct error_text *err);
+/* HF_EREFUSED if it has marks but not the files with the locks. Made anew, they would not know who is
+ * inside. */
+int fence_directory_check_locks(const struct fence_directory *directory, struct error_text *err);
 /* What was made in it survives a power cut. */
 int fence_directory_sync(const struct fence_directory *directory, struct error_text *err);
 

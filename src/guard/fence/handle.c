@@ -161,6 +161,8 @@ static int open_parts(hf_fence *fence, const char *path, const hf_fence_options 
         fence_directory_open(path, options->allow, options->existing != 0, &fence->directory, err);
 
     if (result == HF_OK)
+        result = fence_directory_check_locks(&fence->directory, err);
+    if (result == HF_OK)
         result = keys_open(&fence->keys, &fence->directory, err);
     if (result == HF_OK)
         result = make_map_files(&fence->directory, err);

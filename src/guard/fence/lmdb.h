@@ -12,6 +12,7 @@
 
 #define READERS_MAX 2048 /* transactions that read, of all processes together */
 #define IDLE_MAX 64      /* kept for use again, of this process */
+#define FILES 2          /* data.mdb, lock.mdb */
 
 struct marks {
     struct list node;
@@ -19,6 +20,8 @@ struct marks {
     bool inherited; /* from before a fork: not ours to touch */
     dev_t device;   /* which directory it is */
     ino_t inode;
+    int directory;      /* its descriptor */
+    ino_t files[FILES]; /* which files are open */
     MDB_env *env;
     MDB_dbi dbi;
     char *path;
@@ -35,6 +38,9 @@ struct marks {
 int lmdb_open(const char *path, uint64_t bytes_max, struct marks **ret_marks,
               struct error_text *err);
 void lmdb_close(struct marks *marks);
+/* HF_EREFUSED if what is open is not what others would open: marks that are raised here would be
+ * unknown to them, and theirs to us. */
+int lmdb_check_files(const struct marks *marks, struct error_text *err);
 
 /* ---- transactions.c -------------------------------------------------------------------------- */
 

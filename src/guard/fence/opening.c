@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_mutex_t opened_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list opened = {&opened, &opened};
@@ -60,6 +61,8 @@ static void marks_free(struct marks *marks)
         lmdb_drop_idle(marks);
         mdb_env_close(marks->env);
     }
+    if (marks->directory >= 0)
+        close(marks->directory);
     pthread_mutex_destroy(&marks->mutex);
     pthread_rwlock_destroy(&marks->resizing);
     free(marks->path);
@@ -80,6 +83,7 @@ static struct marks *marks_new(const char *path, const struct stat *st)
     pthread_rwlockattr_destroy(&attributes);
     pthread_mutex_init(&marks->mutex, NULL);
     list_init(&marks->node);
+    marks->directory = -1;
     marks->users = 1;
     marks->device = st->st_dev;
     marks->inode = st->st_ino;
@@ -137,6 +141,37 @@ static int open_environment(struct marks *marks, uint64_t bytes_max)
     return code;
 }
 
+/* 0: there is none. */
+static ino_t file_inode(const struct marks *marks, size_t i)
+{
+    static const char *const names[FILES] = {"data.mdb", "lock.mdb"};
+    struct stat st;
+
+    return fstatat(marks->directory, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_ino : 0;
+}
+
+/* An errno, or 0. */
+static int note_files(struct marks *marks)
+{
+    marks->directory = open(marks->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (marks->directory < 0)
+        return errno;
+    for (size_t i = 0; i < FILES; i++)
+        marks->files[i] = file_inode(marks, i);
+    return 0;
+}
+
+int lmdb_check_files(const struct marks *marks, struct error_text *err)
+{
+    for (size_t i = 0; i < FILES; i++)
+        if (marks->files[i] == 0 || file_inode(marks, i) != marks->files[i])
+            return error_set(err, HF_EREFUSED,
+                             "the files of the fence in %s were removed or replaced while it was "
+                             "open: put them back, or close it and open it again",
+                             marks->path);
+    return HF_OK;
+}
+
 static int share_opened(struct marks *marks, uint64_t bytes_max, struct error_text *err)
 {
     MDB_envinfo info;
@@ -158,7 +193,9 @@ static int open_new(const char *path, const struct stat *st, uint64_t bytes_max,
 
     if (!marks)
         return error_set(err, HF_ENOMEM, "out of memory");
-    code = open_environment(marks, bytes_max);
+    code = note_files(marks);
+    if (code == 0)
+        code = open_environment(marks, bytes_max);
     if (code != MDB_SUCCESS) {
         int result = lmdb_explain(marks, code, "open", err);
 

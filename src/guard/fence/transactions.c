@@ -143,8 +143,10 @@ static int begin_reading_once(struct marks *marks, MDB_txn **ret_txn)
 
 int lmdb_begin_reading(struct marks *marks, MDB_txn **ret_txn, struct error_text *err)
 {
-    int tries = 0, code;
+    int tries = 0, code, result = lmdb_check_files(marks, err);
 
+    if (result != HF_OK)
+        return result;
     do {
         pthread_rwlock_rdlock(&marks->resizing);
         code = begin_reading_once(marks, ret_txn);
@@ -191,8 +193,10 @@ static int write_once(struct marks *marks, lmdb_write_fn *body, void *context, i
 
 int lmdb_write(struct marks *marks, lmdb_write_fn *body, void *context, struct error_text *err)
 {
-    int tries = 0, code, result = HF_OK;
+    int tries = 0, code, result = lmdb_check_files(marks, err);
 
+    if (result != HF_OK)
+        return result;
     do
         code = write_once(marks, body, context, &result, err);
     while (code != MDB_SUCCESS && can_help(marks, code, ++tries));
