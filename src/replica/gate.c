@@ -176,7 +176,9 @@ static void on_message(struct raft_io *io, struct raft_message *message)
 {
     struct replica *replica = of_io(io);
 
-    if (!replica->closing && (gate_shut(replica) || comes_at_a_bad_time(replica, message))) {
+    if (!replica->closing &&
+        (gate_shut(replica) || comes_at_a_bad_time(replica, message) ||
+         consistency_impossible(message) || consistency_violated(replica, message))) {
         drop_message(message);
         return;
     }

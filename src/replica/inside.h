@@ -9,6 +9,7 @@
  *     late.c       who gets an entry at once, and who later
  *     changes.c    changes of members among the entries from a leader
  *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
+ *     consistency.c  messages that contradict what is committed
  *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above (storing.h)
  *     network.c    its messages to and from other nodes, as message.c writes and reads them
  *
@@ -295,6 +296,12 @@ bool late_holds(struct replica *replica, struct raft_io_send *req,
 void late_flush(struct replica *replica);
 /* When to come again, if it is this time otherwise. */
 int64_t late_wait(const struct replica *replica, int64_t wait);
+
+/* consistency.c */
+/* True: it contradicts what is committed here, and has made trouble. */
+bool consistency_violated(struct replica *replica, const struct raft_message *message);
+/* True: libraft may not see it. */
+bool consistency_impossible(const struct raft_message *message);
 
 /* gate.c */
 void gate_install(struct replica *replica);
