@@ -70,12 +70,14 @@ def holdfastd(program, folder, *settings):
 
 
 class Cluster:
-    """Three members on this machine, whose leader is known and knows all of them."""
+    """Three members on this machine, founded here, whose leader is known and knows all of them."""
 
     def __init__(self, program, folder, *settings, members=3):
         ids = range(1, members + 1)
         peers = ",".join("%d=127.0.0.1:%d" % (i, free_port()) for i in ids)
         self.members = [holdfastd(program, folder, "--id", str(i), "--cluster", peers, *settings) for i in ids]
+        with Connection(self.members[0].port) as c:
+            c.call("CLUSTER", "INIT")
         deadline = time.monotonic() + 30
         while not self.settled():
             if time.monotonic() > deadline:

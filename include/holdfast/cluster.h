@@ -36,7 +36,7 @@ typedef struct hf_cluster_info {
     uint64_t id;         /* of the node that answered */
     uint64_t leader;     /* the node that leads, as far as that one knows; 0: none */
     uint64_t term;       /* grows with every election */
-    size_t member_count; /* 0: this node waits to be added to a cluster */
+    size_t member_count; /* 0: this node waits for a cluster to be founded, or to be added to one */
     const char *why;     /* why no leader answered, in words; NULL: the leader did */
 } hf_cluster_info;
 
@@ -60,6 +60,10 @@ HF_API void hf_cluster_free(hf_cluster *cluster); /* NULL is fine */
 
 /* ---- changing -------------------------------------------------------------------------------- */
 
+/* Founds a cluster of nodes that were started with the same list of members and wait: once. Any of them
+ * will do. HF_EREFUSED: not all of them answer, are empty and list the same, and nothing was changed; or
+ * it is founded already. To ask again does no harm. */
+HF_API int hf_cluster_init(hf_store *store, int64_t wait_ms);
 /* Adds a node, whose peers reach it at `address` ("host:port"). HF_OK: it is a member, and votes as
  * soon as it has caught up, which hf_cluster_status shows. That may take long, and goes on without
  * us. HF_OK too if it was a member at that address before. */

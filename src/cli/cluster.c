@@ -1,4 +1,4 @@
-/* cluster.c: holdfast cluster status|add|remove|transfer: the nodes behind a holdfast:// store.
+/* cluster.c: holdfast cluster status|init|add|remove|transfer: the nodes behind a holdfast:// store.
  *
  * It reaches them by <holdfast/cluster.h>, like any program. Behind that the holdfast engine has two
  * functions beside those for locks, and asks over the same connection: what the URL means, where the
@@ -18,6 +18,7 @@
 
 #define STATUS_WAIT_MS 5000  /* for a leader, before somebody else's view is shown */
 #define CHANGE_WAIT_MS 10000 /* for a leader that takes the change */
+#define INIT_WAIT_MS 20000   /* longer than the nodes need to find out about each other */
 #define WAIT_MIN_MS 100
 #define SILENT_MS 2000    /* many heartbeats, and more than a pause of the machine */
 #define LOOK_MS 1000      /* of one look while we wait */
@@ -90,7 +91,9 @@ static void say_leaderless(const hf_cluster *cluster)
         heard += member->votes && !is_silent(about, member);
     }
     if (voters == 0)
-        say("node %llu belongs to no cluster yet: it waits to be added",
+        say("node %llu belongs to no cluster yet: found one with 'holdfast cluster init', or add "
+            "it to "
+            "one with 'holdfast cluster add'",
             (unsigned long long)about->id);
     else if (heard <= voters / 2)
         say("nobody leads: %u of the %u nodes that vote must be there, and node %llu hears of %u, "
@@ -249,10 +252,11 @@ static void tell(struct progress *progress, const hf_cluster_info *about, const 
         (progress->told_ms != 0 && now_ms - progress->told_ms < NEXT_TELL_MS))
         return;
     if (is_silent(about, member))
-        snprintf(text, sizeof text,
-                 "node %llu is a member now, and nothing is heard of it: does it run, with --join, "
-                 "where its peers look for it (%s)?",
-                 (unsigned long long)member->id, printable(member->peer));
+        snprintf(
+            text, sizeof text,
+            "node %llu is a member now, and nothing is heard of it: does it run, with an empty "
+            "directory, where its peers look for it (%s)?",
+            (unsigned long long)member->id, printable(member->peer));
     else
         snprintf(text, sizeof text, "node %llu is catching up: %lld entries behind",
                  (unsigned long long)member->id, (long long)member->behind);
@@ -363,6 +367,46 @@ static int run_add(struct cli *cli, const struct wanted *wanted)
     return EXIT_DONE;
 }
 
+/* ---- init ------------------------------------------------------------------------------------ */
+
+static void founded_json(const hf_cluster *cluster)
+{
+    const hf_cluster_info *about = hf_cluster_about(cluster);
+    struct json json;
+
+    json_begin(&json);
+    json_bool(&json, "founded", true);
+    json_u64(&json, "members", about->member_count);
+    json_u64(&json, "leader", about->leader);
+    json_end(&json);
+}
+
+static int run_init(struct cli *cli, const struct wanted *wanted)
+{
+    int status = EXIT_DONE, result;
+    hf_cluster *cluster = NULL;
+
+    result = hf_cluster_status(cli->store, WAIT_MIN_MS, &cluster); /* is anybody there? */
+    if (result != HF_OK)
+        return say_result(result);
+    hf_cluster_free(cluster);
+    result = hf_cluster_init(cli->store, wanted->wait_ms);
+    if (result != HF_OK)
+        return say_change(wanted, result);
+    cluster =
+        ask_leader(cli, wanted, "the cluster is founded; who leads it is not known yet", &status);
+    if (!cluster)
+        return status;
+    if (cli->json)
+        founded_json(cluster);
+    else
+        printf("the cluster is founded, with %zu members; node %llu leads\n",
+               hf_cluster_about(cluster)->member_count,
+               (unsigned long long)hf_cluster_about(cluster)->leader);
+    hf_cluster_free(cluster);
+    return EXIT_DONE;
+}
+
 /* ---- transfer -------------------------------------------------------------------------------- */
 
 static int run_transfer(struct cli *cli, const struct wanted *wanted)
@@ -414,7 +458,7 @@ static void say_removed(const struct cli *cli, uint64_t id)
     }
     printf("node %llu is no member any more\n"
            "Stop its process, and do not start it again with the data it has: that is of a member. "
-           "To let it come back,\nempty its data directory, start it with --join, and add it.\n",
+           "To let it come back,\nempty its data directory, start it, and add it.\n",
            (unsigned long long)id);
 }
 
@@ -463,6 +507,7 @@ static const struct action {
     int (*run)(struct cli *cli, const struct wanted *wanted);
 } actions[] = {
     {"status", "", 0, 0, STATUS_WAIT_MS, run_status},
+    {"init", "", 0, 0, INIT_WAIT_MS, run_init},
     {"add", " ID HOST:PORT", 2, 2, CHANGE_WAIT_MS, run_add},
     {"remove", " ID", 1, 1, CHANGE_WAIT_MS, run_remove},
     {"transfer", " [ID]", 0, 1, CHANGE_WAIT_MS, run_transfer},
@@ -483,7 +528,7 @@ static const struct action *find_action(const struct args *args, const char *nam
     if (near)
         args_complain(args, "unknown action '%s': did you mean '%s'?", printable(name), near);
     else
-        args_complain(args, "unknown action '%s'; there are status, add, remove and transfer",
+        args_complain(args, "unknown action '%s'; there are status, init, add, remove and transfer",
                       printable(name));
     return NULL;
 }
@@ -549,24 +594,27 @@ static int run(struct cli *cli, struct args *args)
 const struct command command_cluster = {
     .name = "cluster",
     .summary = "show and change the nodes of a holdfastd cluster (for operators)",
-    .usage = "status | add ID HOST:PORT | remove ID | transfer [ID] [OPTION...]",
+    .usage = "status | init | add ID HOST:PORT | remove ID | transfer [ID] [OPTION...]",
     .description =
         "status    shows the nodes: who leads, how far behind the others are, when they were "
         "heard\n"
-        "add       takes a node in, started with --join and reached by its peers at HOST:PORT, "
-        "and\n"
+        "init      founds the cluster, once, when all its nodes run with the same --cluster and "
+        "empty\n"
+        "          directories; any of them will do\n"
+        "add       takes a node in, started empty and reached by its peers at HOST:PORT, and\n"
         "          waits until it has caught up and votes\n"
         "remove    takes a node out; one that leads lets another lead first\n"
         "transfer  lets another node lead: ID, or without it the one that is nearest\n\n"
         "Only for holdfast:// stores. Any node of the URL will do: the one that leads is found.",
     .options = options,
     .takes_json = true,
-    .examples =
-        "  holdfast --on holdfast://10.0.0.1,10.0.0.2,10.0.0.3 cluster status\n"
-        "  holdfast cluster add 4 10.0.0.4:7431      # first there: holdfastd --id 4 --join ...\n"
-        "  holdfast cluster remove 2\n",
+    .examples = "  holdfast --on holdfast://10.0.0.1,10.0.0.2,10.0.0.3 cluster status\n"
+                "  holdfast --on holdfast://10.0.0.1 cluster init\n"
+                "  holdfast cluster add 4 10.0.0.4:7431      # first there: holdfastd --id 4 ...\n"
+                "  holdfast cluster remove 2\n",
     .statuses = "  0 done   69 no leader answers, or it is not known whether it happened\n"
-                "  77 refused: no such node, no other that could lead   64, 70 as in 'holdfast run "
+                "  77 refused: a member in the way, no such node, no other that could lead   64, "
+                "70 as in 'holdfast run "
                 "--help'\n",
     .run = run,
 };

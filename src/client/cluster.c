@@ -154,7 +154,8 @@ static int change(hf_store *store, enum engine_change what, uint64_t id, const c
     struct error_text err = {""};
     int result = check_cluster(store, wait_ms, &err);
 
-    if (result == HF_OK && (id > HF_NODE_MAX || (id == 0 && what != ENGINE_TRANSFER)))
+    if (result == HF_OK &&
+        (id > HF_NODE_MAX || (id == 0 && what != ENGINE_TRANSFER && what != ENGINE_INIT)))
         result = error_set(&err, HF_EINVAL, "the id of a node is a number from 1 to 2^32");
     if (result == HF_OK && what == ENGINE_ADD &&
         (!address || !*address || strlen(address) > HF_ADDRESS_MAX))
@@ -166,6 +167,11 @@ static int change(hf_store *store, enum engine_change what, uint64_t id, const c
                                                    deadline_ms, &err);
         while (result == HF_EUNREACH && clock_boot_ms() < deadline_ms);
     return failure_keep(result, &err);
+}
+
+int hf_cluster_init(hf_store *store, int64_t wait_ms)
+{
+    return change(store, ENGINE_INIT, 0, NULL, wait_ms);
 }
 
 int hf_cluster_add(hf_store *store, uint64_t id, const char *address, int64_t wait_ms)

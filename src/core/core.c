@@ -502,10 +502,12 @@ static void apply_identity(struct core *core, uint32_t number, const struct core
     if (!core->identified || force) {
         memcpy(core->id, command->result.bytes, sizeof core->id);
         core->identified = true;
-        if (force) /* after a restored backup, tokens go on far above what may have been given */
+        if (force) { /* after a restored backup, tokens go on far above what may have been given, */
             core->last_token = core->last_token > HF_TOKEN_MAX - CORE_RESTORE_JUMP
                                    ? HF_TOKEN_MAX
                                    : core->last_token + CORE_RESTORE_JUMP;
+            core->member_count = 0; /* and the members are others, perhaps with the same numbers */
+        }
     }
     answer(core, number, ANSWER_NUMBER, core->last_token);
 }

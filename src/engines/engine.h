@@ -118,7 +118,7 @@ struct engine_cluster_sink {
     int (*add)(void *context, const hf_member *member);
 };
 
-enum engine_change { ENGINE_ADD = 1, ENGINE_REMOVE, ENGINE_TRANSFER };
+enum engine_change { ENGINE_ADD = 1, ENGINE_REMOVE, ENGINE_TRANSFER, ENGINE_INIT };
 
 struct engine {
     uint32_t abi; /* ENGINE_ABI; first, so that any two versions can compare it */
@@ -223,7 +223,7 @@ struct engine {
     int (*cluster_look)(struct engine_store *store, bool of_leader,
                         const struct engine_cluster_sink *sink, int64_t deadline_ms,
                         struct error_text *err);
-    /* address: with ENGINE_ADD. id 0: with ENGINE_TRANSFER, any other node. Never asked twice by
+    /* address: with ENGINE_ADD. id 0: with ENGINE_INIT; with ENGINE_TRANSFER, any other node. Never asked twice by
      * itself: an answer that was lost is HF_EUNKNOWN. */
     int (*cluster_change)(struct engine_store *store, enum engine_change change, uint64_t id,
                           const char *address, int64_t deadline_ms, struct error_text *err);

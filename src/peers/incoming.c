@@ -89,6 +89,8 @@ static const char *in_words(enum greeting_result result)
         return "it takes this node for another: look at the ids and addresses of --cluster";
     case GREETING_UNPROVEN:
         return "it does not know the cluster's secret";
+    case GREETING_ELSEWHERE:
+        return "it belongs to another cluster";
     case GREETING_OK:
         break;
     }
@@ -115,8 +117,8 @@ static bool take(struct incoming *incoming, void *ret_bytes, size_t size)
 static void on_hello(struct incoming *incoming, const unsigned char hello[GREETING_HELLO])
 {
     const struct peers *peers = incoming->peers;
-    enum greeting_result result = greeting_reply(
-        &incoming->greeting, peers->secret, peers->secret_size, peers->id, hello, incoming->reply);
+    enum greeting_result result =
+        greeting_reply(&incoming->greeting, &peers->own, hello, incoming->reply);
     uv_buf_t buffer = uv_buf_init((char *)incoming->reply, GREETING_REPLY);
 
     if (result != GREETING_OK) {
@@ -145,13 +147,17 @@ static void end_earlier(struct incoming *incoming)
 static void on_proof(struct incoming *incoming, const unsigned char proof[GREETING_PROOF])
 {
     const struct peers_host *host = &incoming->peers->host;
-    enum greeting_result result = greeting_accept(&incoming->greeting, proof);
+    const struct greeting *greeting = &incoming->greeting;
+    const struct peers_node node = {greeting->from, greeting->about, greeting->cluster};
+    enum greeting_result result = greeting_accept(greeting, proof);
 
+    if (result == GREETING_ELSEWHERE)
+        peers_note_elsewhere(incoming->peers, node.id, node.cluster);
     if (result != GREETING_OK) {
-        end(incoming, in_words(result));
+        end(incoming, result == GREETING_ELSEWHERE ? NULL : in_words(result));
         return;
     }
-    if (host->met && !host->met(host->context, incoming->greeting.from, incoming->greeting.about)) {
+    if (host->met && !host->met(host->context, &node)) {
         end(incoming, NULL); /* the host knows why */
         return;
     }
@@ -193,8 +199,11 @@ static void on_whole(struct incoming *incoming)
         end(incoming, "a message has the wrong checksum");
         return;
     }
-    host->received(host->context, incoming->greeting.from, incoming->greeting.address, message,
-                   incoming->size);
+    host->received(host->context, &(struct peers_message){.from = incoming->greeting.from,
+                                                          .address = incoming->greeting.address,
+                                                          .cluster = incoming->greeting.cluster,
+                                                          .bytes = message,
+                                                          .size = incoming->size});
 }
 
 /* What has come for the message so far; the rest is read into it. */
@@ -311,6 +320,18 @@ void incoming_accept(struct peers *peers)
     uv_timer_start(&incoming->timer, on_late, PEERS_GREETING_MS, 0);
     if (uv_read_start((uv_stream_t *)&incoming->tcp, on_alloc, on_read) != 0)
         end(incoming, NULL);
+}
+
+void incoming_close_elsewhere(struct peers *peers)
+{
+    LIST_EACH_SAFE(node, &peers->incoming)
+    {
+        struct incoming *incoming = LIST_ENTRY(node, struct incoming, node);
+        const char *cluster = incoming->greeting.cluster;
+
+        if (cluster[0] && strcmp(cluster, peers->cluster) != 0)
+            end(incoming, NULL);
+    }
 }
 
 void incoming_close_all(struct peers *peers)

@@ -14,9 +14,11 @@
 #include <uv.h>
 
 #define SECRET_MAX 1024
+#define PEERS_REFUSED_MAX 32
 /* Before each message: its size and its checksum, 4 bytes each, the lowest first. */
 #define FRAME_HEADER 8
 
+_Static_assert(PEERS_CLUSTER == GREETING_CLUSTER, "one length");
 _Static_assert(PEERS_ADDRESS_MAX < GREETING_TEXT && PEERS_ABOUT_MAX < GREETING_TEXT,
                "a hello has room for both, each with its NUL");
 
@@ -24,16 +26,20 @@ struct peers {
     uv_loop_t *loop;
     struct peers_host host;
     uint64_t id;
-    char address[GREETING_TEXT], about[GREETING_TEXT];
+    struct greeting_own own; /* what follows, for greetings */
+    char address[GREETING_TEXT], about[GREETING_TEXT], cluster[GREETING_CLUSTER + 1];
     unsigned char secret[SECRET_MAX];
-    size_t secret_size;
     uv_tcp_t listener;
     struct list outgoing, incoming; /* all that are not yet freed */
     unsigned strangers;
     unsigned notes; /* lines about strangers, in the span that began then */
     int64_t notes_ms;
-    unsigned handles; /* that are open, or closing */
-    bool mute;        /* nothing more is sent */
+    struct refused {
+        uint64_t id;
+        int64_t ms;
+    } refused[PEERS_REFUSED_MAX]; /* nodes of other clusters, and when that was last said of them */
+    unsigned handles;             /* that are open, or closing */
+    bool mute;                    /* nothing more is sent */
     bool closing;
     void (*done)(void *context);
     void *done_context;
@@ -58,10 +64,17 @@ struct address {
 bool address_parse(const char *text, struct address *ret_address);
 bool address_is_loopback(const struct address *address);
 
+/* Another node belongs to another cluster. Not more than one line in REFUSED_EVERY_MS about the same one. */
+void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *cluster);
+
 void outgoing_close_all(struct peers *peers);
+/* All of them are made anew. */
+void outgoing_greet_again(struct peers *peers);
 /* It has come to us: no need to wait before it is tried again. */
 void outgoing_is_there(struct peers *peers, uint64_t id);
 void incoming_accept(struct peers *peers);
 void incoming_close_all(struct peers *peers);
+/* Those from nodes of another cluster than this node's. */
+void incoming_close_elsewhere(struct peers *peers);
 
 #endif

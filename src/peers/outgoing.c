@@ -32,7 +32,8 @@ struct outgoing {
     int64_t wait_ms;
     unsigned addresses; /* behind its name, when that was last resolved; 1 for a number */
     unsigned turn;      /* whose it is, of those */
-    bool noted;         /* that it cannot be reached */
+    bool noted;         /* that it cannot be reached, */
+    bool mistrusted;    /* and that this is because of the secret, which others must not hide */
     int64_t open_ms;    /* since when it can */
     size_t unsent;
 };
@@ -152,13 +153,45 @@ static void say(struct connection *connection, const unsigned char *bytes, unsig
         drop(connection->outgoing, "it cannot be written to");
 }
 
+static bool is_wanted(const struct connection *connection)
+{
+    const struct peers_host *host = &connection->peers->host;
+    const struct greeting *greeting = &connection->greeting;
+    const struct peers_node node = {greeting->to, greeting->about, greeting->cluster};
+
+    return !host->reached || host->reached(host->context, &node);
+}
+
+/* What is sent goes to the kernel at once, before the connection is closed: the other side knows who it was, and can say so. */
+static void on_elsewhere(struct connection *connection, const unsigned char *proof)
+{
+    struct outgoing *outgoing = connection->outgoing;
+
+    peers_note_elsewhere(outgoing->peers, outgoing->to, connection->greeting.cluster);
+    say(connection, proof, GREETING_PROOF);
+    if (connection->outgoing)
+        drop(outgoing, NULL);
+}
+
 static void on_reply(struct connection *connection)
 {
     struct outgoing *outgoing = connection->outgoing;
     unsigned char *proof = connection->words + GREETING_HELLO;
+    enum greeting_result result = greeting_prove(&connection->greeting, connection->reply, proof);
 
-    if (greeting_prove(&connection->greeting, connection->reply, proof) != GREETING_OK) {
+    if (result == GREETING_ELSEWHERE) {
+        on_elsewhere(connection, proof);
+        return;
+    }
+    if (result != GREETING_OK) {
+        outgoing->noted = outgoing->noted && outgoing->mistrusted;
+        outgoing->mistrusted = true;
         drop(outgoing, "it does not know the cluster's secret");
+        return;
+    }
+    if (!is_wanted(connection)) {
+        if (connection->outgoing)
+            drop(outgoing, NULL); /* the host knows why */
         return;
     }
     outgoing->state = OPEN;
@@ -214,9 +247,7 @@ static void on_connected(uv_connect_t *connect, int status)
     }
     outgoing->state = GREETING;
     peers_tune(&connection->tcp);
-    greeting_hello(&connection->greeting, outgoing->peers->secret, outgoing->peers->secret_size,
-                   outgoing->peers->id, outgoing->peers->address, outgoing->peers->about,
-                   outgoing->to, connection->words);
+    greeting_hello(&connection->greeting, &outgoing->peers->own, outgoing->to, connection->words);
     if (uv_read_start((uv_stream_t *)&connection->tcp, on_alloc, on_read) != 0)
         drop(outgoing, "it cannot be read from");
     else
@@ -370,7 +401,7 @@ static struct outgoing *make(struct peers *peers, uint64_t to, const char *addre
     outgoing->wait_ms = AGAIN_MIN_MS;
     outgoing->addresses = 1;
     outgoing->turn = 0;
-    outgoing->noted = false;
+    outgoing->noted = outgoing->mistrusted = false;
     return outgoing;
 }
 
@@ -419,7 +450,7 @@ static void welcome(struct outgoing *outgoing)
     if (outgoing->noted)
         peers_note(outgoing->peers, 3, "node %llu at %s is there again",
                    (unsigned long long)outgoing->to, outgoing->address);
-    outgoing->noted = false;
+    outgoing->noted = outgoing->mistrusted = false;
     outgoing->wait_ms = AGAIN_MIN_MS;
 }
 
@@ -509,6 +540,17 @@ void peers_forget(struct peers *peers, uint64_t id)
 
     if (outgoing)
         forget(outgoing);
+}
+
+void outgoing_greet_again(struct peers *peers)
+{
+    LIST_EACH(node, &peers->outgoing)
+    {
+        struct outgoing *outgoing = LIST_ENTRY(node, struct outgoing, node);
+
+        drop(outgoing, NULL);
+        outgoing->again_ms = 0;
+    }
 }
 
 void outgoing_close_all(struct peers *peers)

@@ -1,4 +1,5 @@
 #include "peers/peers.h"
+#include "base/clock.h"
 #include "peers/inside.h"
 
 #include <netinet/tcp.h>
@@ -11,6 +12,7 @@
 
 #define BACKLOG 64
 #define KEEPALIVE_S 2
+#define REFUSED_EVERY_MS 60000
 #define DEAD_AFTER_MS 10000 /* unacknowledged for so long: the connection is given up */
 
 void peers_note(const struct peers *peers, int level, const char *format, ...)
@@ -22,6 +24,24 @@ void peers_note(const struct peers *peers, int level, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     peers->host.note(peers->host.context, level, text);
+}
+
+void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *cluster)
+{
+    int64_t now_ms = clock_boot_ms();
+    struct refused *slot = peers->refused; /* its own, or the oldest */
+
+    for (struct refused *at = slot; at < peers->refused + PEERS_REFUSED_MAX; at++)
+        if (at->id == id || (slot->id != id && at->ms < slot->ms))
+            slot = at;
+    if (slot->id == id && now_ms - slot->ms < REFUSED_EVERY_MS)
+        return;
+    *slot = (struct refused){id, now_ms};
+    peers_note(peers, 1,
+               "node %llu belongs to another cluster, %.8s..., and this one to %.8s...: they do "
+               "not hear each "
+               "other. One of the two has an old or restored copy of its data, or a wrong address",
+               (unsigned long long)id, cluster, peers->cluster);
 }
 
 void peers_hold(struct peers *peers)
@@ -131,6 +151,8 @@ static int check(const struct peers_options *options, struct error_text *err)
         return error_set(err, HF_EINVAL,
                          "'%s' cannot be told to other nodes: it is too long, or not visible ASCII",
                          options->about);
+    if (options->cluster && options->cluster[0] && !greeting_cluster_ok(options->cluster))
+        return error_set(err, HF_EINVAL, "'%.40s' is no id of a cluster", options->cluster);
     return HF_OK;
 }
 
@@ -151,9 +173,16 @@ int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
     peers->loop = loop;
     peers->host = *host;
     peers->id = options->id;
-    peers->secret_size = options->secret_size;
+    if (options->cluster)
+        memcpy(peers->cluster, options->cluster, strlen(options->cluster));
     if (options->secret_size > 0)
         memcpy(peers->secret, options->secret, options->secret_size);
+    peers->own = (struct greeting_own){.secret = peers->secret,
+                                       .secret_size = options->secret_size,
+                                       .id = options->id,
+                                       .address = peers->address,
+                                       .about = peers->about,
+                                       .cluster = peers->cluster};
     list_init(&peers->outgoing);
     list_init(&peers->incoming);
     uv_tcp_init(loop, &peers->listener);
@@ -176,6 +205,14 @@ uint16_t peers_port(const struct peers *peers)
     uv_tcp_getsockname(&peers->listener, (struct sockaddr *)&at, &size);
     return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
                                           : ((struct sockaddr_in *)&at)->sin_port);
+}
+
+void peers_set_cluster(struct peers *peers, const char *cluster)
+{
+    INVARIANT(greeting_cluster_ok(cluster));
+    memcpy(peers->cluster, cluster, GREETING_CLUSTER + 1);
+    outgoing_greet_again(peers);
+    incoming_close_elsewhere(peers);
 }
 
 void peers_hang_up(struct peers *peers)

@@ -8,7 +8,9 @@
  * [P1] Not a byte of a message is looked at before the other side has proved that it knows the secret.
  * [P2] What has not proved itself yet may send a greeting, has five seconds for it, and there are at most
  *      PEERS_STRANGERS_MAX of that kind: the oldest makes room for the next.
- * [P3] A message arrives whole, unchanged (by its checksum), once, in order, or not at all. */
+ * [P3] A message arrives whole, unchanged (by its checksum), once, in order, or not at all.
+ * [P4] A node of another cluster is not heard, and hears nothing. One that belongs to no cluster yet is: the host decides
+ *      what its messages are worth. */
 #ifndef PEERS_PEERS_H
 #define PEERS_PEERS_H
 
@@ -27,21 +29,36 @@
 #define PEERS_NOTES_MS 10000  /* so long: who sends nothing but a packet must not fill a disk */
 #define PEERS_ADDRESS_MAX 271 /* bytes of "host:port" */
 #define PEERS_ABOUT_MAX 271
+#define PEERS_CLUSTER 32 /* characters of a cluster's id: lower-case hex */
 
 struct peers;
 struct uv_loop_s;
 
+struct peers_node { /* what another node has said of itself, and proved to be a node's words */
+    uint64_t id;
+    const char *about;   /* visible ASCII, perhaps empty */
+    const char *cluster; /* its id; "": it belongs to none yet */
+};
+
+struct peers_message {
+    uint64_t from;
+    const char *address; /* where its sender can be reached, as it says itself */
+    const char *cluster; /* the sender's; "": it belonged to none when it connected */
+    void *bytes;         /* from malloc, and the host's from now on */
+    size_t size;
+};
+
 struct peers_host {
     void *context;
-    /* A message has come. address: where its sender can be reached, as it says itself. bytes: from malloc, and
-     * the host's from now on. */
-    void (*received)(void *context, uint64_t from, const char *address, void *bytes, size_t size);
+    /* A message has come. */
+    void (*received)(void *context, const struct peers_message *message);
     /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
     void (*note)(void *context, int level, const char *text);
     /* A node has connected and proved itself: once for each connection, before any message that comes by it.
-     * about: what it says about itself; visible ASCII, perhaps empty. False: it is not wanted, and the connection
-     * is closed. May be NULL. */
-    bool (*met)(void *context, uint64_t id, const char *about);
+     * False: it is not wanted, and the connection is closed. May be NULL. */
+    bool (*met)(void *context, const struct peers_node *node);
+    /* The same of a node that this one has connected to, before anything is sent to it. */
+    bool (*reached)(void *context, const struct peers_node *node);
 };
 
 struct peers_options {
@@ -54,6 +71,7 @@ struct peers_options {
     size_t secret_size;
     /* What others are told about this node: visible ASCII, at most PEERS_ABOUT_MAX bytes; NULL is "". Copied. */
     const char *about;
+    const char *cluster; /* this node's; NULL or "": it belongs to none yet. Copied. */
 };
 
 /* "name:port", "1.2.3.4:port" or "[v6]:port", the port from 1 on. It says nothing about whether anybody is
@@ -71,6 +89,10 @@ uint16_t peers_port(const struct peers *peers);
 void peers_hang_up(struct peers *peers);
 /* Calls done when nothing of it is left; the loop runs on until then. Whatever was not sent has failed. */
 void peers_close(struct peers *peers, void (*done)(void *context), void *context);
+
+/* This node belongs to this cluster from now on. Connections to others are made anew, so that they hear of it; those from nodes of
+ * another cluster are closed. */
+void peers_set_cluster(struct peers *peers, const char *cluster);
 
 /* One message, of several pieces, which stay as they are until done is called (perhaps at once). HF_OK: done
  * will be called, with HF_OK if the kernel has taken all of it. HF_EUNREACH: there is no connection (yet; one

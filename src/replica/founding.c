@@ -1,21 +1,10 @@
 #include "replica/founding.h"
-#include "base/text.h"
-#include "journal/note.h"
+#include "replica/node_file.h"
 #include "replica/storing.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-
-#define FILE_NAME "node"
-#define ID_MAX 20         /* digits */
-#define MEMBERS_TEXT 3072 /* bytes: nine of the longest, with their ids */
-
-struct note { /* what the file says */
-    uint64_t id;
-    char life[FOUNDING_LIFE + 1];
-    char cluster[MEMBERS_TEXT];
-};
 
 /* ---- members as text -------------------------------------------------------------------------- */
 
@@ -23,61 +12,26 @@ static void add_member(char *text, uint64_t id, const char *address)
 {
     size_t used = strlen(text);
 
-    snprintf(text + used, MEMBERS_TEXT - used, "%s%" PRIu64 "=%s", used ? "," : "", id, address);
+    snprintf(text + used, FOUNDING_MEMBERS + 1 - used, "%s%" PRIu64 "=%s", used ? "," : "", id,
+             address);
 }
 
-static void members_wanted(const struct founding *founding, char ret_text[MEMBERS_TEXT])
+void founding_members_text(const struct replica_member *members, int count,
+                           char ret_text[FOUNDING_MEMBERS + 1])
 {
     ret_text[0] = '\0';
-    for (int i = 0; i < founding->member_count; i++)
-        add_member(ret_text, founding->members[i].id, founding->members[i].address);
+    for (int i = 0; i < count; i++)
+        add_member(ret_text, members[i].id, members[i].address);
 }
 
 /* libraft keeps them by their ids, too. A node that was founded alone has no address: "". */
 static void members_there(const struct raft_configuration *configuration,
-                          char ret_text[MEMBERS_TEXT])
+                          char ret_text[FOUNDING_MEMBERS + 1])
 {
     ret_text[0] = '\0';
     for (unsigned i = 0; i < configuration->n; i++)
         if (configuration->servers[i].address[0])
             add_member(ret_text, configuration->servers[i].id, configuration->servers[i].address);
-}
-
-/* ---- the file --------------------------------------------------------------------------------- */
-
-/* False: there is none. */
-static int read_note(struct storage *storage, bool *ret_there, struct note *ret_note,
-                     struct error_text *err)
-{
-    char text[NOTE_MAX + 1], id[ID_MAX + 1];
-    int result = note_read(&storage->directory, FILE_NAME, text, err), fields;
-
-    *ret_there = text[0];
-    *ret_note = (struct note){0};
-    if (result != HF_OK || !text[0])
-        return result;
-    fields = sscanf(text, "node %20[0-9] life %16[0-9a-f] cluster %3071s", id, ret_note->life,
-                    ret_note->cluster);
-    if (fields < 2 || strlen(ret_note->life) != FOUNDING_LIFE ||
-        !text_to_u64(id, UINT64_MAX, &ret_note->id))
-        return error_set(err, HF_EIO, "%s/" FILE_NAME " is damaged: restore it from a backup",
-                         storage->directory.path);
-    return HF_OK;
-}
-
-static bool is_same(const struct note *one, const struct note *other)
-{
-    return one->id == other->id && strcmp(one->life, other->life) == 0 &&
-           strcmp(one->cluster, other->cluster) == 0;
-}
-
-static int write_note(struct storage *storage, const struct note *note, struct error_text *err)
-{
-    char text[NOTE_MAX + 1];
-
-    snprintf(text, sizeof text, "node %" PRIu64 "\nlife %s\n%s%s%s", note->id, note->life,
-             note->cluster[0] ? "cluster " : "", note->cluster, note->cluster[0] ? "\n" : "");
-    return note_write(&storage->directory, FILE_NAME, text, err);
 }
 
 /* ---- what fits -------------------------------------------------------------------------------- */
@@ -87,10 +41,19 @@ static bool is_only(const struct raft_configuration *configuration, uint64_t id)
     return configuration->n == 1 && configuration->servers[0].id == id;
 }
 
+static int refuse_members(const struct storage *storage, const char *members,
+                          struct error_text *err)
+{
+    return error_set(err, HF_EREFUSED,
+                     "%s belongs to a cluster with other members: cluster = %s (they come and go "
+                     "by 'holdfast cluster add' and 'remove')",
+                     storage->directory.path, members);
+}
+
 static int refuse(const struct storage *storage, const struct founding *founding,
                   const struct raft_configuration *there, struct error_text *err)
 {
-    char text[MEMBERS_TEXT];
+    char text[FOUNDING_MEMBERS + 1];
 
     members_there(there, text);
     if (founding->member_count == 0)
@@ -102,13 +65,10 @@ static int refuse(const struct storage *storage, const struct founding *founding
                          "%s belongs to a node alone: start it with itself as the only member, and "
                          "add the others with 'holdfast cluster add'",
                          storage->directory.path);
-    return error_set(err, HF_EREFUSED,
-                     "%s belongs to a cluster with other members: cluster = %s (they come and go "
-                     "by 'holdfast cluster add' and 'remove')",
-                     storage->directory.path, text);
+    return refuse_members(storage, text, err);
 }
 
-/* From now on it is the only member, at its present address. */
+/* It is the only member, at its present address from now on. */
 static int become_only(struct storage *storage, const struct founding *founding,
                        struct error_text *err)
 {
@@ -125,61 +85,130 @@ static int become_only(struct storage *storage, const struct founding *founding,
     return result;
 }
 
-/* There is data. */
+/* A directory from before clusters had ids. A node alone can be given one; several would have to be given the same. */
+static int give_id(const struct storage *storage, const struct founding *founding,
+                   const struct raft_configuration *there, struct node_file *file,
+                   struct error_text *err)
+{
+    if (file->cluster[0])
+        return HF_OK;
+    if (!is_only(there, founding->id))
+        return error_set(
+            err, HF_EREFUSED,
+            "%s was written by an earlier version, and does not say to which cluster it "
+            "belongs: begin a new one from one of its members, with 'holdfastd "
+            "--restore-from %s --data NEW', and add the others, empty",
+            storage->directory.path, storage->directory.path);
+    memcpy(file->cluster, founding->cluster, sizeof file->cluster);
+    return HF_OK;
+}
+
+/* There is a log. */
 static int settle_old(struct storage *storage, const struct founding *founding,
-                      const struct raft_configuration *there, const struct note *note, bool noted,
+                      const struct raft_configuration *there, struct node_file *file,
                       struct error_text *err)
 {
-    char wanted[MEMBERS_TEXT], now[MEMBERS_TEXT];
-    bool only = founding->member_count == 0 ||
-                (founding->member_count == 1 && founding->members[0].id == founding->id);
+    char wanted[FOUNDING_MEMBERS + 1], now[FOUNDING_MEMBERS + 1];
+    int result;
 
-    if (noted && note->id != founding->id)
+    if (file->there && file->id != founding->id)
         return error_set(err, HF_EREFUSED,
                          "%s belongs to node %" PRIu64 ", and this is node %" PRIu64,
-                         storage->directory.path, note->id, founding->id);
-    if (founding->restored && !only)
-        return error_set(err, HF_EREFUSED,
-                         "a restored node begins alone: start it with itself as the only member, "
-                         "and add the others with 'holdfast cluster add'");
-    if (founding->restored)
-        return become_only(storage, founding, err);
-    members_wanted(founding, wanted);
+                         storage->directory.path, file->id, founding->id);
+    result = give_id(storage, founding, there, file, err);
+    if (result != HF_OK)
+        return result;
+    founding_members_text(founding->members, founding->member_count, wanted);
     members_there(there, now);
-    if ((noted && strcmp(wanted, note->cluster) == 0) || strcmp(wanted, now) == 0)
+    file->how = NODE_MEMBER;
+    if ((file->there && strcmp(wanted, file->members) == 0) || strcmp(wanted, now) == 0)
         return HF_OK;
-    if (only && founding->member_count == 1 && is_only(there, founding->id))
+    if (founding->member_count == 1 && founding->members[0].id == founding->id &&
+        is_only(there, founding->id))
         return become_only(storage, founding, err);
     return refuse(storage, founding, there, err);
 }
 
+/* The log is empty. */
+static int settle_new(const struct storage *storage, const struct founding *founding,
+                      struct node_file *file, enum founding_state *ret_state,
+                      struct error_text *err)
+{
+    char wanted[FOUNDING_MEMBERS + 1];
+
+    founding_members_text(founding->members, founding->member_count, wanted);
+    if (file->cluster[0] && file->id != founding->id)
+        return error_set(err, HF_EREFUSED,
+                         "%s belongs to node %" PRIu64 ", and this is node %" PRIu64,
+                         storage->directory.path, file->id, founding->id);
+    if (file->cluster[0] && file->how == NODE_MEMBER)
+        return error_set(
+            err, HF_EREFUSED,
+            "%s has lost its log: remove this node with 'holdfast cluster remove', and "
+            "add it again, empty, under another id",
+            storage->directory.path);
+    if (file->cluster[0] && file->how == NODE_FOUNDED && strcmp(wanted, file->members) != 0)
+        return refuse_members(storage, file->members, err);
+    if (!file->cluster[0] && founding->member_count == 0)
+        memcpy(file->cluster, founding->cluster, sizeof file->cluster);
+    *ret_state = file->cluster[0] && file->how == NODE_FOUNDED ? FOUNDING_FOUNDED : FOUNDING_WAITS;
+    return HF_OK;
+}
+
 int founding_settle(struct storage *storage, const struct founding *founding,
-                    char ret_life[FOUNDING_LIFE + 1], struct error_text *err)
+                    struct founding_result *ret_result, struct error_text *err)
 {
     struct raft_configuration there;
-    struct note note, before;
-    bool noted;
-    int result = read_note(storage, &noted, &note, err);
+    struct node_file file, before;
+    enum founding_state state = FOUNDING_FOUNDED;
+    int result = node_file_read(&storage->directory, &file, err);
 
     if (result == HF_OK)
         result = loading_members(storage, &there, err);
     if (result != HF_OK)
         return result;
-    before = note;
-    if (there.n > 0)
-        result = settle_old(storage, founding, &there, &note, noted, err);
-    else if (founding->restored)
-        result = error_set(err, HF_EREFUSED, "there is no data in %s that could be a backup's",
-                           storage->directory.path);
+    before = file;
+    result = there.n > 0 ? settle_old(storage, founding, &there, &file, err)
+                         : settle_new(storage, founding, &file, &state, err);
     raft_configuration_close(&there);
     if (result != HF_OK)
         return result;
-    note.id = founding->id;
-    if (!noted || founding->restored)
-        snprintf(note.life, sizeof note.life, "%016" PRIx64, founding->life);
-    members_wanted(founding, note.cluster);
-    if (!noted || !is_same(&before, &note))
-        result = write_note(storage, &note, err);
-    memcpy(ret_life, note.life, sizeof note.life);
+    if (!file.there)
+        snprintf(file.life, sizeof file.life, "%016" PRIx64, founding->life);
+    file.there = true;
+    file.id = founding->id;
+    founding_members_text(founding->members, founding->member_count, file.members);
+    if (!node_file_same(&before, &file))
+        result = node_file_write(&storage->directory, &file, err);
+    ret_result->state = state;
+    memcpy(ret_result->life, file.life, sizeof file.life);
+    memcpy(ret_result->cluster, file.cluster, sizeof file.cluster);
+    memcpy(ret_result->restored, file.restored, sizeof file.restored);
     return result;
+}
+
+/* ---- belonging --------------------------------------------------------------------------------- */
+
+static int belong(struct storage *storage, const char *cluster, enum node_file_how how,
+                  struct error_text *err)
+{
+    struct node_file file;
+    int result = node_file_read(&storage->directory, &file, err);
+
+    if (result != HF_OK)
+        return result;
+    INVARIANT(file.there && (!file.cluster[0] || strcmp(file.cluster, cluster) == 0));
+    snprintf(file.cluster, sizeof file.cluster, "%s", cluster);
+    file.how = how;
+    return node_file_write(&storage->directory, &file, err);
+}
+
+int founding_found(struct storage *storage, const char *cluster, struct error_text *err)
+{
+    return belong(storage, cluster, NODE_FOUNDED, err);
+}
+
+int founding_join(struct storage *storage, const char *cluster, struct error_text *err)
+{
+    return belong(storage, cluster, NODE_JOINED, err);
 }

@@ -158,7 +158,7 @@ struct replica {
 
     struct replica_host host;
     uint64_t id;
-    bool restored; /* and the table does not know yet */
+    bool waits; /* libraft is not started yet */
     uint64_t snapshot_bytes;
     uint32_t snapshot_trailing;
     uint64_t memory_bytes;

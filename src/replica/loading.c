@@ -191,11 +191,12 @@ static bool is_new(const struct storage *storage)
 }
 
 /* Before anything else is appended. */
-static int append_members(struct storage *storage, raft_index index, raft_term term,
-                          const struct raft_buffer *configuration, struct error_text *err)
+static int append_entry(struct storage *storage, raft_index index, raft_term term,
+                        enum raft_entry_type type, const struct raft_buffer *buffer,
+                        struct error_text *err)
 {
     struct journal_record record = {
-        .index = index, .term = term, .type = RAFT_CHANGE, configuration->base, configuration->len};
+        .index = index, .term = term, .type = (uint8_t)type, buffer->base, buffer->len};
     struct journal_spare spare;
     int result;
 
@@ -216,7 +217,7 @@ static int found(struct storage *storage, const struct raft_buffer *configuratio
 {
     int result = term_store(&storage->directory, &storage->term, 1, 0, err);
 
-    return result == HF_OK ? append_members(storage, 1, 1, configuration, err) : result;
+    return result == HF_OK ? append_entry(storage, 1, 1, RAFT_CHANGE, configuration, err) : result;
 }
 
 int loading_on_bootstrap(struct raft_io *io, const struct raft_configuration *members)
@@ -280,9 +281,16 @@ int loading_replace_members(struct storage *storage, const struct raft_configura
 
     if (raft_configuration_encode(members, &configuration) != 0)
         return error_set(err, HF_ENOMEM, "out of memory");
-    result = append_members(storage, storage->next, storage->term.number, &configuration, err);
+    result = append_entry(storage, storage->next, storage->term.number, RAFT_CHANGE, &configuration,
+                          err);
     raft_free(configuration.base);
     return result;
+}
+
+int loading_append_command(struct storage *storage, const struct raft_buffer *entry,
+                           struct error_text *err)
+{
+    return append_entry(storage, storage->next, storage->term.number, RAFT_COMMAND, entry, err);
 }
 
 void loading_forget(struct storage *storage)

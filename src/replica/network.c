@@ -1,10 +1,16 @@
 #include "replica/network.h"
 #include "peers/peers.h"
 #include "replica/message.h"
+#include "replica/replica.h"
 
 #include <raft.h>
 
 #include <stdlib.h>
+#include <string.h>
+
+#define WORDS_MARK 'W' /* the first byte: no message of libraft's begins with it */
+
+_Static_assert(NETWORK_CLUSTER == PEERS_CLUSTER, "one length");
 
 struct network {
     struct raft_io *io;   /* whose `impl` we are */
@@ -14,9 +20,11 @@ struct network {
     raft_io_tick_cb tick;
     raft_io_close_cb closed; /* NULL: libraft does not close */
     unsigned sending;        /* messages that libraft has not got back yet */
-    void *context;
-    void (*note)(void *context, int level, const char *text);
-    bool (*met)(void *context, uint64_t id, const char *about);
+    struct network_host host;
+    char cluster[NETWORK_CLUSTER + 1]; /* "": none */
+    struct only_words {
+        uint64_t id;
+    } only_words[REPLICA_MEMBERS_MAX]; /* nodes that get no messages of libraft's; 0: nobody */
     void (*done)(void *context);
     void *done_context;
 };
@@ -49,6 +57,30 @@ static void on_sent(void *context, int result)
     maybe_close(network);
 }
 
+/* ---- nodes that get words only ------------------------------------------------------------------ */
+
+static struct only_words *find_only_words(struct network *network, uint64_t id)
+{
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (network->only_words[i].id == id)
+            return &network->only_words[i];
+    return NULL;
+}
+
+/* False: there is no room to remember it. */
+static bool set_only_words(struct network *network, uint64_t id, bool only)
+{
+    struct only_words *slot = find_only_words(network, id);
+
+    if (!slot && only)
+        slot = find_only_words(network, 0);
+    if (slot)
+        slot->id = only ? id : 0;
+    return slot || !only;
+}
+
+/* ---- libraft's messages ------------------------------------------------------------------------- */
+
 /* libraft takes a refusal for the end of what it was doing, an election or an append, for all nodes: so it
  * never hears one. */
 static int on_send(struct raft_io *io, struct raft_io_send *req, const struct raft_message *message,
@@ -64,31 +96,111 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
     sending->network = network;
     network->sending++;
     message_encode(message, &sending->encoded);
-    result = peers_send(network->peers, message->server_id, message->server_address,
-                        sending->encoded.pieces, sending->encoded.count, on_sent, sending);
+    result = find_only_words(network, message->server_id)
+                 ? HF_EUNREACH
+                 : peers_send(network->peers, message->server_id, message->server_address,
+                              sending->encoded.pieces, sending->encoded.count, on_sent, sending);
     if (result != HF_OK)
         on_sent(sending, result);
     return 0;
 }
 
-static void on_received(void *context, uint64_t from, const char *address, void *bytes, size_t size)
+static bool comes_from_a_leader(const struct raft_message *message)
 {
-    struct network *network = context;
+    return message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
+}
+
+/* May libraft see it? What comes from another cluster never gets here (peers.h, [P4]). */
+static bool is_ours(struct network *network, const struct peers_message *from,
+                    const struct raft_message *message)
+{
+    const struct network_host *host = &network->host;
+
+    if (!from->cluster[0])
+        return !network->cluster[0] && !host->adopted; /* nodes that know no clusters */
+    if (strcmp(from->cluster, network->cluster) == 0 && network->receive)
+        return true;
+    return host->adopted && comes_from_a_leader(message) &&
+           host->adopted(host->context, from->from, from->cluster);
+}
+
+static void free_message(struct raft_message *message)
+{
+    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        raft_configuration_close(&message->install_snapshot.conf);
+        raft_free(message->install_snapshot.data.base);
+    }
+    if (message->type == RAFT_APPEND_ENTRIES && message->append_entries.n_entries > 0) {
+        raft_free(message->append_entries.entries[0].batch); /* as message_decode makes them */
+        raft_free(message->append_entries.entries);
+    }
+}
+
+static void on_message(struct network *network, const struct peers_message *from)
+{
     struct raft_message message;
 
-    if (!network->receive) {
-        free(bytes);
+    if (!message_decode(from->bytes, from->size, &message)) {
+        free(from->bytes);
+        network->host.note(network->host.context, 2,
+                           "a message from another node cannot be read: is it of another version?");
         return;
     }
-    if (!message_decode(bytes, size, &message)) {
-        free(bytes);
-        network->note(network->context, 2,
-                      "a message from another node cannot be read: is it of another version?");
+    if (!is_ours(network, from, &message) || !network->receive) {
+        free_message(&message);
         return;
     }
-    message.server_id = from;
-    message.server_address = address;
+    message.server_id = from->from;
+    message.server_address = from->address;
     network->receive(network->io, &message);
+}
+
+/* ---- words -------------------------------------------------------------------------------------- */
+
+static void on_words(struct network *network, const struct peers_message *from)
+{
+    const struct network_host *host = &network->host;
+    char text[NETWORK_WORDS_MAX + 1];
+    size_t size = from->size - 1;
+
+    if (host->heard && size <= NETWORK_WORDS_MAX) {
+        memcpy(text, (const char *)from->bytes + 1, size);
+        text[size] = '\0';
+        host->heard(host->context, &(struct network_words){.from = from->from,
+                                                           .address = from->address,
+                                                           .cluster = from->cluster,
+                                                           .text = text});
+    }
+    free(from->bytes);
+}
+
+static void on_received(void *context, const struct peers_message *message)
+{
+    if (message->size > 0 && *(const char *)message->bytes == WORDS_MARK)
+        on_words(context, message);
+    else
+        on_message(context, message);
+}
+
+static void on_said(void *context, int result)
+{
+    (void)result; /* who wants an answer asks again */
+    free(context);
+}
+
+bool network_say(struct network *network, uint64_t to, const char *address, const char *text)
+{
+    size_t size = strlen(text);
+    char *bytes = malloc(size + 1);
+    struct iovec piece = {bytes, size + 1};
+
+    INVARIANT(bytes != NULL && size <= NETWORK_WORDS_MAX);
+    bytes[0] = WORDS_MARK;
+    memcpy(bytes + 1, text, size);
+    if (peers_send(network->peers, to, address, &piece, 1, on_said, bytes) == HF_OK)
+        return true;
+    free(bytes);
+    return false;
 }
 
 /* All members have connections to all others, or try to. libraft only says whom it has something to say to, and
@@ -130,18 +242,39 @@ static void on_note(void *context, int level, const char *text)
 {
     struct network *network = context;
 
-    network->note(network->context, level, text);
+    network->host.note(network->host.context, level, text);
 }
 
-static bool on_met(void *context, uint64_t id, const char *about)
+static bool on_met(void *context, const struct peers_node *node)
 {
     struct network *network = context;
+    const struct network_host *host = &network->host;
 
-    return !network->met || network->met(network->context, id, about);
+    return !host->met ||
+           host->met(host->context, &(struct network_node){node->id, node->about, node->cluster});
 }
 
-int network_open(struct uv_loop_s *loop, const struct network_options *options, struct raft_io *io,
-                 struct network **ret_network, struct error_text *err)
+static bool on_reached(void *context, const struct peers_node *node)
+{
+    struct network *network = context;
+    const struct network_host *host = &network->host;
+    enum network_reach reach = NETWORK_ALL;
+
+    if (host->reached)
+        reach = host->reached(host->context,
+                              &(struct network_node){node->id, node->about, node->cluster});
+    return set_only_words(network, node->id, reach == NETWORK_WORDS) && reach != NETWORK_NOTHING;
+}
+
+void network_set_cluster(struct network *network, const char *cluster)
+{
+    memcpy(network->cluster, cluster, strlen(cluster) + 1);
+    peers_set_cluster(network->peers, cluster);
+}
+
+int network_open(struct uv_loop_s *loop, const struct network_options *options,
+                 const struct network_host *host, struct raft_io *io, struct network **ret_network,
+                 struct error_text *err)
 {
     struct network *network = calloc(1, sizeof *network);
     const struct peers_options how = {.id = options->id,
@@ -149,21 +282,25 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options, 
                                       .listen = options->listen,
                                       .secret = options->secret,
                                       .secret_size = options->secret_size,
-                                      .about = options->about};
-    const struct peers_host host = {
-        .context = network, .received = on_received, .note = on_note, .met = on_met};
+                                      .about = options->about,
+                                      .cluster = options->cluster};
+    const struct peers_host peers_host = {.context = network,
+                                          .received = on_received,
+                                          .note = on_note,
+                                          .met = on_met,
+                                          .reached = on_reached};
     int result;
 
     if (!network)
         return error_set(err, HF_ENOMEM, "out of memory");
-    network->context = options->context;
-    network->note = options->note;
-    network->met = options->met;
-    result = peers_open(loop, &how, &host, &network->peers, err);
+    network->host = *host;
+    result = peers_open(loop, &how, &peers_host, &network->peers, err);
     if (result != HF_OK) {
         free(network);
         return result;
     }
+    if (options->cluster)
+        memcpy(network->cluster, options->cluster, strlen(options->cluster) + 1);
     network->io = io;
     network->saved = *io;
     io->impl = network;

@@ -1,6 +1,10 @@
 /* network.h: what a raft_io needs to reach the other nodes: src/peers under libraft's messages.
  *
- *     storage_open ──▶ network_open ──▶ replica_open … replica_close ──▶ network_close ──▶ storage_close */
+ *     storage_open ──▶ network_open ──▶ replica_open … replica_close ──▶ network_close ──▶ storage_close
+ *
+ * Beside libraft's messages there are words, short texts of the host's own. Those pass between a member and a node that belongs to
+ * no cluster yet; libraft's messages only pass between nodes of one cluster, with one exception: a leader's first message
+ * to a node that waits makes it a member of the leader's cluster, if the host agrees. */
 #ifndef REPLICA_NETWORK_H
 #define REPLICA_NETWORK_H
 
@@ -14,20 +18,55 @@ struct network;
 struct raft_io;
 struct uv_loop_s;
 
+#define NETWORK_CLUSTER 32      /* characters of a cluster's id */
+#define NETWORK_WORDS_MAX 4095u /* bytes */
+
+struct network_node { /* see peers.h */
+    uint64_t id;
+    const char *about, *cluster;
+};
+
+enum network_reach {
+    NETWORK_NOTHING, /* the connection is closed */
+    NETWORK_WORDS,   /* of libraft's messages it gets none */
+    NETWORK_ALL
+};
+
+struct network_words {
+    uint64_t from;
+    const char *address, *cluster; /* the sender's; cluster "": it belongs to none */
+    const char *text;              /* with a NUL; lives during the call */
+};
+
+struct network_host {
+    void *context;
+    void (*note)(void *context, int level, const char *text);
+    /* A node has connected. False: it is not let in. May be NULL, as those below. */
+    bool (*met)(void *context, const struct network_node *node);
+    /* This node has connected to it. */
+    enum network_reach (*reached)(void *context, const struct network_node *node);
+    void (*heard)(void *context, const struct network_words *words);
+    /* This node belongs to no cluster, and a leader of this one sends to it. True: it does now. */
+    bool (*adopted)(void *context, uint64_t leader, const char *cluster);
+};
+
 struct network_options {
     uint64_t id;
     const char *address, *listen; /* see peers.h */
     const void *secret;
     size_t secret_size;
-    void *context;
-    void (*note)(void *context, int level, const char *text);
-    const char *about;                                          /* see peers.h, */
-    bool (*met)(void *context, uint64_t id, const char *about); /* and there; may be NULL */
+    const char *about;   /* see peers.h */
+    const char *cluster; /* this node's; "": none yet */
 };
 
 /* io: borrowed until closed; it sends and receives from now on. */
-int network_open(struct uv_loop_s *loop, const struct network_options *options, struct raft_io *io,
-                 struct network **ret_network, struct error_text *err);
+int network_open(struct uv_loop_s *loop, const struct network_options *options,
+                 const struct network_host *host, struct raft_io *io, struct network **ret_network,
+                 struct error_text *err);
+/* This node belongs to this cluster from now on. */
+void network_set_cluster(struct network *network, const char *cluster);
+/* False: there is no connection yet; one is being made. What is sent may get lost. */
+bool network_say(struct network *network, uint64_t to, const char *address, const char *text);
 uint16_t network_port(const struct network *network);
 void network_close(struct network *network, void (*done)(void *context), void *context);
 

@@ -39,7 +39,7 @@ static struct replica *make(const struct replica_options *options, struct raft_i
         options->snapshot_bytes ? options->snapshot_bytes : SNAPSHOT_BYTES_DEFAULT;
     replica->snapshot_trailing = options->snapshot_trailing;
     replica->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_BYTES_DEFAULT;
-    replica->restored = options->restored;
+    replica->waits = options->waits;
     snprintf(replica->about, sizeof replica->about, "%s", options->about ? options->about : "");
     replica->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : HEARTBEAT_MS_DEFAULT;
     replica->role = REPLICA_FOLLOWING;
@@ -69,17 +69,17 @@ static void set_up_raft(struct replica *replica, const struct replica_options *o
 }
 
 /* Does nothing in a directory that is not new. */
-static int found_cluster(struct replica *replica, const struct replica_options *options)
+static int bootstrap(struct replica *replica, const struct replica_member *members, int count)
 {
     struct raft_configuration configuration;
     int result = 0;
 
-    if (options->member_count == 0)
+    if (count == 0)
         return 0;
     raft_configuration_init(&configuration);
-    for (int i = 0; i < options->member_count && result == 0; i++)
-        result = raft_configuration_add(&configuration, options->members[i].id,
-                                        options->members[i].address, RAFT_VOTER);
+    for (int i = 0; i < count && result == 0; i++)
+        result =
+            raft_configuration_add(&configuration, members[i].id, members[i].address, RAFT_VOTER);
     if (result == 0)
         result = raft_bootstrap(&replica->raft, &configuration);
     raft_configuration_close(&configuration);
@@ -107,12 +107,48 @@ static int say_why(const struct replica *replica, const char *what, int result,
                      replica->io->errmsg[0] ? replica->io->errmsg : raft_strerror(result));
 }
 
+/* HF_EIO: libraft is as it was. */
+static int start(struct replica *replica, const struct replica_member *members, int count,
+                 struct error_text *err)
+{
+    const char *what = "the cluster cannot be founded";
+    int result = bootstrap(replica, members, count);
+
+    if (result == 0) {
+        what = "the log cannot be loaded";
+        result = raft_start(&replica->raft);
+    }
+    if (result != 0 || gate_shut(replica))
+        return say_why(replica, what, result, err);
+    replica->io->errmsg[0] = '\0'; /* loading leaves words there that are of no importance */
+    replica->opened = true;
+    note_outsider(replica);
+    return HF_OK;
+}
+
+bool replica_waits(const struct replica *replica)
+{
+    return replica->waits;
+}
+
+int replica_begin(struct replica *replica, const struct replica_member *members, int count,
+                  struct error_text *err)
+{
+    int result;
+
+    INVARIANT(replica->waits && !replica->closing);
+    replica->waits = false;
+    result = start(replica, members, count, err);
+    if (result != HF_OK)
+        gate_trouble(replica, "%s", err->text);
+    return result;
+}
+
 int replica_open(const struct replica_options *options, struct raft_io *io,
                  const struct replica_host *host, struct replica **ret_replica,
                  struct error_text *err)
 {
     struct replica *replica;
-    const char *what = "the cluster cannot be founded";
     int result = check_options(options, err);
 
     if (result != HF_OK)
@@ -127,20 +163,13 @@ int replica_open(const struct replica_options *options, struct raft_io *io,
     }
     set_up_raft(replica, options);
     gate_install(replica);
-    result = found_cluster(replica, options);
-    if (result == 0) {
-        what = "the log cannot be loaded";
-        result = raft_start(&replica->raft);
-    }
-    if (result != 0 || gate_shut(replica)) {
-        result = say_why(replica, what, result, err);
+    if (!options->waits)
+        result = start(replica, options->members, options->member_count, err);
+    if (result != HF_OK) {
         replica->abandoned = true;
         replica_close_raft(replica);
         return result;
     }
-    io->errmsg[0] = '\0'; /* loading leaves words there that are of no importance */
-    replica->opened = true;
-    note_outsider(replica);
     *ret_replica = replica;
     return HF_OK;
 }

@@ -96,7 +96,6 @@ void replica_landed(struct replica *replica)
     replica->arrived.active = false;
     if (replica->leading != LEAD_BEGINNING || raft_state(&replica->raft) != RAFT_LEADER)
         return;
-    replica->restored = false;
     replica->leading = LEAD_SERVING;
     replica->role = REPLICA_LEADING;
     replica->host.role(replica->host.context, REPLICA_LEADING);
@@ -198,11 +197,8 @@ static void propose_first(struct replica *replica, int64_t now)
     struct core_counts counts;
 
     core_count(replica->table, &counts);
-    if (replica->restored)
-        identity.flags = CORE_FORCE;
-    else if (!counts.identified)
+    if (!counts.identified) {
         identity.token = first_token(replica);
-    if (replica->restored || !counts.identified) {
         replica->host.random(replica->host.context, id, sizeof id);
         core_pack(&replica->batch.packer, &identity);
     }

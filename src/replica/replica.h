@@ -87,15 +87,13 @@ struct replica_host {
 struct replica_options {
     uint64_t id;         /* of this node, from 1 */
     const char *address; /* of this node for its peers; "" for a node alone */
-    /* Founding members if the data directory is new; none: it waits to be added. */
+    /* The members that a new log begins with; none: it begins with what a leader sends. */
     const struct replica_member {
         uint64_t id;
         const char *address;
     } * members;
     int member_count;
-    /* The data is older than what was acknowledged since: tokens go on far above, the store has a new
-     * id. Done once, with the first entry that this node proposes. */
-    bool restored;
+    bool waits;                         /* it takes no part before replica_begin */
     uint32_t election_ms, heartbeat_ms; /* 0: 500 and 50 */
     const char *about;          /* where clients find this node; "" or NULL: it does not say */
     uint64_t snapshot_bytes;    /* of log before a snapshot is taken; 0: a default */
@@ -110,6 +108,11 @@ struct replica_options {
 int replica_open(const struct replica_options *options, struct raft_io *io,
                  const struct replica_host *host, struct replica **ret_replica,
                  struct error_text *err);
+/* It was opened to wait. From now on it takes part: as one of these members, with which its log begins, or with none as one that
+ * has been added to a cluster. The log is new in both cases. HF_EIO: in words; it cannot go on then. */
+int replica_begin(struct replica *replica, const struct replica_member *members, int count,
+                  struct error_text *err);
+bool replica_waits(const struct replica *replica);
 /* Fails what is under way; then calls done, after which nothing of it is left. That may be before it
  * returns, if the node has stopped. */
 void replica_close(struct replica *replica, void (*done)(void *context), void *context);

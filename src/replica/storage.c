@@ -1,6 +1,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "journal/note.h"
+#include "replica/restore.h"
 #include "replica/storing.h"
 
 #include <inttypes.h>
@@ -407,6 +408,21 @@ static const struct raft_io functions = {.version = 2,
                                          .time = on_time,
                                          .random = on_random};
 
+/* Half a copy of a backup is no data directory. */
+static int check_restored(const struct storage *storage, struct error_text *err)
+{
+    char text[NOTE_MAX + 1];
+    int result = note_read(&storage->directory, RESTORE_MARK, text, err);
+
+    if (result == HF_OK && text[0])
+        return error_set(
+            err, HF_EREFUSED,
+            "a restore into %s did not come to its end: run 'holdfastd --restore-from' "
+            "again",
+            storage->directory.path);
+    return result;
+}
+
 int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
                  struct storage **ret_storage, struct error_text *err)
 {
@@ -426,7 +442,10 @@ int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
         free(storage);
         return result;
     }
-    result = loading_read(storage, options->segment_bytes, err);
+    if (!options->restoring)
+        result = check_restored(storage, err);
+    if (result == HF_OK)
+        result = loading_read(storage, options->segment_bytes, err);
     if (result != HF_OK) {
         free_all(storage);
         return result;

@@ -5,6 +5,7 @@
  * Files in the directory (src/journal says what is in them):
  *
  *     node          whose directory it is: see founding.h
+ *     restoring     there while a backup is being restored into it: see restore.h
  *     lives         what other nodes are called that were met: see src/server/lives.h
  *     lock          locked by the process that uses the directory; its number inside
  *     term          term and vote
@@ -40,6 +41,8 @@ struct storage_options {
      * storage_open and, until it is closed, from the loop. */
     void (*note)(void *context, int level, const char *text);
     void *context;
+    bool
+        restoring; /* see restore.h; else a directory into which a backup is being restored is refused */
 };
 
 /* Reads all that is there. HF_EBUSY: another process uses the directory. HF_EREFUSED: it may not be used.

@@ -95,23 +95,10 @@ static bool refuse_node(struct server *server, uint64_t id, const char *why)
     return false;
 }
 
-bool cluster_met(struct server *server, uint64_t id, const char *about)
+static void note_said(struct server *server, uint64_t id, const char *about)
 {
-    struct core_text text = {about, strlen(about)};
     struct said *said = server->said;
-    struct error_text err;
 
-    if (!server->replica)
-        return false;
-    if (!may_be_member(server, id))
-        return true; /* it has been removed, or is to be added: what it says is of no importance */
-    if (has_lost_its_data(server, id, text))
-        return refuse_node(server, id,
-                           "a node has come back without its data, and is not let in: remove it, "
-                           "and add it under another id");
-    if (life_of(text).size == 0 ||
-        lives_set(&server->lives, server->storage, id, life_of(text), &err) != HF_OK)
-        return refuse_node(server, id, "a node is not let in: which life it has cannot be stored");
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
         said = &server->said[i];
         if (said->id == id || said->id == 0)
@@ -122,7 +109,56 @@ bool cluster_met(struct server *server, uint64_t id, const char *about)
     server->said_new = true;
     if (server->refused_id == id)
         server->refused_id = 0;
+}
+
+/* What another node says of itself is remembered, before anything is taken from it. */
+static bool remember(struct server *server, uint64_t id, const char *about)
+{
+    struct core_text text = {about, strlen(about)};
+    struct error_text err;
+
+    if (life_of(text).size == 0 ||
+        lives_set(&server->lives, server->storage, id, life_of(text), &err) != HF_OK)
+        return refuse_node(server, id, "a node is not let in: which life it has cannot be stored");
+    note_said(server, id, about);
     return true;
+}
+
+struct core_text cluster_life_said(const struct server *server, uint64_t id)
+{
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (server->said[i].id == id)
+            return life_of(
+                (struct core_text){server->said[i].about, strlen(server->said[i].about)});
+    return (struct core_text){"", 0};
+}
+
+/* A node that belongs to no cluster may be talked to about founding: none of libraft's messages are taken from it, nor sent
+ * to it if it is one that came back without its data. Who is no member has been removed, or is to be added: what it says is
+ * of no importance. */
+enum network_reach cluster_reached(struct server *server, const struct network_node *node)
+{
+    struct core_text about = {node->about, strlen(node->about)};
+
+    if (!server->replica)
+        return NETWORK_NOTHING;
+    if (replica_waits(server->replica))
+        note_said(server, node->id, node->about);
+    if (replica_waits(server->replica) || !may_be_member(server, node->id))
+        return NETWORK_ALL;
+    if (has_lost_its_data(server, node->id, about)) {
+        refuse_node(
+            server, node->id,
+            "a node has come back without its data, and is not let in: remove it, and add it "
+            "under another id");
+        return node->cluster[0] ? NETWORK_NOTHING : NETWORK_WORDS;
+    }
+    return remember(server, node->id, node->about) ? NETWORK_ALL : NETWORK_NOTHING;
+}
+
+bool cluster_met(struct server *server, const struct network_node *node)
+{
+    return cluster_reached(server, node) != NETWORK_NOTHING;
 }
 
 static bool is_member_of(void *context, uint64_t id)
@@ -205,7 +241,7 @@ static void cluster_status(struct connection *connection)
     unsigned count = replica_members(connection->server->replica, seen, REPLICA_MEMBERS_MAX);
 
     replica_status(connection->server->replica, &status);
-    resp_write_map(out, 7, connection->resp3);
+    resp_write_map(out, 8, connection->resp3);
     resp_write_text(out, "role");
     resp_write_text(out, role_word(connection->server));
     write_number(out, "id", (int64_t)status.id);
@@ -213,6 +249,8 @@ static void cluster_status(struct connection *connection)
     write_number(out, "term", (int64_t)status.term);
     write_number(out, "commit", (int64_t)status.commit_index);
     write_number(out, "applied", (int64_t)status.applied_index);
+    resp_write_text(out, "cluster");
+    resp_write_text(out, connection->server->bootstrap.cluster);
     resp_write_text(out, "members");
     resp_write_array(out, count);
     for (unsigned i = 0; i < count; i++)
@@ -369,6 +407,8 @@ enum verdict command_cluster(struct connection *connection, const struct resp_no
     const struct resp_node *what = word_at(value, 1);
     char id[24];
 
+    if (word_is(what, "INIT"))
+        return command_cluster_init(connection, value);
     if (word_is(what, "ADD"))
         return cluster_add(connection, value);
     if (word_is(what, "REMOVE"))
@@ -387,7 +427,7 @@ enum verdict command_cluster(struct connection *connection, const struct resp_no
     } else {
         return refuse(
             connection,
-            "ERR CLUSTER is followed by STATUS, DIGEST, ADD, REMOVE, TRANSFER, SLOTS or MYID");
+            "ERR CLUSTER is followed by STATUS, DIGEST, INIT, ADD, REMOVE, TRANSFER, SLOTS or MYID");
     }
     return VERDICT_DONE;
 }

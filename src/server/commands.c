@@ -37,7 +37,7 @@ const struct command commands[] = {
     {"COMMAND", -1, command_command, 0, "Which commands there are",
      "[COUNT | LIST | INFO name ... | DOCS name ...]"},
     {"CLUSTER", -2, command_cluster, 0, "The nodes, and who leads them",
-     "STATUS | DIGEST | ADD id host:port | REMOVE id | TRANSFER [id] | SLOTS | MYID"},
+     "STATUS | DIGEST | INIT | ADD id host:port | REMOVE id | TRANSFER [id] | SLOTS | MYID"},
     {"HELLO", -1, command_hello, COMMAND_OPEN, "Chooses the protocol",
      "[2 | 3] [AUTH user password] [SETNAME name] [LOSSES]"},
     {"AUTH", -2, command_auth, COMMAND_OPEN, "Says the password", "[user] password"},

@@ -14,8 +14,13 @@
 #define SEE_HELP " (see 'holdfastd --help')"
 #define WORDS_MAX 64 /* bytes of a name that somebody typed, when it is quoted */
 
-/* For one start, so not a setting: in a file it would be forgotten there. */
+/* Work that is done once, so no setting: in a file or a unit it would be forgotten there. */
+#define RESTORE "restore-from"
+/* What that was before, and did harm when it was forgotten. */
 #define RESTORED "restored"
+#define RESTORED_IS_GONE                                                                     \
+    " is not known any more: restore with 'holdfastd --" RESTORE " COPY --data DIR', once, " \
+    "then start the server without it"
 
 enum source { FROM_DEFAULT = 0, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
 
@@ -28,8 +33,8 @@ static const struct word {
     {"config", "FILE", CONFIG_RUN, "reads settings from FILE instead of " CONFIG_FILE},
     {"check-config", NULL, CONFIG_CHECK,
      "checks everything, prints the settings in effect, and ends"},
-    {RESTORED, NULL, CONFIG_RUN,
-     "the data is a backup's: tokens go on 2^40 higher, the store has a new id"},
+    {RESTORE, "COPY", CONFIG_RESTORE,
+     "makes the data directory from a backup, as another store, and ends"},
     {"help", NULL, CONFIG_HELP, "prints this, and ends"},
     {"version", NULL, CONFIG_VERSION, "prints the version, and ends"},
 };
@@ -73,8 +78,7 @@ static const char *nearest_name(const char *typed, bool with_words)
 
 struct flags {
     const char *values[CONFIG_SETTINGS_MAX]; /* by row; NULL: not given */
-    const char *file;
-    bool restored;
+    const char *file, *restore_from;
     enum config_ask ask;
 };
 
@@ -84,6 +88,8 @@ static int unknown_flag(const char *name, size_t length, struct error_text *err)
     const char *near;
 
     snprintf(typed, sizeof typed, "%.*s", (int)(length < WORDS_MAX ? length : WORDS_MAX), name);
+    if (strcmp(typed, RESTORED) == 0)
+        return error_set(err, CONFIG_USAGE, "--" RESTORED RESTORED_IS_GONE);
     near = nearest_name(typed, true);
     if (near)
         return error_set(err, CONFIG_USAGE, "unknown flag '--%s': did you mean '--%s'?", typed,
@@ -114,14 +120,13 @@ static int take_value(const struct config_sources *sources, int *at, const char 
 static int take_word(const struct config_sources *sources, int *at, const struct word *word,
                      const char *attached, struct flags *flags, struct error_text *err)
 {
+    if (word->ask != CONFIG_RUN)
+        flags->ask = word->ask;
     if (word->value)
-        return take_value(sources, at, word->name, word->value, attached, &flags->file, err);
+        return take_value(sources, at, word->name, word->value, attached,
+                          word->ask == CONFIG_RESTORE ? &flags->restore_from : &flags->file, err);
     if (attached)
         return error_set(err, CONFIG_USAGE, "--%s takes no value" SEE_HELP, word->name);
-    if (strcmp(word->name, RESTORED) == 0)
-        flags->restored = true;
-    else
-        flags->ask = word->ask;
     return CONFIG_DONE;
 }
 
@@ -235,6 +240,9 @@ static int unknown_name(const struct file *file, const char *name, struct error_
 {
     const char *near = nearest_name(name, false);
 
+    if (strcmp(name, RESTORED) == 0 || strcmp(name, RESTORE) == 0)
+        return error_set(err, CONFIG_WRONG, "%s:%u: %s" RESTORED_IS_GONE, file->path, file->line,
+                         name);
     if (near)
         return error_set(err, CONFIG_WRONG, "%s:%u: unknown setting '%.64s': did you mean '%s'?",
                          file->path, file->line, name, near);
@@ -370,6 +378,9 @@ static int check_variable(const char *entry, char (*names)[SETTING_VARIABLE_MAX]
             return CONFIG_DONE;
         known[row] = names[row] + prefix;
     }
+    if (strcmp(typed, SETTING_PREFIX "RESTORED") == 0 ||
+        strcmp(typed, SETTING_PREFIX "RESTORE_FROM") == 0)
+        return error_set(err, CONFIG_WRONG, "the variable %s" RESTORED_IS_GONE, typed);
     near = suggest_nearest(typed + prefix, known, setting_count);
     if (!near)
         return CONFIG_DONE;
@@ -479,7 +490,10 @@ int config_read(const struct config_sources *sources, struct config *ret_config,
     int status = scan_flags(sources, &flags, err);
 
     config.ask = flags.ask;
-    config.restored = flags.restored;
+    if (flags.restore_from && strlen(flags.restore_from) > CONFIG_PATH_MAX)
+        status = error_set(err, CONFIG_USAGE, "--" RESTORE ": the path is too long");
+    else if (flags.restore_from)
+        snprintf(config.restore_from, sizeof config.restore_from, "%s", flags.restore_from);
     if (status == CONFIG_DONE && flags.ask != CONFIG_HELP && flags.ask != CONFIG_VERSION)
         status = apply_all(sources, &flags, &config, err);
     if (status == CONFIG_DONE)
@@ -579,6 +593,7 @@ bool config_answer(const struct config *config, FILE *out)
         print_settings(config, out);
         return true;
     case CONFIG_RUN:
+    case CONFIG_RESTORE:
         break;
     }
     return false;

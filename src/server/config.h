@@ -36,7 +36,8 @@ enum config_ask {
     CONFIG_RUN = 0, /* the server is wanted; anything else is for config_answer */
     CONFIG_HELP,
     CONFIG_VERSION,
-    CONFIG_CHECK
+    CONFIG_CHECK,
+    CONFIG_RESTORE /* for main: nothing is served */
 };
 
 struct config_listen {
@@ -60,7 +61,7 @@ struct config {
     char password_file[CONFIG_PATH_MAX + 1]; /* "": none */
     struct secret password;                  /* read from there */
     char data[CONFIG_PATH_MAX + 1];
-    bool restored; /* --restored: this once */
+    char restore_from[CONFIG_PATH_MAX + 1]; /* CONFIG_RESTORE: the backup */
     uint64_t id;
     uint64_t snapshot_bytes;
     struct config_cluster cluster;       /* count 0: a node alone */

@@ -48,9 +48,10 @@ static uint64_t resident_bytes(void)
 
 const char *role_word(const struct server *server)
 {
-    return server->role == REPLICA_LEADING   ? "leader"
-           : server->role == REPLICA_STOPPED ? "stopped"
-                                             : "follower";
+    return server->role == REPLICA_LEADING                     ? "leader"
+           : server->role == REPLICA_STOPPED                   ? "stopped"
+           : server->replica && replica_waits(server->replica) ? "waiting"
+                                                               : "follower";
 }
 
 static void info_server(const struct server *server, struct text *text)

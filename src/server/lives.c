@@ -82,6 +82,16 @@ int lives_set(struct lives *lives, const struct storage *storage, uint64_t id,
     return result;
 }
 
+int lives_replace(struct lives *lives, const struct storage *storage, const struct lives *by,
+                  struct error_text *err)
+{
+    int result = store(by, storage, err);
+
+    if (result == HF_OK)
+        *lives = *by;
+    return result;
+}
+
 int lives_tidy(struct lives *lives, const struct storage *storage,
                bool (*keep)(void *context, uint64_t id), void *context, struct error_text *err)
 {

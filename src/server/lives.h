@@ -33,6 +33,9 @@ struct core_text lives_find(const struct lives *lives, uint64_t id);
 /* On failure nothing is changed. */
 int lives_set(struct lives *lives, const struct storage *storage, uint64_t id,
               struct core_text life, struct error_text *err);
+/* These instead of all that were known. */
+int lives_replace(struct lives *lives, const struct storage *storage, const struct lives *by,
+                  struct error_text *err);
 /* Keeps those for which `keep` is true. */
 int lives_tidy(struct lives *lives, const struct storage *storage,
                bool (*keep)(void *context, uint64_t id), void *context, struct error_text *err);

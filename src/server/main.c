@@ -17,6 +17,11 @@ int main(int argc, char **argv)
     }
     if (config_answer(&config, stdout))
         return fflush(stdout) == 0 ? CONFIG_DONE : 74;
+    if (config.ask == CONFIG_RESTORE) {
+        status = restore_backup(&config);
+        config_wipe(&config);
+        return status;
+    }
     log_open((enum log_level)config.log_level, (enum log_format)config.log_format);
     status = serve(&config);
     config_wipe(&config);

@@ -2,6 +2,7 @@
  *
  *     storage ──▶ whose is it? ──▶ network ──▶ replica      and back when it ends */
 #include "base/random.h"
+#include "base/text.h"
 #include "replica/founding.h"
 #include "replica/network.h"
 #include "replica/storage.h"
@@ -43,27 +44,49 @@ static void introduce(struct server *server, const char *life)
              (int)(sizeof server->about - FOUNDING_LIFE - 2), address, life);
 }
 
-static int settle(struct server *server, const struct wanted *wanted, struct error_text *err)
+static int settle(struct server *server, const struct wanted *wanted,
+                  struct founding_result *ret_settled, struct error_text *err)
 {
-    struct founding founding = {.id = server->config->id,
-                                .members = wanted->members,
-                                .member_count = wanted->count,
-                                .restored = server->config->restored};
-    char life[FOUNDING_LIFE + 1];
+    struct founding founding = {
+        .id = server->config->id, .members = wanted->members, .member_count = wanted->count};
+    unsigned char cluster[FOUNDING_CLUSTER / 2];
     int result;
 
     random_fill(&founding.life, sizeof founding.life);
-    result = founding_settle(server->storage, &founding, life, err);
+    random_fill(cluster, sizeof cluster);
+    text_hex(cluster, sizeof cluster, founding.cluster);
+    result = founding_settle(server->storage, &founding, ret_settled, err);
     if (result == HF_OK)
         result = lives_load(&server->lives, server->storage, err);
-    if (result == HF_OK)
-        introduce(server, life);
-    return result;
+    if (result != HF_OK)
+        return result;
+    introduce(server, ret_settled->life);
+    if (ret_settled->restored[0])
+        log_warning(
+            "this store was restored from a backup: what was acknowledged between the two is "
+            "not in it, and tokens went on 2^40 higher",
+            log_text("restored", ret_settled->restored));
+    return HF_OK;
 }
 
-static bool on_met(void *context, uint64_t id, const char *about)
+static bool on_met(void *context, const struct network_node *node)
 {
-    return cluster_met(context, id, about);
+    return cluster_met(context, node);
+}
+
+static enum network_reach on_reached(void *context, const struct network_node *node)
+{
+    return cluster_reached(context, node);
+}
+
+static void on_heard(void *context, const struct network_words *words)
+{
+    bootstrap_heard(context, words);
+}
+
+static bool on_adopted(void *context, uint64_t leader, const char *cluster)
+{
+    return bootstrap_adopted(context, leader, cluster);
 }
 
 static void on_note(void *context, int level, const char *text)
@@ -72,7 +95,8 @@ static void on_note(void *context, int level, const char *text)
     log_at((enum log_level)level, text);
 }
 
-static int open_network(struct server *server, const struct wanted *wanted, struct error_text *err)
+static int open_network(struct server *server, const struct wanted *wanted,
+                        const struct founding_result *settled, struct error_text *err)
 {
     const struct config *config = server->config;
     struct network_options options = {
@@ -82,26 +106,31 @@ static int open_network(struct server *server, const struct wanted *wanted, stru
         .secret = config->cluster_secret.digest,
         .secret_size = config->cluster_secret.set ? sizeof config->cluster_secret.digest : 0,
         .about = server->about,
-        .met = on_met,
-        .context = server,
-        .note = on_note};
+        .cluster = settled->cluster};
+    struct network_host host = {.context = server,
+                                .note = on_note,
+                                .met = on_met,
+                                .reached = on_reached,
+                                .heard = on_heard,
+                                .adopted = on_adopted};
 
-    return network_open(server->loop, &options, storage_io(server->storage), &server->network, err);
+    return network_open(server->loop, &options, &host, storage_io(server->storage),
+                        &server->network, err);
 }
 
+/* Members are of interest to a log that is empty: of a cluster that was founded, before a crash. */
 static int open_replica(struct server *server, const struct wanted *wanted,
-                        const struct replica_host *host, struct error_text *err)
+                        const struct founding_result *settled, const struct replica_host *host,
+                        struct error_text *err)
 {
     const struct config *config = server->config;
     const struct replica_member alone = {.id = config->id, .address = ""};
     struct replica_options options = {.id = config->id,
                                       .address = wanted->own ? wanted->own->address : "",
                                       .members = wanted->own ? wanted->members : &alone,
-                                      .member_count = config->join == CONFIG_JOINS ? 0
-                                                      : wanted->own                ? wanted->count
-                                                                                   : 1,
+                                      .member_count = wanted->own ? wanted->count : 1,
+                                      .waits = settled->state == FOUNDING_WAITS,
                                       .about = server->about,
-                                      .restored = config->restored,
                                       .election_ms = (uint32_t)config->election_timeout_ms,
                                       .heartbeat_ms =
                                           (uint32_t)config->election_timeout_ms / BEATS_PER_TIMEOUT,
@@ -114,14 +143,17 @@ int node_open(struct server *server, const struct replica_host *host, struct err
 {
     struct wanted wanted = wanted_by(server->config);
     struct storage_options files = {.path = server->config->data, .note = on_note};
+    struct founding_result settled;
     int result = storage_open(server->loop, &files, &server->storage, err);
 
     if (result == HF_OK)
-        result = settle(server, &wanted, err);
+        result = settle(server, &wanted, &settled, err);
     if (result == HF_OK && wanted.own)
-        result = open_network(server, &wanted, err);
+        result = open_network(server, &wanted, &settled, err);
     if (result == HF_OK)
-        result = open_replica(server, &wanted, host, err);
+        result = open_replica(server, &wanted, &settled, host, err);
+    if (result == HF_OK)
+        bootstrap_open(server, &settled);
     return result;
 }
 

@@ -9,7 +9,9 @@
  *     reading.c      SHOW, LOCKS, CHECK: what is read in the log's order
  *     info.c         INFO, COMMAND: what is said without the log
  *     cluster.c      CLUSTER: who belongs to it, who leads, and where clients find them
+ *     bootstrap.c    CLUSTER INIT: founding a cluster, waiting to belong to one
  *     lives.c        who came back without its data
+ *     restore.c      a data directory from a backup
  *     node.c         the parts under the log: storage, network, replica
  *     listening.c    sockets that clients come to
  *     serving.c      the loop: what happens when
@@ -27,6 +29,7 @@
 #include "core/core.h"
 #include "replica/replica.h"
 #include "resp/resp.h"
+#include "server/bootstrap.h"
 #include "server/config.h"
 #include "server/lives.h"
 
@@ -190,6 +193,7 @@ struct server {
     char about[CORE_ADDRESS_MAX + 1];
     struct said said[REPLICA_MEMBERS_MAX];
     struct lives lives;
+    struct bootstrap bootstrap;
     uint64_t refused_id;                 /* the node that was last not let in; 0: none */
     bool said_new;                       /* something that the table may not know */
     uint64_t leader_id, members_version; /* as they were a round ago */
@@ -364,8 +368,12 @@ enum verdict command_command(struct connection *, const struct resp_node *);
 const char *role_word(const struct server *server);
 /* ---- cluster.c ---- */
 enum verdict command_cluster(struct connection *, const struct resp_node *);
-/* Another node has introduced itself. False: it is not wanted. */
-bool cluster_met(struct server *server, uint64_t id, const char *about);
+/* Another node has connected, and introduced itself. False: it is not wanted. */
+bool cluster_met(struct server *server, const struct network_node *node);
+/* The life of a node that was met, as it said itself; "": it was not. */
+struct core_text cluster_life_said(const struct server *server, uint64_t id);
+/* This node has connected to another. */
+enum network_reach cluster_reached(struct server *server, const struct network_node *node);
 /* The leader makes known what it has been told. */
 void cluster_publish(struct server *server);
 /* Forgets what those have said who are no members any more: after each change of them. */
@@ -376,6 +384,8 @@ bool cluster_client_address(const struct server *server, uint64_t id, char *ret_
 bool cluster_leader_address(const struct server *server, char *ret_text, size_t size);
 /* What the replica calls. */
 void cluster_changed(void *context, void *request, enum replica_change result);
+/* ---- bootstrap.c ---- */
+enum verdict command_cluster_init(struct connection *, const struct resp_node *);
 /* ---- node.c ---- */
 int node_open(struct server *server, const struct replica_host *host, struct error_text *err);
 /* After what node_open has opened, all or in part. */
@@ -419,6 +429,10 @@ void holders_drop(struct connection *connection);
 /* ---- listening.c ---- */
 int listening_open(struct server *server, struct error_text *err);
 void listening_close(struct server *server);
+
+/* ---- restore.c ---- */
+/* Returns an exit status. */
+int restore_backup(const struct config *config);
 
 /* ---- serving.c ---- */
 /* Serves until told to stop by SIGTERM or SIGINT; returns an exit status. */

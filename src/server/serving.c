@@ -320,6 +320,7 @@ static void stop(struct daemon *daemon)
         return;
     server->stopping = true;
     listening_close(server);
+    bootstrap_close(server);
     answer_all_blocked(server);
     uv_check_stop(&server->round);
     uv_idle_stop(&server->spin);
@@ -446,6 +447,7 @@ static int give_up(struct daemon *daemon, const struct error_text *err)
 {
     log_error(err->text);
     listening_close(&daemon->server);
+    bootstrap_close(&daemon->server);
     hearing_close(&daemon->server);
     node_close(&daemon->server, on_node_closed, daemon);
     while (!daemon->closed)

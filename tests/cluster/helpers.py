@@ -1,7 +1,8 @@
 """What tests of clusters do again and again: locks that stay, and whether they are still there."""
 import contextlib
+import subprocess
 
-from nodes import TTL_MAX, Refused, fresh, until
+from nodes import PATIENCE, TTL_MAX, Refused, argv_of, environment, fresh, until
 
 LARGE = "r" * 60000  # almost the largest result of a once-record
 
@@ -37,9 +38,17 @@ def has_all(cluster, node, holds):
         assert client.pipeline(*[["CHECK", name, token] for name, token in holds]) == [1] * len(holds)
 
 
+def restore(copy, node):
+    """Makes this node's directory from a copy of another: what holdfastd said of it."""
+    done = subprocess.run(argv_of("--id", node.number, "--cluster", node.line, "--data", node.data, "--restore-from", copy),
+                          env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
 def add(cluster, number, *args, **kwargs):
     """A new node, added, which votes when this returns."""
-    node = cluster.node(number, "--join", *args, **kwargs)
+    node = cluster.node(number, *args, **kwargs)
     assert node.launch()
     assert cluster.ask("CLUSTER", "ADD", number, node.peer) == "OK"
     until(lambda: cluster.leader().members().get(number, {}).get("votes"), f"{node} votes")

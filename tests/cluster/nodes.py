@@ -222,6 +222,7 @@ class Cluster:
                 node.begin()
             if all(until(lambda: node.answers() or not node.running(), f"{node} answers") and node.running()
                    for node in self.nodes.values()):
+                self.init()
                 return self.settled()
             taken = [node for node in self.nodes.values() if not node.running()]
             assert all("in use" in "".join(node.logged()) for node in taken), f"{taken} did not start"
@@ -233,6 +234,12 @@ class Cluster:
             for node in self.nodes.values():
                 node.line = self.line
         raise AssertionError("no free ports")
+
+    def init(self, node=None):
+        """Founds the cluster: all members run, and wait."""
+        node = node or min(self.nodes.values(), key=lambda node: node.number)
+        with node.connect() as client:
+            assert client.cmd("CLUSTER", "INIT") == "OK"
 
     def __getitem__(self, number):
         return self.nodes[number]

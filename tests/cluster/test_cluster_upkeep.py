@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from helpers import add, all_there, content, has_all, held, unchanged
+from helpers import add, all_there, content, has_all, held, restore, unchanged
 from nodes import PATIENCE, TTL_MAX, Node, Refused, fresh, run_refused, until
 
 
@@ -60,19 +60,22 @@ def secret_file(cluster, number, text):
 
 
 def test_a_node_with_another_secret_is_not_let_in(start):
-    cluster = start(founded=False)
+    cluster = start()
     for node in cluster:
+        assert node.stop() == 0
         node.args += ["--secret-file", secret_file(cluster, node.number, SAME if node.number < 3 else OTHER)]
+    for node in cluster:
         node.begin()
     leader = cluster.leader()
     assert leader is not cluster[3]
-    assert "does not know the cluster's secret" in cluster[3].await_line("cannot be reached")
-    assert "node 3 " in (line := leader.await_line("cannot be reached")) and "does not know the cluster's secret" in line
+    for node, other in [(cluster[3], "node "), (leader, "node 3 ")]:
+        assert other in node.await_line("cannot be reached: it does not know the cluster's secret")
+    before = cluster[3].status()["applied"]
     token = leader.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
     status = cluster[3].status()
     assert status["role"] == "follower" and status["leader"] == 0
-    assert status["commit"] <= 1, "not more than it was founded with"
-    assert leader.members()[3]["silent"] == -1 and leader.members()[3]["client"] == ""
+    assert status["applied"] == before, "not more than it had"
+    assert leader.members()[3]["silent"] == -1
     # It counts for nothing: without the other one there is no majority.
     other = cluster[3 - leader.number]
     other.kill9()
@@ -86,14 +89,18 @@ def test_a_node_with_another_secret_is_not_let_in(start):
     has_all(cluster, cluster[3], [("x", token)])
 
 
-def test_a_node_with_a_secret_and_one_without(start):
+def test_nodes_with_different_secrets_are_not_founded(start):
+    """One has a secret, and the others have none."""
     cluster = start(founded=False)
     cluster[1].args += ["--secret-file", secret_file(cluster, 1, SAME)]
     for node in cluster:
-        node.begin()
-    assert cluster.leader() is not cluster[1]
-    assert cluster.leader().cmd("ACQUIRE", "x", "l") > 0
-    assert cluster[1].status()["leader"] == 0
+        assert node.launch()
+    with cluster[1].connect() as client:
+        answer = client.error("CLUSTER", "INIT")
+    assert all(f"node {number} at {cluster[number].peer} does not answer" in answer for number in (2, 3)), answer
+    with cluster[2].connect() as client:
+        assert f"node 1 at {cluster[1].peer} does not answer" in client.error("CLUSTER", "INIT")
+    assert cluster[1].await_line("does not know the cluster's secret")
 
 
 STRANGERS = 70  # more than a node bears at its port for peers
@@ -141,8 +148,8 @@ def test_strangers_do_not_keep_a_member_out(start):
 
 
 def test_backup_and_restore(start, tmp_path):
-    """A copy of one node's directory, started elsewhere by itself: what was held is held, tokens are far above, and
-    sequencers of before are refused."""
+    """A copy of one node's directory, restored elsewhere as a cluster of its own: what was held is held, tokens are far above,
+    and sequencers of before are refused."""
     cluster = start()
     holds = held(cluster)
     store = cluster.leader().info("Locks")["store_id"]
@@ -152,15 +159,15 @@ def test_backup_and_restore(start, tmp_path):
     later = held(cluster, 5)
     highest = max(token for _, token in later)
     elsewhere = start(1, founded=False)
-    node = Node(source.number, elsewhere.directory, data=tmp_path / "copy")
+    node = Node(source.number, elsewhere.directory)
     elsewhere.nodes = {source.number: node}
-    before = content(node.data)
-    status, said = run_refused("--id", node.number, "--cluster", node.line, "--listen", node.address, "--data", node.data)
-    assert status == 69 and unchanged(node.data, before), "not by mistake"
-    status, said = run_refused("--id", node.number, "--cluster", cluster.line, "--listen", node.address, "--data", node.data,
-                               "--restored")
-    assert status == 69 and "alone" in said and unchanged(node.data, before), "not beside the others"
-    node.args = ["--restored"]
+    before = content(tmp_path / "copy")
+    status, said = run_refused("--id", node.number, "--cluster", node.line, "--listen", node.address, "--data",
+                               tmp_path / "copy")
+    assert status == 69 and unchanged(tmp_path / "copy", before), "not by mistake"
+    restore(tmp_path / "copy", node)
+    status, said = run_refused("--id", node.number, "--cluster", cluster.line, "--listen", node.address, "--data", node.data)
+    assert status == 69 and "alone" in said, "not beside the others"
     assert node.launch()
     until(node.leads, "it serves")
     assert [member["peer"] for member in node.members().values()] == [node.peer]
@@ -172,9 +179,9 @@ def test_backup_and_restore(start, tmp_path):
         assert client.info("Locks")["store_id"] != store
         assert client.error("CHECK", f"hf1.{store}.x.{holds[0][1]}.{holds[0][0]}").startswith("STORE ")
     assert node.stop() == 0
-    node.args = []
     assert node.launch()
     until(node.leads, "it serves")
+    assert any("was restored from a backup" in line for line in node.logged())
     assert node.cmd("ACQUIRE", "y", "l") == token + 1, "once"
     for number in (8, 9):
         add(elsewhere, number)
@@ -185,6 +192,46 @@ def test_backup_and_restore(start, tmp_path):
     assert source.launch()
     cluster.settled()
     assert cluster.ask("ACQUIRE", "x", "l") == highest + 1
+
+
+def test_an_old_copy_at_the_same_address_is_not_heard(start, tmp_path):
+    """A restored node, to which others were added; then its directory of before is started in its place. It believes in other
+    members at the same addresses, and nobody hears it: not even who waits for somebody to lead."""
+    old = start()
+    held(old)
+    for node in old:
+        node.kill9()
+    new = start(1, founded=False)
+    first = Node(1, new.directory, peer=old[1].peer)
+    new.nodes = {1: first}
+    restore(old[1].data, first)
+    assert first.launch()
+    until(first.leads, "it serves")
+    for number in (2, 3):
+        add(new, number, peer=old[number].peer)
+    new.settled()
+    token = new.ask("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    cluster_id = first.status()["cluster"]
+    first.kill9()
+    new.leader()
+    copy = old[1]
+    assert copy.launch()
+    for node in (new[2], new[3]):
+        node.await_line("belongs to another cluster")
+    copy.await_line("belongs to another cluster")
+    deadline = time.monotonic() + 3  # some election timeouts
+    while time.monotonic() < deadline:
+        assert not copy.leads() and copy.status()["cluster"] != cluster_id
+        with copy.connect() as client:
+            assert client.error("ACQUIRE", "x", "m").startswith("TRYAGAIN ")
+        assert new.ask("CHECK", "x", token) == 1
+        time.sleep(0.05)
+    said = [line for node in (new[2], new[3], copy) for line in node.logged() if "belongs to another cluster" in line]
+    assert len(said) <= 6, "not again and again"
+    assert copy.stop() == 0
+    assert first.launch()
+    new.settled()
+    assert new.ask("CHECK", "x", token) == 1
 
 
 # ---- disks -------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import tempfile
 import time
 
 import pytest
-from conftest import (PORT_TRIES, Holdfastd, Process, argv_of, die_with_parent, environment, eventually, free_port,
-                      pairs_of)
+from conftest import (PORT_TRIES, Ended, Holdfastd, Process, Refused, argv_of, die_with_parent, environment, eventually,
+                      free_port, pairs_of)
 from holdfast_cli import Cli, objects, only_line
 
 SOON = 8  # seconds within which it is found out that nobody is there
@@ -87,7 +87,11 @@ class Cluster:
         return node
 
     def await_leader(self):
-        """True: somebody leads. False: one has ended, because somebody else took its port."""
+        """Founds it. True: somebody leads. False: one has ended, because somebody else took its port."""
+        eventually(lambda: not all(n.running() for n in self.nodes.values()) or all(n.says() for n in self.nodes.values()),
+                   "all answer")
+        with contextlib.suppress(OSError, Ended, Refused):
+            self.nodes[1].cmd("CLUSTER", "INIT")
         return eventually(lambda: not all(n.running() for n in self.nodes.values()) and "ended" or self.find_leader(),
                           "a leader") != "ended"
 

@@ -3,6 +3,7 @@ import hashlib
 import os
 import random
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -411,21 +412,81 @@ def test_sigint_is_a_clean_end_too(start):
     assert server.show("x")["holds"] == 1
 
 
-def test_restored_data(start):
-    """An old copy: no token that may have been given since is given again, and sequencers of before are refused."""
+def restore(server, copy, data):
+    """Makes `data` from the copy; what it said."""
+    done = subprocess.run(argv_of("--data", data, "--restore-from", copy), env=environment(), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_restored_backup_is_another_store(start):
+    """An old copy: no token that may have been given since is given again, sequencers of before are refused, and every later
+    start says so."""
     server = start()
     store = server.info("Locks")["store_id"]
     token = server.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    status, _, said = restore(server, server.data, server.directory / "new")
+    assert status == 69 and "in use by a server" in said, "not from one that runs"
     assert server.stop() == 0
-    server.args.append("--restored")
-    server.restart()
-    assert server.cmd("ACQUIRE", "y", "l") == token + 2**40 + 1
-    assert server.cmd("CHECK", "x", token) == 1, "what was held is held"
-    with server.connect() as client:
-        assert client.error("CHECK", f"hf1.{store}.x.{token}.x").startswith("STORE ")
-    server.args.remove("--restored")
-    server.restart()
-    assert server.cmd("ACQUIRE", "z", "l") == token + 2**40 + 2, "once"
+    status, _, said = restore(server, server.data, server.data)
+    assert status == 69 and "is not empty" in said, "not over what is there"
+    status, out, said = restore(server, server.data, server.directory / "new")
+    assert (status, said) == (0, "") and f"its last token was {token}" in out and "2^40" in out
+    server.data = server.directory / "new"
+    for attempt in range(3):
+        server.restart()
+        assert token + 2**40 < server.cmd("ACQUIRE", f"y{attempt}", "l") < token + 2**40 + 10, "once"
+        assert server.cmd("CHECK", "x", token) == 1, "what was held is held"
+        with server.connect() as client:
+            assert client.error("CHECK", f"hf1.{store}.x.1.x").startswith("STORE ")
+        assert any("was restored from a backup" in line and f"after token {token}" in line for line in server.logged())
+        server.kill9()
+        server.log.clear()
+
+
+def test_a_restore_that_was_killed_is_begun_again(start):
+    """At any moment: then nobody can start in that directory, or it is done."""
+    server = start()
+    token = server.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    assert server.stop() == 0
+    new = server.directory / "new"
+    for after_ms in range(0, 60, 4):
+        process = subprocess.Popen(argv_of("--data", new, "--restore-from", server.data), env=environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(after_ms / 1000)
+        process.kill()
+        process.wait()
+        if not new.exists():
+            continue
+        files = set(os.listdir(new))
+        if "restoring" in files:
+            status, said = run_refused("--data", new, "--listen", f"127.0.0.1:{server.port}")
+            assert status == 69 and "did not come to its end" in said, said
+            assert restore(server, server.data, new)[0] == 0
+        elif "node" not in files:
+            assert restore(server, server.data, new)[0] == 0
+        before, server.data = server.data, new
+        server.restart()
+        assert token + 2**40 < server.cmd("ACQUIRE", "y", "l") < token + 2**40 + 10
+        server.kill9()
+        server.data = before
+        shutil.rmtree(new)
+
+
+@pytest.mark.parametrize("where", ["flag", "variable", "file"])
+def test_the_restored_of_before_is_an_error_that_says_what_to_do(tmp_path, where):
+    """Left in a unit, it made another cluster with each start."""
+    file, variables, words = tmp_path / "conf", {}, []
+    file.write_text("restored = yes\n" if where == "file" else "")
+    if where == "variable":
+        variables = {"HOLDFASTD_RESTORED": "yes"}
+    elif where == "flag":
+        words = ["--restored"]
+    done = subprocess.run([argv_of()[0], "--config", file, "--data", tmp_path / "data", *words],
+                          env={**environment(), **variables}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=PATIENCE)
+    assert done.returncode == (64 if where == "flag" else 78)
+    assert "--restore-from" in done.stderr and not (tmp_path / "data").exists()
 
 
 # ---- what cannot be ----------------------------------------------------------------------------------------------

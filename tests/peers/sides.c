@@ -11,20 +11,21 @@ static void on_beat(uv_timer_t *timer)
     (void)timer;
 }
 
-static void on_received(void *context, uint64_t from, const char *address, void *bytes, size_t size)
+static void on_received(void *context, const struct peers_message *message)
 {
     struct side *side = context;
+    size_t size = message->size;
 
     side->received++;
     side->met_before = side->met;
-    side->from = from;
+    side->from = message->from;
     side->size = size;
-    snprintf(side->from_address, sizeof side->from_address, "%s", address);
+    snprintf(side->from_address, sizeof side->from_address, "%s", message->address);
     for (size_t i = 0; i < size; i++)
-        side->sum = side->sum * 31 + ((unsigned char *)bytes)[i];
+        side->sum = side->sum * 31 + ((unsigned char *)message->bytes)[i];
     if (size >= sizeof side->first)
-        memcpy(&side->first, bytes, sizeof side->first);
-    free(bytes);
+        memcpy(&side->first, message->bytes, sizeof side->first);
+    free(message->bytes);
 }
 
 static void on_note(void *context, int level, const char *text)
@@ -36,14 +37,23 @@ static void on_note(void *context, int level, const char *text)
     snprintf(side->noted, sizeof side->noted, "%s", text);
 }
 
-static bool on_met(void *context, uint64_t id, const char *about)
+static bool on_met(void *context, const struct peers_node *node)
 {
     struct side *side = context;
 
     side->met++;
-    side->met_id = id;
-    snprintf(side->about, sizeof side->about, "%s", about);
+    side->met_id = node->id;
+    snprintf(side->about, sizeof side->about, "%s", node->about);
     return !side->refuses;
+}
+
+static bool on_reached(void *context, const struct peers_node *node)
+{
+    struct side *side = context;
+
+    side->reached++;
+    snprintf(side->reached_about, sizeof side->reached_about, "%s", node->about);
+    return !side->avoids;
 }
 
 void on_sent(void *context, int result)
@@ -59,19 +69,29 @@ void on_done(void *context)
 
 struct peers_host side_host(struct side *side)
 {
-    return (struct peers_host){
-        .context = side, .received = on_received, .note = on_note, .met = on_met};
+    return (struct peers_host){.context = side,
+                               .received = on_received,
+                               .note = on_note,
+                               .met = on_met,
+                               .reached = on_reached};
 }
 
 void open_side(struct side *side, uint64_t id, const char *secret, const char *listen,
                const char *about)
+{
+    open_side_of(side, id, secret, listen, about, "");
+}
+
+void open_side_of(struct side *side, uint64_t id, const char *secret, const char *listen,
+                  const char *about, const char *cluster)
 {
     struct peers_options options = {.id = id,
                                     .address = "10.0.0.1:1",
                                     .listen = listen,
                                     .secret = secret,
                                     .secret_size = strlen(secret),
-                                    .about = about};
+                                    .about = about,
+                                    .cluster = cluster};
     struct peers_host host = side_host(side);
     struct error_text err = {""};
 

@@ -21,16 +21,17 @@
 struct side {
     struct peers *peers;
     char address[32];
-    int received, notes, met;
+    int received, notes, met, reached;
     size_t size;        /* of the last message, */
     uint64_t from, sum; /* and of all of them */
     unsigned first;     /* its first number */
     int met_before;     /* how often somebody had been met when it came */
     char from_address[PEERS_ADDRESS_MAX + 1], noted[ERROR_TEXT_MAX];
     uint64_t met_id; /* who was met last, */
-    char about[PEERS_ABOUT_MAX + 1];
+    char about[PEERS_ABOUT_MAX + 1], reached_about[PEERS_ABOUT_MAX + 1];
     bool closed;
-    bool refuses; /* whomever it meets */
+    bool refuses; /* whomever it meets, */
+    bool avoids;  /* and whomever it reaches */
 };
 
 extern uv_loop_t loop;
@@ -51,6 +52,8 @@ struct peers_host side_host(struct side *side);
 /* about: what it says about itself. */
 void open_side(struct side *side, uint64_t id, const char *secret, const char *listen,
                const char *about);
+void open_side_of(struct side *side, uint64_t id, const char *secret, const char *listen,
+                  const char *about, const char *cluster);
 void close_side(struct side *side);
 
 int set_up(void **state);

@@ -14,20 +14,35 @@
 #define FROM 7
 #define TO 9
 
+static const char cluster[] = "0123456789abcdef0123456789abcdef",
+                  another[] = "0123456789abcdef0123456789abcdee";
+
 struct talk {
+    struct greeting_own caller, called;
     struct greeting connector, connected;
     unsigned char hello[GREETING_HELLO], reply[GREETING_REPLY], proof[GREETING_PROOF];
 };
 
 static void say_hello(struct talk *talk, const char *secret)
 {
-    greeting_hello(&talk->connector, secret, strlen(secret), FROM, "127.0.0.1:7431",
-                   "db1.example:7420", TO, talk->hello);
+    talk->caller = (struct greeting_own){.secret = secret,
+                                         .secret_size = strlen(secret),
+                                         .id = FROM,
+                                         .address = "127.0.0.1:7431",
+                                         .about = "db1.example:7420",
+                                         .cluster = cluster};
+    greeting_hello(&talk->connector, &talk->caller, TO, talk->hello);
 }
 
 static enum greeting_result reply(struct talk *talk, const char *secret, uint64_t id)
 {
-    return greeting_reply(&talk->connected, secret, strlen(secret), id, talk->hello, talk->reply);
+    talk->called = (struct greeting_own){.secret = secret,
+                                         .secret_size = strlen(secret),
+                                         .id = id,
+                                         .address = "127.0.0.1:7432",
+                                         .about = "db2.example:7420",
+                                         .cluster = cluster};
+    return greeting_reply(&talk->connected, &talk->called, talk->hello, talk->reply);
 }
 
 static void test_who_knows_the_secret_comes_in(void **state)
@@ -48,7 +63,62 @@ static void test_who_knows_the_secret_comes_in(void **state)
         assert_string_equal(talk.connected.about, "db1.example:7420");
         assert_int_equal(greeting_prove(&talk.connector, talk.reply, talk.proof), GREETING_OK);
         assert_int_equal(greeting_accept(&talk.connected, talk.proof), GREETING_OK);
+        assert_string_equal(talk.connector.about, "db2.example:7420");
+        assert_string_equal(talk.connector.cluster, cluster);
+        assert_string_equal(talk.connected.cluster, cluster);
     }
+}
+
+/* One that belongs to none may talk to all. Both sides know it when it is not so, and neither before it is proved. */
+static void test_who_belongs_to_another_cluster(void **state)
+{
+    static const struct {
+        const char *caller, *called;
+        enum greeting_result result;
+    } cases[] = {{cluster, cluster, GREETING_OK},
+                 {cluster, another, GREETING_ELSEWHERE},
+                 {"", cluster, GREETING_OK},
+                 {cluster, "", GREETING_OK},
+                 {"", "", GREETING_OK}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct talk talk;
+        unsigned char wrong[GREETING_PROOF] = {0};
+
+        say_hello(&talk, "secret");
+        talk.caller.cluster = cases[i].caller;
+        greeting_hello(&talk.connector, &talk.caller, TO, talk.hello);
+        talk.called = talk.caller;
+        talk.called.id = TO;
+        talk.called.cluster = cases[i].called;
+        assert_int_equal(greeting_reply(&talk.connected, &talk.called, talk.hello, talk.reply),
+                         GREETING_OK);
+        assert_int_equal(greeting_prove(&talk.connector, talk.reply, talk.proof), cases[i].result);
+        assert_string_equal(talk.connector.cluster, cases[i].called);
+        assert_int_equal(greeting_accept(&talk.connected, wrong), GREETING_UNPROVEN);
+        assert_int_equal(greeting_accept(&talk.connected, talk.proof), cases[i].result);
+        assert_string_equal(talk.connected.cluster, cases[i].caller);
+    }
+}
+
+static void test_ids_of_clusters(void **state)
+{
+    static const char *const wrong[] = {
+        "", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
+        "0123456789abcdef0123456789abcdef0", "0123456789abcdef 123456789abcdef"};
+    struct talk talk;
+
+    (void)state;
+    assert_true(greeting_cluster_ok(cluster));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(greeting_cluster_ok(wrong[i]));
+    say_hello(&talk, "secret");
+    talk.hello[24 + GREETING_NONCE + 3] = 'G';
+    assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
+    say_hello(&talk, "secret");
+    talk.hello[24 + GREETING_NONCE + GREETING_CLUSTER - 1] = 0; /* half of one */
+    assert_int_equal(reply(&talk, "secret", TO), GREETING_STRANGER);
 }
 
 static void test_who_does_not_is_refused_by_both(void **state)
@@ -62,7 +132,7 @@ static void test_who_does_not_is_refused_by_both(void **state)
     assert_int_equal(greeting_prove(&talk.connector, talk.reply, talk.proof), GREETING_UNPROVEN);
     assert_int_equal(greeting_accept(&talk.connected, any), GREETING_UNPROVEN);
     /* The proof of the other side is none for this one. */
-    assert_int_equal(greeting_accept(&talk.connected, talk.reply + GREETING_NONCE),
+    assert_int_equal(greeting_accept(&talk.connected, talk.reply + GREETING_WORDS),
                      GREETING_UNPROVEN);
 }
 
@@ -100,6 +170,7 @@ static void test_a_proof_is_worth_nothing_elsewhere(void **state)
     assert_int_equal(greeting_prove(&first.connector, first.reply, first.proof), GREETING_OK);
     /* Somebody who heard all of it says it again, on another connection. */
     second = first;
+    second.connector.own = &second.caller;
     assert_int_equal(reply(&second, "secret", TO), GREETING_OK);
     assert_memory_not_equal(first.reply, second.reply, sizeof first.reply);
     assert_int_equal(greeting_accept(&second.connected, first.proof), GREETING_UNPROVEN);
@@ -183,11 +254,16 @@ static void test_texts_that_can(void **state)
     assert_false(greeting_text_ok("a b"));
     assert_false(greeting_text_ok("a\x7f"));
     assert_false(greeting_text_ok("\xc3\xa4"));
-    greeting_hello(&talk.connector, "s", 1, FROM, longest, "", TO, talk.hello);
+    say_hello(&talk, "s");
+    talk.caller.address = longest;
+    talk.caller.about = "";
+    greeting_hello(&talk.connector, &talk.caller, TO, talk.hello);
     assert_int_equal(reply(&talk, "s", TO), GREETING_OK);
     assert_string_equal(talk.connected.address, longest);
     assert_string_equal(talk.connected.about, "");
-    greeting_hello(&talk.connector, "s", 1, FROM, "", longest, TO, talk.hello);
+    talk.caller.address = "";
+    talk.caller.about = longest;
+    greeting_hello(&talk.connector, &talk.caller, TO, talk.hello);
     assert_int_equal(reply(&talk, "s", TO), GREETING_OK);
     assert_string_equal(talk.connected.address, "");
     assert_string_equal(talk.connected.about, longest);
@@ -216,6 +292,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_knows_the_secret_comes_in),
+        cmocka_unit_test(test_who_belongs_to_another_cluster),
+        cmocka_unit_test(test_ids_of_clusters),
         cmocka_unit_test(test_who_does_not_is_refused_by_both),
         cmocka_unit_test(test_any_flipped_bit_is_noticed),
         cmocka_unit_test(test_a_proof_is_worth_nothing_elsewhere),

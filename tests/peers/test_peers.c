@@ -8,6 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+static const struct greeting_own five = {
+    .secret = "secret", .secret_size = 6, .id = 5, .address = "", .about = "five", .cluster = ""};
+static const struct greeting_own guess = {
+    .secret = "guess", .secret_size = 5, .id = 1, .address = "", .about = "", .cluster = ""};
+
 #define LARGE ((size_t)20 << 20)
 #define KNOCKS (PEERS_STRANGERS_MAX + 40)
 
@@ -177,6 +182,92 @@ static void test_another_secret(void **state)
     assert_int_equal(b.received, 0);
 }
 
+#define CLUSTER "0123456789abcdef0123456789abcdef"
+#define ANOTHER "fedcba9876543210fedcba9876543210"
+
+static void open_both(const char *cluster_of_a, const char *cluster_of_b)
+{
+    close_side(&a);
+    close_side(&b);
+    open_side_of(&a, 1, "secret", "127.0.0.1:0", "one", cluster_of_a);
+    open_side_of(&b, 2, "secret", "127.0.0.1:0", "two", cluster_of_b);
+}
+
+static void turn_for(int64_t ms)
+{
+    static unsigned number;
+
+    for (int64_t end_ms = clock_boot_ms() + ms; clock_boot_ms() < end_ms;) {
+        send_number(&a, b.address, 2, &number);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+}
+
+/* [P4] Both say so, and not again and again. */
+static void test_a_node_of_another_cluster_is_not_heard(void **state)
+{
+    (void)state;
+    open_both(CLUSTER, ANOTHER);
+    peers_dial(a.peers, 2, b.address);
+    UNTIL(a.notes == 1 && b.notes == 1);
+    assert_non_null(strstr(
+        a.noted, "node 2 belongs to another cluster, fedcba98..., and this one to 01234567..."));
+    assert_non_null(strstr(
+        b.noted, "node 1 belongs to another cluster, 01234567..., and this one to fedcba98..."));
+    turn_for(1500); /* some tries */
+    assert_int_equal(b.received + b.met + a.reached, 0);
+    assert_int_equal(a.notes, 1);
+    assert_int_equal(b.notes, 1);
+}
+
+/* Then it belongs to one: what was open is made anew, and the other knows. */
+static void test_a_node_of_no_cluster_may_talk_until_it_has_another(void **state)
+{
+    static unsigned number = 7;
+
+    (void)state;
+    open_both("", CLUSTER);
+    connect_sides();
+    assert_int_equal(b.met, 1);
+    assert_int_equal(a.reached, 1);
+    assert_string_equal(a.reached_about, "two");
+    peers_set_cluster(a.peers, CLUSTER);
+    UNTIL(send_number(&a, b.address, 2, &number) == HF_OK);
+    UNTIL(b.received >= 2);
+    assert_int_equal(b.met, 2);
+    assert_int_equal(a.notes + b.notes, 0);
+
+    open_both("", CLUSTER);
+    connect_sides();
+    peers_set_cluster(a.peers, ANOTHER);
+    turn_for(300);
+    assert_int_equal(b.received, 1);
+    assert_int_equal(a.notes, 1);
+}
+
+/* Whoever has somebody else's word on its tongue is not listened to any more when this node has chosen. */
+static void test_connections_from_other_clusters_are_closed(void **state)
+{
+    (void)state;
+    open_both(CLUSTER, "");
+    connect_sides();
+    peers_set_cluster(b.peers, ANOTHER);
+    turn_for(300);
+    assert_int_equal(b.received, 1);
+    assert_non_null(strstr(a.noted, "node 2 belongs to another cluster"));
+}
+
+static void test_one_that_is_not_wanted_is_told_nothing(void **state)
+{
+    (void)state;
+    a.avoids = true;
+    turn_for(300);
+    assert_true(a.reached > 0);
+    assert_int_equal(b.received + b.met, 0);
+    a.avoids = false;
+    connect_sides();
+}
+
 static void test_another_node_than_wanted(void **state)
 {
     static unsigned number;
@@ -245,7 +336,7 @@ static void test_an_about_that_cannot_be(void **state)
     int fd = knock();
 
     (void)state;
-    greeting_hello(&greeting, "secret", 6, 5, "", "five", 2, hello);
+    greeting_hello(&greeting, &five, 2, hello);
     hello[GREETING_HELLO - GREETING_TEXT + 2] = '\n';
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     UNTIL(is_closed(fd));
@@ -262,7 +353,7 @@ static void test_an_impostor(void **state)
     int fd = knock();
 
     (void)state;
-    greeting_hello(&greeting, "guess", 5, 1, "", "", 2, bytes);
+    greeting_hello(&greeting, &guess, 2, bytes);
     bytes[GREETING_HELLO + GREETING_PROOF] = 8; /* a message of eight bytes */
     assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
     UNTIL(is_closed(fd));
@@ -293,7 +384,7 @@ static int come_to_the_door(unsigned char ret_proof[GREETING_PROOF])
     int fd = knock();
 
     got = 0;
-    greeting_hello(&greeting, "secret", 6, 5, "", "five", 2, hello);
+    greeting_hello(&greeting, &five, 2, hello);
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     UNTIL(has_reply(fd));
     assert_int_equal(greeting_prove(&greeting, reply, ret_proof), GREETING_OK);
@@ -535,6 +626,10 @@ int main(void)
         TEST(test_one_that_comes_to_us_is_tried_at_once),
         TEST(test_one_that_comes_back_is_found_again),
         TEST(test_another_secret),
+        TEST(test_a_node_of_another_cluster_is_not_heard),
+        TEST(test_a_node_of_no_cluster_may_talk_until_it_has_another),
+        TEST(test_connections_from_other_clusters_are_closed),
+        TEST(test_one_that_is_not_wanted_is_told_nothing),
         TEST(test_another_node_than_wanted),
         TEST(test_garbage),
         TEST(test_another_version),

@@ -52,8 +52,8 @@ void start(int i)
                                   .address = member->address,
                                   .listen = member->address,
                                   .secret = "s",
-                                  .secret_size = 1,
-                                  .note = on_note};
+                                  .secret_size = 1};
+    struct network_host net_host = {.note = on_note};
     struct replica_options options = {.id = (uint64_t)i + 1,
                                       .address = member->address,
                                       .members = configuration,
@@ -72,7 +72,8 @@ void start(int i)
     member->witness.random = (uint64_t)clock_boot_ns();
     host = witness_host(&member->witness);
     if (storage_open(&loop, &files, &member->storage, &err) != HF_OK ||
-        network_open(&loop, &net, storage_io(member->storage), &member->network, &err) != HF_OK ||
+        network_open(&loop, &net, &net_host, storage_io(member->storage), &member->network, &err) !=
+            HF_OK ||
         replica_open(&options, storage_io(member->storage), &host, &member->replica, &err) != HF_OK)
         fail_msg("%s", err.text);
     member->running = true;

@@ -86,33 +86,6 @@ static void test_each_start_is_another_term(void **state)
     }
 }
 
-/* Once: a restart without it goes on from there. */
-static void test_a_restored_backup_gives_no_token_twice(void **state)
-{
-    struct core_counts counts;
-    uint64_t token;
-    char id[33];
-
-    (void)state;
-    node_serve(&node);
-    acquire_numbered(1, 3600000);
-    core_count(replica_table(node.replica), &counts);
-    token = counts.last_token;
-    memcpy(id, counts.id, sizeof id);
-    node.options.restored = true;
-    node_reopen(&node);
-    core_count(replica_table(node.replica), &counts);
-    assert_int_equal(counts.last_token, token + CORE_RESTORE_JUMP);
-    assert_string_not_equal(counts.id, id);
-    assert_int_equal(counts.holds, 1);
-    memcpy(id, counts.id, sizeof id);
-    node.options.restored = false;
-    node_reopen(&node);
-    core_count(replica_table(node.replica), &counts);
-    assert_int_equal(counts.last_token, token + CORE_RESTORE_JUMP);
-    assert_string_equal(counts.id, id);
-}
-
 /* With its first entry, and never again, whatever the clock shows. */
 static void test_the_first_tokens_are_the_clocks(void **state)
 {
@@ -330,7 +303,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_what_it_answered_is_there_again),
         TEST(test_each_start_is_another_term),
-        TEST(test_a_restored_backup_gives_no_token_twice),
         TEST(test_the_first_tokens_are_the_clocks),
         TEST(test_a_wall_clock_that_is_wrong_is_told_of),
         TEST(test_it_leads_at_once),

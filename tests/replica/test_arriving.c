@@ -134,7 +134,7 @@ static void test_a_deposed_leader_answers_what_has_arrived(void **state)
     arrive();
     submit(MANY + 1, 1);
     replica_status(rig.replica, &status);
-    memory_io_receive_entry(&rig.memory, 2, status.term + 1, 2, 1, 0, NULL, 0);
+    memory_io_receive_entry(&rig.memory, 2, status.term + 1, 2, status.term, 0, NULL, 0);
     assert_int_equal(witness_role(&rig.witness), REPLICA_FOLLOWING);
     assert_int_equal(rig.witness.answers, MANY);
     assert_int_equal(rig.witness.failures, 1);

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <raft.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@ static char home[4096];
 static uv_loop_t loop;
 static struct storage *storage;
 static struct error_text err;
-static char life[FOUNDING_LIFE + 1];
+static struct founding_result settled;
+
+#define CLUSTER "0123456789abcdef0123456789abcdef"
 
 static const struct replica_member three[] = {{1, "a:1"}, {2, "b:1"}, {3, "c:1"}};
 static const struct replica_member others[] = {{1, "a:1"}, {2, "b:1"}, {4, "d:1"}};
@@ -36,21 +39,22 @@ static void shut(void)
     storage = NULL;
 }
 
-static int settle_as(uint64_t id, const struct replica_member *members, int count, bool restored)
+static int settle_as(uint64_t id, const struct replica_member *members, int count)
 {
     static uint64_t lives = 0x1234;
     struct storage_options options = {.path = home, .segment_bytes = 1 << 20};
     struct founding founding = {
-        .id = id, .members = members, .member_count = count, .restored = restored, .life = ++lives};
+        .id = id, .members = members, .member_count = count, .life = ++lives};
 
     shut();
     err.text[0] = '\0';
     assert_int_equal(storage_open(&loop, &options, &storage, &err), HF_OK);
-    return founding_settle(storage, &founding, life, &err);
+    snprintf(founding.cluster, sizeof founding.cluster, "%032" PRIx64, lives);
+    return founding_settle(storage, &founding, &settled, &err);
 }
 
-/* As replica_open would. */
-static void found(const struct replica_member *members, int count)
+/* As replica_begin would. */
+static void begin_log(const struct replica_member *members, int count)
 {
     struct raft_configuration configuration;
 
@@ -61,6 +65,12 @@ static void found(const struct replica_member *members, int count)
             0);
     assert_int_equal(storage_io(storage)->bootstrap(storage_io(storage), &configuration), 0);
     raft_configuration_close(&configuration);
+}
+
+static void found(const struct replica_member *members, int count)
+{
+    assert_int_equal(founding_found(storage, CLUSTER, &err), HF_OK);
+    begin_log(members, count);
 }
 
 static struct raft_configuration members_on_disk(void)
@@ -131,104 +141,165 @@ static int tear_down(void **state)
 
 static void test_it_may_say_the_same_again(void **state)
 {
-    char first[sizeof life];
+    struct founding_result first;
 
     (void)state;
-    assert_int_equal(settle_as(2, three, 3, false), HF_OK);
-    memcpy(first, life, sizeof first);
-    assert_int_equal(strlen(first), FOUNDING_LIFE);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    first = settled;
+    assert_int_equal(first.state, FOUNDING_WAITS);
+    assert_string_equal(first.cluster, "");
+    assert_int_equal(strlen(first.life), FOUNDING_LIFE);
+    assert_int_equal(settle_as(2, three, 3), HF_OK); /* it goes on waiting, with the same life */
+    assert_int_equal(settled.state, FOUNDING_WAITS);
+    assert_string_equal(settled.life, first.life);
     found(three, 3);
-    assert_int_equal(settle_as(2, three, 3, false), HF_OK);
-    assert_string_equal(life, first);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(settled.state, FOUNDING_FOUNDED);
+    assert_string_equal(settled.life, first.life);
+    assert_string_equal(settled.cluster, CLUSTER);
+}
+
+/* Nobody depends on it yet. */
+static void test_one_that_waits_may_change_its_mind(void **state)
+{
+    (void)state;
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(settle_as(1, others, 3), HF_OK);
+    assert_int_equal(settled.state, FOUNDING_WAITS);
+    assert_int_equal(settle_as(1, NULL, 0), HF_OK); /* alone, it founds itself */
+    assert_int_equal(settled.state, FOUNDING_FOUNDED);
+    assert_int_equal(strlen(settled.cluster), FOUNDING_CLUSTER);
+}
+
+/* The note is there, and the log is not: it begins with the members of the note, and no others. */
+static void test_a_crash_between_the_note_and_the_log(void **state)
+{
+    (void)state;
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(founding_found(storage, CLUSTER, &err), HF_OK);
+    assert_int_equal(settle_as(2, others, 3), HF_EREFUSED);
+    assert_non_null(strstr(err.text, "cluster = 1=a:1,2=b:1,3=c:1"));
+    assert_int_equal(settle_as(1, three, 3), HF_EREFUSED);
+    assert_int_equal(settle_as(2, NULL, 0), HF_EREFUSED);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(settled.state, FOUNDING_FOUNDED);
+    assert_string_equal(settled.cluster, CLUSTER);
+}
+
+static void test_one_that_was_added_waits_for_that_cluster(void **state)
+{
+    (void)state;
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(founding_join(storage, CLUSTER, &err), HF_OK);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(settled.state, FOUNDING_WAITS);
+    assert_string_equal(settled.cluster, CLUSTER);
+    begin_log(others, 3);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(settled.state, FOUNDING_FOUNDED);
+}
+
+/* Not the whole directory is lost: with the same life it would be counted. */
+static void test_a_log_that_is_gone_is_noticed(void **state)
+{
+    char path[sizeof home + 8];
+
+    (void)state;
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    found(three, 3);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    shut();
+    snprintf(path, sizeof path, "%s/log-1", home);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(settle_as(2, three, 3), HF_EREFUSED);
+    assert_non_null(strstr(err.text, "has lost its log"));
 }
 
 static void test_what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    assert_int_equal(settle_as(2, three, 3, false), HF_OK);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
     found(three, 3);
-    assert_int_equal(settle_as(1, three, 3, false), HF_EREFUSED);
+    assert_int_equal(settle_as(1, three, 3), HF_EREFUSED);
     assert_non_null(strstr(err.text, "belongs to node 2, and this is node 1"));
-    assert_int_equal(settle_as(2, others, 3, false), HF_EREFUSED);
+    assert_int_equal(settle_as(2, others, 3), HF_EREFUSED);
     assert_non_null(strstr(err.text, "cluster = 1=a:1,2=b:1,3=c:1"));
-    assert_int_equal(settle_as(2, three, 2, false), HF_EREFUSED);
-    assert_int_equal(settle_as(2, NULL, 0, false), HF_EREFUSED);
+    assert_int_equal(settle_as(2, three, 2), HF_EREFUSED);
+    assert_int_equal(settle_as(2, NULL, 0), HF_EREFUSED);
     assert_non_null(strstr(err.text, "of a cluster: start it with cluster = 1=a:1,2=b:1,3=c:1"));
-    assert_int_equal(settle_as(2, three, 3, false), HF_OK); /* and nothing has changed */
+    assert_int_equal(settle_as(2, three, 3), HF_OK); /* and nothing has changed */
 }
 
 /* The others have made room for node 4. Both what was asked for at first and what is true now is right. */
 static void test_members_may_have_changed(void **state)
 {
     (void)state;
-    assert_int_equal(settle_as(1, three, 3, false), HF_OK);
+    assert_int_equal(settle_as(1, three, 3), HF_OK);
     found(others, 3);
-    assert_int_equal(settle_as(1, three, 3, false), HF_OK);
-    assert_int_equal(settle_as(1, others, 3, false), HF_OK);
-    assert_int_equal(settle_as(1, three, 3, false), HF_EREFUSED); /* that was before */
-    assert_int_equal(settle_as(1, others, 3, false), HF_OK);
+    assert_int_equal(settle_as(1, three, 3), HF_OK);
+    assert_int_equal(settle_as(1, others, 3), HF_OK);
+    assert_int_equal(settle_as(1, three, 3), HF_EREFUSED); /* that was before */
+    assert_int_equal(settle_as(1, others, 3), HF_OK);
 }
 
 static void test_a_node_alone_becomes_a_cluster_of_one(void **state)
 {
     static const struct replica_member alone[] = {{1, ""}};
+    char cluster[FOUNDING_CLUSTER + 1];
 
     (void)state;
-    assert_int_equal(settle_as(1, NULL, 0, false), HF_OK);
-    found(alone, 1);
-    assert_int_equal(settle_as(1, NULL, 0, false), HF_OK);
-    assert_int_equal(settle_as(1, three, 3, false), HF_EREFUSED);
+    assert_int_equal(settle_as(1, NULL, 0), HF_OK);
+    begin_log(alone, 1);
+    memcpy(cluster, settled.cluster, sizeof cluster);
+    assert_int_equal(strlen(cluster), FOUNDING_CLUSTER);
+    assert_int_equal(settle_as(1, NULL, 0), HF_OK);
+    assert_int_equal(settle_as(1, three, 3), HF_EREFUSED);
     assert_non_null(strstr(err.text, "holdfast cluster add"));
-    assert_int_equal(settle_as(1, only, 1, false), HF_OK);
+    assert_int_equal(settle_as(1, only, 1), HF_OK);
     assert_only_member("a:1");
-    assert_int_equal(settle_as(1, only, 1, false), HF_OK);
+    assert_int_equal(settle_as(1, only, 1), HF_OK);
+    assert_string_equal(settled.cluster, cluster);
     assert_only_member("a:1");
-    assert_int_equal(settle_as(1, NULL, 0, false), HF_EREFUSED);
+    assert_int_equal(settle_as(1, NULL, 0), HF_EREFUSED);
 }
 
-static void test_a_backup_begins_alone(void **state)
+/* From before there were ids of clusters. A node alone gets one. */
+static void test_a_directory_without_an_id(void **state)
 {
-    char first[sizeof life];
-
-    (void)state;
-    assert_int_equal(settle_as(1, only, 1, true), HF_EREFUSED);
-    assert_non_null(strstr(err.text, "no data"));
-    assert_int_equal(settle_as(1, three, 3, false), HF_OK);
-    memcpy(first, life, sizeof first);
-    found(three, 3);
-    assert_int_equal(settle_as(1, three, 3, true), HF_EREFUSED);
-    assert_non_null(strstr(err.text, "begins alone"));
-    assert_int_equal(settle_as(1, only, 1, true), HF_OK);
-    assert_string_not_equal(life, first); /* it is another one now */
-    assert_only_member("a:1");
-    assert_int_equal(settle_as(1, NULL, 0, true), HF_OK); /* or without any peers */
-    assert_only_member("");
-}
-
-/* From before there was such a file. */
-static void test_a_directory_without_the_file(void **state)
-{
+    static const struct replica_member alone[] = {{2, ""}};
     char path[sizeof home + 8];
 
     (void)state;
-    assert_int_equal(settle_as(2, three, 3, false), HF_OK);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
     found(three, 3);
     snprintf(path, sizeof path, "%s/node", home);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(settle_as(2, others, 3, false), HF_EREFUSED);
+    assert_int_equal(settle_as(2, three, 3), HF_EREFUSED);
+    assert_non_null(strstr(err.text, "--restore-from"));
     assert_int_equal(access(path, F_OK), -1);
-    assert_int_equal(settle_as(2, three, 3, false), HF_OK);
-    assert_int_equal(access(path, F_OK), 0);
+
+    shut();
+    nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    assert_int_equal(mkdir(home, 0700), 0);
+    assert_int_equal(settle_as(2, NULL, 0), HF_OK);
+    begin_log(alone, 1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(settle_as(2, NULL, 0), HF_OK);
+    assert_int_equal(strlen(settled.cluster), FOUNDING_CLUSTER);
 }
 
 static void test_a_damaged_file_is_told(void **state)
 {
-    static const char *const texts[] = {"node\n", "node 2\nlife 12\n",
-                                        "node x\nlife 0123456789abcdef\n"};
+    static const char *const texts[] = {"node\n",
+                                        "node 2\nlife 12\n",
+                                        "node x\nlife 0123456789abcdef\n",
+                                        "node 2\nlife 0123456789abcdef\nfounded 12\n",
+                                        "node 2\nlife 0123456789abcdef\nwhat else\n",
+                                        "node 2\nlife 0123456789abcdef"};
     char path[sizeof home + 8];
 
     (void)state;
-    assert_int_equal(settle_as(2, three, 3, false), HF_OK);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
     found(three, 3);
     snprintf(path, sizeof path, "%s/node", home);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -236,7 +307,7 @@ static void test_a_damaged_file_is_told(void **state)
 
         assert_int_equal(write(fd, texts[i], strlen(texts[i])), (ssize_t)strlen(texts[i]));
         close(fd);
-        assert_int_equal(settle_as(2, three, 3, false), HF_EIO);
+        assert_int_equal(settle_as(2, three, 3), HF_EIO);
         assert_non_null(strstr(err.text, "/node is damaged"));
     }
 }
@@ -246,9 +317,15 @@ static void test_a_damaged_file_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_it_may_say_the_same_again), TEST(test_what_does_not_fit_is_refused),
-        TEST(test_members_may_have_changed),  TEST(test_a_node_alone_becomes_a_cluster_of_one),
-        TEST(test_a_backup_begins_alone),     TEST(test_a_directory_without_the_file),
+        TEST(test_it_may_say_the_same_again),
+        TEST(test_one_that_waits_may_change_its_mind),
+        TEST(test_a_crash_between_the_note_and_the_log),
+        TEST(test_one_that_was_added_waits_for_that_cluster),
+        TEST(test_a_log_that_is_gone_is_noticed),
+        TEST(test_what_does_not_fit_is_refused),
+        TEST(test_members_may_have_changed),
+        TEST(test_a_node_alone_becomes_a_cluster_of_one),
+        TEST(test_a_directory_without_an_id),
         TEST(test_a_damaged_file_is_told),
     };
 

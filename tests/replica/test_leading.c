@@ -102,7 +102,7 @@ static void test_a_higher_term_deposes(void **state)
 {
     (void)state;
     serve_and_stall();
-    memory_io_receive_entry(&rig.memory, 2, term() + 1, 2, 1, 0, NULL, 0);
+    memory_io_receive_entry(&rig.memory, 2, term() + 1, 2, term(), 0, NULL, 0);
     assert_deposed();
 }
 

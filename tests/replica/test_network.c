@@ -90,14 +90,14 @@ static void open_side(struct side *side, uint64_t id)
                                       .address = "127.0.0.1:1",
                                       .listen = "127.0.0.1:0",
                                       .secret = "s",
-                                      .secret_size = 1,
-                                      .note = on_note};
+                                      .secret_size = 1};
+    struct network_host host = {.note = on_note};
     struct error_text err = {""};
 
     memset(side, 0, sizeof *side);
     assert_int_equal(uv_loop_init(&side->loop), 0);
     memory_io_init(&side->memory);
-    if (network_open(&side->loop, &options, &side->memory.io, &side->network, &err) != HF_OK)
+    if (network_open(&side->loop, &options, &host, &side->memory.io, &side->network, &err) != HF_OK)
         fail_msg("%s", err.text);
     snprintf(side->address, sizeof side->address, "127.0.0.1:%u",
              (unsigned)network_port(side->network));

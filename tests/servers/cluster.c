@@ -11,7 +11,7 @@
 
 /* ---- starting and ending --------------------------------------------------------------------- */
 
-int cluster_begin(struct cluster *cluster)
+static int start_nodes(struct cluster *cluster)
 {
     char members[MEMBERS_TEXT_MAX] = "";
 
@@ -47,6 +47,38 @@ static bool one_has_ended(const struct cluster *cluster)
         if (servers_await(cluster->nodes[i].lifeline, POLLIN, 0))
             return true;
     return false;
+}
+
+static bool all_answer(const struct cluster *cluster)
+{
+    char reply[256];
+
+    for (int i = 0; i < CLUSTER_NODES; i++)
+        if (servers_ask(cluster->nodes[i].socket, reply, sizeof reply,
+                        (const char *const[]){"PING", NULL}) != 0)
+            return false;
+    return true;
+}
+
+/* What does not succeed is found out by cluster_await. */
+static void found(const struct cluster *cluster)
+{
+    int64_t deadline_ms = servers_now_ms() + START_MAX_MS;
+    char reply[1024];
+
+    while (!all_answer(cluster) && !one_has_ended(cluster) && servers_now_ms() < deadline_ms)
+        poll(NULL, 0, KNOCK_EVERY_MS);
+    if (!one_has_ended(cluster))
+        servers_ask(cluster->nodes[0].socket, reply, sizeof reply,
+                    (const char *const[]){"CLUSTER", "INIT", NULL});
+}
+
+int cluster_begin(struct cluster *cluster)
+{
+    if (start_nodes(cluster) < 0)
+        return -1;
+    found(cluster);
+    return 0;
 }
 
 static bool all_serve(const struct cluster *cluster)

@@ -86,7 +86,7 @@ _holdfast()
     elif [[ $command == run || $command == elect || $command == once ]] && [[ $name_at -gt 0 ]]; then
         COMPREPLY=($(compgen -c -f -- "$cur"))
     elif [[ $command == cluster ]]; then
-        [[ $name_at -eq 0 ]] && COMPREPLY=($(compgen -W "status add remove transfer" -- "$cur"))
+        [[ $name_at -eq 0 ]] && COMPREPLY=($(compgen -W "status init add remove transfer" -- "$cur"))
     elif [[ $command == guard ]]; then
         [[ $name_at -eq 0 ]] && COMPREPLY=($(compgen -W "sql redis marks reset" -- "$cur"))
     elif [[ $command != once && $command != floor && $command != stores && $name_at -eq 0 ]]; then

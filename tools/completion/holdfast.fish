@@ -55,7 +55,7 @@ complete -c holdfast -n "__fish_seen_subcommand_from run" -l hold-at-least -x -d
 complete -c holdfast -n "__fish_seen_subcommand_from renew unlock" -l lease -x -d 'The lease'
 complete -c holdfast -n "__fish_seen_subcommand_from renew unlock" -l token -x -d 'The token'
 complete -c holdfast -n "__fish_seen_subcommand_from leader" -s f -l follow -d 'Go on'
-complete -c holdfast -n "__fish_seen_subcommand_from cluster" -a 'status add remove transfer'
+complete -c holdfast -n "__fish_seen_subcommand_from cluster" -a 'status init add remove transfer'
 complete -c holdfast -n "__fish_seen_subcommand_from cluster" -s w -l wait -x -d 'Wait at most so long'
 complete -c holdfast -n "__fish_seen_subcommand_from cluster" -s n -l no-wait -d 'Do not wait until it votes'
 complete -c holdfast -n "__fish_seen_subcommand_from ls" -s a -l all -d 'Also names that nobody holds'

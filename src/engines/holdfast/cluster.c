@@ -94,14 +94,17 @@ static void ignore(void *context, int index, const struct resp_node *value)
     (void)value;
 }
 
-/* Not repeatable: a node that somebody removed meanwhile would be added again, and a leader that was
+/* A cluster that is to be founded has no leader: any node will do. Not repeatable: a node that somebody removed meanwhile would be added again, and a leader that was
  * just chosen would have to go. */
 int holdfast_cluster_change(struct engine_store *store, enum engine_change change, uint64_t id,
                             const char *address, int64_t deadline_ms, struct error_text *err)
 {
-    static const char *const words[] = {
-        [ENGINE_ADD] = "ADD", [ENGINE_REMOVE] = "REMOVE", [ENGINE_TRANSFER] = "TRANSFER"};
-    struct call call = {.replies = 1, .slow = true, .on_reply = ignore};
+    static const char *const words[] = {[ENGINE_ADD] = "ADD",
+                                        [ENGINE_REMOVE] = "REMOVE",
+                                        [ENGINE_TRANSFER] = "TRANSFER",
+                                        [ENGINE_INIT] = "INIT"};
+    struct call call = {
+        .replies = 1, .slow = true, .anyone = change == ENGINE_INIT, .on_reply = ignore};
     struct resp_writer writer = {0};
 
     resp_write_array(&writer, 2 + (size_t)(id != 0) + (size_t)(change == ENGINE_ADD));

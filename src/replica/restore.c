@@ -1,0 +1,357 @@
+#include "replica/restore.h"
+#include "base/text.h"
+#include "core/core.h"
+#include "journal/note.h"
+#include "replica/node_file.h"
+#include "replica/storing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define COPY_BYTES ((size_t)1 << 20)
+
+/* ---- which files -------------------------------------------------------------------------------- */
+
+/* What is restored: the log, the snapshot, the term. Whose directory it was is of no importance. */
+static bool is_data(const char *name)
+{
+    uint64_t number;
+
+    return strcmp(name, "term") == 0 || directory_number_in(name, "log-", &number) ||
+           directory_number_in(name, "snapshot-", &number);
+}
+
+/* Those do not make a directory one that is in use: a file system's own, and what a restore or a start that was refused has left. */
+static bool is_nothing(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lock") == 0 ||
+           strcmp(name, "note.new") == 0 || strcmp(name, "lost+found") == 0;
+}
+
+static int expect_nothing(void *context, const char *name, struct error_text *err)
+{
+    const struct directory *directory = context;
+
+    if (is_nothing(name))
+        return HF_OK;
+    return error_set(err, HF_EREFUSED,
+                     "%s is not empty (there is %s): a backup is restored into an empty directory",
+                     directory->path, name);
+}
+
+static int remove_file(void *context, const char *name, struct error_text *err)
+{
+    const struct directory *directory = context;
+
+    if (is_nothing(name) || strcmp(name, RESTORE_MARK) == 0)
+        return HF_OK;
+    if (!is_data(name) && strcmp(name, NODE_FILE) != 0)
+        return expect_nothing(context, name, err);
+    if (unlinkat(directory->fd, name, 0) != 0)
+        return error_set_errno(err, HF_EIO, errno, "cannot remove %s/%s", directory->path, name);
+    return HF_OK;
+}
+
+/* ---- the target --------------------------------------------------------------------------------- */
+
+/* Empty, marked, and locked. */
+static int open_target(const char *path, struct directory *ret_directory, struct error_text *err)
+{
+    char text[NOTE_MAX + 1];
+    int result = directory_open(path, ret_directory, err);
+
+    if (result != HF_OK)
+        return result;
+    result = note_read(ret_directory, RESTORE_MARK, text, err);
+    if (result == HF_OK)
+        result = directory_each(ret_directory, text[0] ? remove_file : expect_nothing,
+                                ret_directory, err);
+    if (result == HF_OK)
+        result = note_write(ret_directory, RESTORE_MARK, "a backup is being restored\n", err);
+    if (result != HF_OK)
+        directory_close(ret_directory);
+    return result;
+}
+
+static int unmark(const struct directory *directory, struct error_text *err)
+{
+    if (unlinkat(directory->fd, RESTORE_MARK, 0) == 0 && fsync(directory->fd) == 0)
+        return HF_OK;
+    return error_set_errno(err, HF_EIO, errno, "cannot remove %s/" RESTORE_MARK, directory->path);
+}
+
+/* ---- copying ------------------------------------------------------------------------------------ */
+
+/* A server that runs writes while we read; and half a copy is none. */
+static int check_source(int source, const char *path, struct error_text *err)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    bool busy;
+    int fd;
+
+    if (faccessat(source, RESTORE_MARK, F_OK, 0) == 0)
+        return error_set(err, HF_EREFUSED, "%s is itself a restore that did not come to its end",
+                         path);
+    fd = openat(source, "lock", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return HF_OK;
+    busy = fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+    close(fd);
+    if (!busy)
+        return HF_OK;
+    return error_set(err, HF_EREFUSED,
+                     "%s is in use by a server: stop that, or restore from a copy", path);
+}
+
+/* 0, or an errno. */
+static int copy_bytes(int from, int to)
+{
+    char *bytes = malloc(COPY_BYTES);
+    int failure = bytes ? 0 : ENOMEM;
+    ssize_t got = 0;
+
+    while (!failure && (got = read(from, bytes, COPY_BYTES)) != 0) {
+        if (got < 0 && errno != EINTR)
+            failure = errno;
+        for (ssize_t at = 0; at < got && !failure;) {
+            ssize_t put = write(to, bytes + at, (size_t)(got - at));
+
+            if (put < 0 && errno != EINTR)
+                failure = errno;
+            at += put > 0 ? put : 0;
+        }
+    }
+    free(bytes);
+    return failure ? failure : fsync(to) < 0 ? errno : 0;
+}
+
+struct copying {
+    int source;
+    const char *path;
+    const struct directory *target;
+    unsigned files;
+};
+
+static int copy_file(void *context, const char *name, struct error_text *err)
+{
+    struct copying *copying = context;
+    struct stat info;
+    int from, to, failure = 0;
+
+    if (!is_data(name))
+        return HF_OK;
+    from = openat(copying->source, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (from < 0 || fstat(from, &info) != 0)
+        failure = errno;
+    else if (!S_ISREG(info.st_mode))
+        failure = EINVAL;
+    to = failure ? -1
+                 : openat(copying->target->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (!failure)
+        failure = to < 0 ? errno : copy_bytes(from, to);
+    if (from >= 0)
+        close(from);
+    if (to >= 0 && close(to) != 0 && !failure)
+        failure = errno;
+    copying->files++;
+    if (failure)
+        return error_set_errno(err, HF_EIO, failure, "cannot copy %s/%s to %s", copying->path, name,
+                               copying->target->path);
+    return HF_OK;
+}
+
+static int copy_all(const char *path, const struct directory *target, struct error_text *err)
+{
+    struct directory source = {.lock_fd = -1};
+    struct copying copying = {.path = path, .target = target};
+    int result;
+
+    source.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (source.fd < 0)
+        return error_set_errno(err, HF_EREFUSED, errno, "cannot open the backup %s", path);
+    snprintf(source.path, sizeof source.path, "%s", path);
+    copying.source = source.fd;
+    result = check_source(source.fd, path, err);
+    if (result == HF_OK)
+        result = directory_each(&source, copy_file, &copying, err);
+    if (result == HF_OK && copying.files == 0)
+        result = error_set(err, HF_EREFUSED,
+                           "%s is no copy of a data directory: there is no log in it", path);
+    if (result == HF_OK && fsync(target->fd) != 0)
+        result = error_set_errno(err, HF_EIO, errno, "cannot write to %s", target->path);
+    directory_close(&source);
+    return result;
+}
+
+/* ---- what is added ------------------------------------------------------------------------------ */
+
+static int apply_entries(const struct loaded *loaded, struct core *table, struct error_text *err)
+{
+    int result = HF_OK;
+
+    for (size_t i = 0; i < loaded->count && result == HF_OK; i++) {
+        const struct raft_entry *entry = &loaded->entries[i];
+
+        if (entry->type == RAFT_COMMAND && loaded->first + i > loaded->image.index)
+            result = core_apply(table, entry->buf.base, entry->buf.len, NULL, err);
+    }
+    return result;
+}
+
+/* What the copy knows. */
+static int look(const struct storage *storage, const struct restore_options *options,
+                struct restore_result *ret_result, struct error_text *err)
+{
+    const struct loaded *loaded = &storage->loaded;
+    unsigned char seed[16];
+    struct core *table;
+    struct core_counts counts;
+    int result = HF_OK;
+
+    if (loaded->count == 0 && loaded->image.index == 0)
+        return error_set(err, HF_EREFUSED, "there is no data in %s", options->source);
+    options->random(seed, sizeof seed);
+    table = core_new(seed);
+    if (loaded->image.index > 0)
+        result = core_restore(table, loaded->image.data.iov_base, loaded->image.data.iov_len, err);
+    if (result == HF_OK)
+        result = apply_entries(loaded, table, err);
+    core_count(table, &counts);
+    core_free(table);
+    if (result != HF_OK)
+        return error_set(err, HF_EIO, "the data of %s cannot be applied", options->source);
+    *ret_result = (struct restore_result){.token = counts.last_token, .holds = counts.holds};
+    return HF_OK;
+}
+
+static int append_identity(struct storage *storage, const struct restore_options *options,
+                           struct error_text *err)
+{
+    unsigned char id[16];
+    struct core_command identity = {
+        .op = CORE_IDENTITY, .flags = CORE_FORCE, .result = {(const char *)id, sizeof id}};
+    struct core_packer packer = {0};
+    struct raft_buffer entry;
+    int result;
+
+    options->random(id, sizeof id);
+    INVARIANT(core_pack(&packer, &identity) != CORE_NOT_PACKED);
+    core_packer_finish(&packer, 0, false, 0, 0);
+    entry.base = core_packer_take(&packer, &entry.len);
+    core_packer_free(&packer);
+    result = loading_append_command(storage, &entry, err);
+    free(entry.base);
+    return result;
+}
+
+static int append_member(struct storage *storage, const struct restore_options *options,
+                         struct error_text *err)
+{
+    struct raft_configuration members;
+    int result = HF_OK;
+
+    raft_configuration_init(&members);
+    if (raft_configuration_add(&members, options->id, options->address, RAFT_VOTER) != 0)
+        result = error_set(err, HF_ENOMEM, "out of memory");
+    if (result == HF_OK)
+        result = loading_replace_members(storage, &members, err);
+    raft_configuration_close(&members);
+    return result;
+}
+
+static int write_node(struct storage *storage, const struct restore_options *options,
+                      const struct restore_result *found, struct error_text *err)
+{
+    struct node_file file = {.there = true, .id = options->id, .how = NODE_MEMBER};
+    unsigned char bytes[FOUNDING_CLUSTER / 2];
+
+    options->random(bytes, FOUNDING_LIFE / 2);
+    text_hex(bytes, FOUNDING_LIFE / 2, file.life);
+    options->random(bytes, sizeof bytes);
+    text_hex(bytes, sizeof bytes, file.cluster);
+    if (options->address[0])
+        snprintf(file.members, sizeof file.members, "%" PRIu64 "=%s", options->id,
+                 options->address);
+    snprintf(file.restored, sizeof file.restored, "%s, after token %" PRIu64, options->when,
+             found->token);
+    return node_file_write(&storage->directory, &file, err);
+}
+
+static int make_another(struct storage *storage, const struct restore_options *options,
+                        struct restore_result *ret_result, struct error_text *err)
+{
+    int result = look(storage, options, ret_result, err);
+
+    if (result == HF_OK)
+        result = term_store(&storage->directory, &storage->term, storage->term.number + 1, 0, err);
+    if (result == HF_OK)
+        result = append_member(storage, options, err);
+    if (result == HF_OK)
+        result = append_identity(storage, options, err);
+    if (result == HF_OK)
+        result = write_node(storage, options, ret_result, err);
+    return result == HF_OK ? unmark(&storage->directory, err) : result;
+}
+
+static void on_closed(void *context)
+{
+    *(bool *)context = true;
+}
+
+static int change(const struct restore_options *options, struct restore_result *ret_result,
+                  struct error_text *err)
+{
+    struct storage_options how = {.path = options->target, .restoring = true};
+    struct storage *storage;
+    uv_loop_t loop;
+    bool closed = false;
+    int result;
+
+    INVARIANT(uv_loop_init(&loop) == 0);
+    result = storage_open(&loop, &how, &storage, err);
+    if (result == HF_OK) {
+        result = make_another(storage, options, ret_result, err);
+        storage_close(storage, on_closed, &closed);
+        while (!closed)
+            uv_run(&loop, UV_RUN_ONCE);
+    }
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+    return result;
+}
+
+/* It did not succeed: leaves the directory as it was, as far as that can be done. */
+static void tidy(const struct restore_options *options)
+{
+    struct directory target;
+    struct error_text err;
+
+    if (directory_open(options->target, &target, &err) != HF_OK)
+        return;
+    if (directory_each(&target, remove_file, &target, &err) == HF_OK)
+        unmark(&target, &err);
+    directory_close(&target);
+}
+
+int restore_directory(const struct restore_options *options, struct restore_result *ret_result,
+                      struct error_text *err)
+{
+    struct directory target;
+    int result = open_target(options->target, &target, err);
+
+    if (result != HF_OK)
+        return result;
+    result = copy_all(options->source, &target, err);
+    directory_close(&target); /* the mark keeps others from using it */
+    if (result == HF_OK)
+        result = change(options, ret_result, err);
+    if (result != HF_OK)
+        tidy(options);
+    return result;
+}

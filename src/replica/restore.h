@@ -1,0 +1,42 @@
+/* restore.h: a data directory from a backup, which is a copy of one. Nobody runs in it meanwhile.
+ *
+ * What was acknowledged after the copy was made is not in it: tokens among it. So what is restored is another store, in a cluster of
+ * its own with one member:
+ *
+ *     a new cluster id        members of the old cluster do not hear this node, nor it them
+ *     a new term, and then two entries at the end of the log:
+ *       the members           this node, and nobody else
+ *       the store's identity  a new id, and the next token is CORE_RESTORE_JUMP higher
+ *
+ * The raise of the tokens is in the log itself: it happens exactly once, whenever and however often the node is started.
+ * A file 'restoring' is in the directory from the beginning to the end; a start refuses a directory that has it, and a restore
+ * begins again in it. */
+#ifndef REPLICA_RESTORE_H
+#define REPLICA_RESTORE_H
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+#define RESTORE_MARK "restoring"
+
+struct restore_options {
+    const char *source; /* is not written to */
+    const char *target; /* is not there, or empty */
+    uint64_t id;
+    const char *address; /* for its peers; "": it is alone */
+    const char *when;    /* for people */
+    void (*random)(void *bytes, unsigned size);
+};
+
+struct restore_result {
+    uint64_t token; /* the last one that the copy knows */
+    uint32_t holds;
+};
+
+/* HF_EREFUSED: source or target cannot be used for it. HF_EIO: the copy is damaged, or the disk refuses. In words; the target is to be
+ * emptied, or used for another restore. */
+int restore_directory(const struct restore_options *options, struct restore_result *ret_result,
+                      struct error_text *err);
+
+#endif

@@ -1,0 +1,672 @@
+/* bootstrap.c: see bootstrap.h. What nodes say to each other, as words with a blank between them:
+ *
+ *     ask NUMBER                               what are you?
+ *     is NUMBER empty|joins LIFE LIST          the answer of one that waits
+ *     is NUMBER member CLUSTER LIST            and of one that does not
+ *     found NUMBER CLUSTER RECORD              the record of a founding, "1=HOST:PORT/LIFE,2=..."; the answer is as above
+ *     init NUMBER                              somebody said CLUSTER INIT to me
+ *     done NUMBER TEXT                         and this is what to answer */
+#include "server/bootstrap.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "server/founders.h"
+#include "server/log.h"
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND_MS 20    /* how often it looks */
+#define AGAIN_MS 250   /* what is not answered is said again */
+#define ASK_MS 5000    /* for all members to answer */
+#define TELL_MS 5000   /* and to take the record */
+#define SPREAD_MS 1000 /* how often it is handed on while nobody leads */
+#define NUMBER_MAX 20  /* digits */
+
+static const struct config_cluster *listed(const struct server *server)
+{
+    return &server->config->cluster;
+}
+
+static bool is_own(const struct server *server, int i)
+{
+    return listed(server)->at[i].id == server->config->id;
+}
+
+static bool waits(const struct server *server)
+{
+    return server->replica && replica_waits(server->replica);
+}
+
+/* False: there is no connection yet. */
+static bool say(struct server *server, uint64_t to, const char *address, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static bool say(struct server *server, uint64_t to, const char *address, const char *format, ...)
+{
+    char text[NETWORK_WORDS_MAX + 1];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return network_say(server->network, to, address, text);
+}
+
+/* ---- what this node is -------------------------------------------------------------------------- */
+
+static void say_what_i_am(struct server *server, const struct network_words *to, uint64_t number)
+{
+    const struct bootstrap *bootstrap = &server->bootstrap;
+
+    if (bootstrap->cluster[0])
+        say(server, to->from, to->address, "is %" PRIu64 " member %s %s", number,
+            bootstrap->cluster, bootstrap->list);
+    else
+        say(server, to->from, to->address, "is %" PRIu64 " %s %s %s", number,
+            server->config->join == CONFIG_JOINS ? "joins" : "empty", bootstrap->life,
+            bootstrap->list);
+}
+
+/* From now on this node takes part. */
+static bool begin(struct server *server, const char *cluster, const struct replica_member *members,
+                  int count)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    struct error_text err = {""};
+
+    snprintf(bootstrap->cluster, sizeof bootstrap->cluster, "%s", cluster);
+    network_set_cluster(server->network, cluster);
+    if (replica_begin(server->replica, members, count, &err) == HF_OK)
+        return true;
+    log_error(err.text);
+    return false;
+}
+
+static bool fail_to_store(const struct error_text *err)
+{
+    log_error("this node cannot become a member of a cluster", log_text("why", err->text));
+    return false;
+}
+
+/* With this record, of which it is one. */
+static bool take_record(struct server *server, const char *cluster, const struct lives *lives)
+{
+    const struct config_cluster *members = listed(server);
+    struct replica_member begins[CONFIG_MEMBERS_MAX];
+    struct error_text err = {""};
+
+    for (int i = 0; i < members->count; i++)
+        begins[i] = (struct replica_member){members->at[i].id, members->at[i].address};
+    if (lives_replace(&server->lives, server->storage, lives, &err) != HF_OK ||
+        founding_found(server->storage, cluster, &err) != HF_OK)
+        return fail_to_store(&err);
+    log_info("the cluster is founded, and this node is one of its members",
+             log_text("cluster", cluster), log_text("members", server->bootstrap.list));
+    return begin(server, cluster, begins, members->count);
+}
+
+bool bootstrap_adopted(struct server *server, uint64_t leader, const char *cluster)
+{
+    const struct bootstrap *bootstrap = &server->bootstrap;
+    struct core_text life = cluster_life_said(server, leader);
+    struct lives lives = {.count = 1, .at = {{.id = leader}}};
+    struct error_text err = {""};
+
+    if (!waits(server) || (bootstrap->cluster[0] && strcmp(bootstrap->cluster, cluster) != 0) ||
+        life.size == 0 || life.size > LIFE_MAX)
+        return false;
+    memcpy(lives.at[0].text, life.bytes, life.size);
+    if (lives_replace(&server->lives, server->storage, &lives, &err) != HF_OK ||
+        founding_join(server->storage, cluster, &err) != HF_OK)
+        return fail_to_store(&err);
+    log_info("this node has been added to a cluster", log_text("cluster", cluster),
+             log_number("leader", (int64_t)leader));
+    return begin(server, cluster, NULL, 0);
+}
+
+/* ---- records ------------------------------------------------------------------------------------ */
+
+/* "1=HOST:PORT/LIFE,...". False: it does not list the same members as this node, or has another life for it. */
+static bool read_record(const struct server *server, const char *record, struct lives *ret_lives)
+{
+    const struct config_cluster *members = listed(server);
+
+    ret_lives->count = 0;
+    for (int i = 0; i < members->count; i++) {
+        const struct config_member *member = &members->at[i];
+        struct life *life = &ret_lives->at[ret_lives->count++];
+        char expected[ENDPOINT_TEXT_MAX + 32];
+        size_t length = (size_t)snprintf(expected, sizeof expected, "%s%" PRIu64 "=%s/",
+                                         i > 0 ? "," : "", member->id, member->address);
+
+        if (strncmp(record, expected, length) != 0)
+            return false;
+        record += length;
+        life->id = member->id;
+        if (strspn(record, "0123456789abcdef") != FOUNDING_LIFE)
+            return false;
+        snprintf(life->text, sizeof life->text, "%.*s", FOUNDING_LIFE, record);
+        record += FOUNDING_LIFE;
+        if (is_own(server, i) && strcmp(life->text, server->bootstrap.life) != 0)
+            return false;
+    }
+    return !*record;
+}
+
+static void write_record(const struct server *server, const struct lives *lives,
+                         char ret_record[NETWORK_WORDS_MAX + 1])
+{
+    const struct config_cluster *members = listed(server);
+    size_t used = 0;
+
+    for (int i = 0; i < members->count; i++)
+        used += (size_t)snprintf(ret_record + used, NETWORK_WORDS_MAX + 1 - used,
+                                 "%s%" PRIu64 "=%s/%.*s", i > 0 ? "," : "", members->at[i].id,
+                                 members->at[i].address, FOUNDING_LIFE,
+                                 lives_find(lives, members->at[i].id).bytes);
+}
+
+/* Does this node have it? It is in the first entry of the log, and in the lives; and of use as long as there was no change of
+ * members. */
+static bool has_record(const struct server *server)
+{
+    const struct config_cluster *members = listed(server);
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    int count = (int)replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+
+    if (waits(server) || count != members->count || replica_members_version(server->replica) != 1)
+        return false;
+    for (int i = 0; i < count; i++)
+        if (seen[i].id != members->at[i].id ||
+            strcmp(seen[i].address, members->at[i].address) != 0 ||
+            lives_find(&server->lives, seen[i].id).size != FOUNDING_LIFE)
+            return false;
+    return true;
+}
+
+static bool tell(struct server *server, int i)
+{
+    char record[NETWORK_WORDS_MAX + 1];
+
+    write_record(server, &server->lives, record);
+    return say(server, listed(server)->at[i].id, listed(server)->at[i].address,
+               "found %" PRIu64 " %s %s", server->bootstrap.number, server->bootstrap.cluster,
+               record);
+}
+
+/* ---- the end of an INIT ------------------------------------------------------------------------- */
+
+static void finish(struct server *server, const char *said)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    char answer[ERROR_TEXT_MAX];
+
+    snprintf(answer, sizeof answer, "%s", said);
+    for (char *at = answer; *at; at++) /* another node may have said it */
+        if (*at < ' ' || *at > '~')
+            *at = '?';
+    bootstrap->phase = BOOTSTRAP_IDLE;
+    for (unsigned i = 0; i < bootstrap->node_count; i++) {
+        const struct config_member *node = founders_find(listed(server), bootstrap->nodes[i].id);
+
+        if (node)
+            say(server, node->id, node->address, "done %" PRIu64 " %s", bootstrap->nodes[i].number,
+                answer);
+    }
+    bootstrap->node_count = 0;
+    for (unsigned i = 0; i < bootstrap->asker_count; i++) {
+        struct request *request = bootstrap->askers[i];
+
+        if (strcmp(answer, "OK") == 0)
+            resp_write_simple(&request->connection->out, answer);
+        else
+            resp_write_error(&request->connection->out, answer);
+        request_finish(request);
+    }
+    bootstrap->asker_count = 0;
+}
+
+/* Why this member is in the way, or lacks the record; NULL: it does not. */
+static const char *in_words(const struct bootstrap_member *member, bool founded)
+{
+    switch (member->answer) {
+    case MEMBER_SILENT:
+        return "does not answer";
+    case MEMBER_EMPTY:
+        return founded ? "has not heard of it yet" : NULL;
+    case MEMBER_JOINS:
+        return "was started with --join";
+    case MEMBER_DIFFERS:
+        return "lists other members";
+    case MEMBER_LOST:
+        return "has come back without its data";
+    case MEMBER_ELSEWHERE:
+        return "belongs to a cluster already";
+    case MEMBER_FOUNDED:
+        break;
+    }
+    return NULL;
+}
+
+/* Refuses, naming all that are in the way. False: nobody is. */
+static bool refuse_init(struct server *server, const char *what, bool founded)
+{
+    const struct bootstrap *bootstrap = &server->bootstrap;
+    char text[ERROR_TEXT_MAX] = "";
+    size_t used = (size_t)snprintf(text, sizeof text, "ERR %s", what);
+    int count = 0;
+
+    for (int i = 0; i < listed(server)->count; i++) {
+        const struct config_member *member = &listed(server)->at[i];
+        const struct bootstrap_member *said = &bootstrap->members[i];
+        const char *why = is_own(server, i) ? NULL : in_words(said, founded);
+
+        if (!why || used >= sizeof text)
+            continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s node %" PRIu64 " at %s %s",
+                                 count++ > 0 ? "," : ":", member->id, member->address, why);
+        if (said->answer == MEMBER_DIFFERS && used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, " (%s)", said->list);
+    }
+    if (count > 0)
+        finish(server, text);
+    return count > 0;
+}
+
+/* ---- the founder -------------------------------------------------------------------------------- */
+
+static bool all_are(const struct server *server, enum bootstrap_answer answer)
+{
+    for (int i = 0; i < listed(server)->count; i++)
+        if (!is_own(server, i) && server->bootstrap.members[i].answer != answer)
+            return false;
+    return true;
+}
+
+static bool all_answered(const struct server *server)
+{
+    for (int i = 0; i < listed(server)->count; i++)
+        if (!is_own(server, i) && server->bootstrap.members[i].answer == MEMBER_SILENT)
+            return false;
+    return true;
+}
+
+static void begin_telling(struct server *server)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+
+    bootstrap->phase = BOOTSTRAP_TELLS;
+    bootstrap->founded = true;
+    bootstrap->until_ms = clock_boot_ms() + TELL_MS;
+    bootstrap->next_ms = 0;
+}
+
+/* Step 2. All are empty and list the same. */
+static void found(struct server *server)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    unsigned char bytes[FOUNDING_CLUSTER / 2];
+    char cluster[FOUNDING_CLUSTER + 1];
+    struct lives lives = {0};
+
+    for (int i = 0; i < listed(server)->count; i++) {
+        struct life *life = &lives.at[lives.count++];
+
+        life->id = listed(server)->at[i].id;
+        snprintf(life->text, sizeof life->text, "%s",
+                 is_own(server, i) ? bootstrap->life : bootstrap->members[i].life);
+    }
+    random_fill(bytes, sizeof bytes);
+    text_hex(bytes, sizeof bytes, cluster);
+    if (take_record(server, cluster, &lives))
+        begin_telling(server);
+    else
+        finish(server, "ERR the cluster cannot be founded: see this node's log");
+}
+
+/* All have answered, or the time is up. */
+static void decide(struct server *server)
+{
+    if (waits(server)) {
+        if (!refuse_init(server, "the cluster is not founded, and nothing was changed", false))
+            found(server);
+        return;
+    }
+    if (all_are(server, MEMBER_FOUNDED))
+        finish(server,
+               "ERR this cluster is founded already, with all its members: nothing was changed");
+    else if (!has_record(server))
+        finish(
+            server,
+            "ERR this cluster was founded long ago: nodes are added with 'holdfast cluster add'");
+    else
+        begin_telling(server);
+}
+
+static void look_at_asking(struct server *server, int64_t now_ms)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    bool said = true;
+
+    if (all_answered(server) || now_ms >= bootstrap->until_ms) {
+        decide(server);
+        return;
+    }
+    if (now_ms < bootstrap->next_ms)
+        return;
+    for (int i = 0; i < listed(server)->count; i++)
+        if (!is_own(server, i) && bootstrap->members[i].answer == MEMBER_SILENT)
+            said = say(server, listed(server)->at[i].id, listed(server)->at[i].address,
+                       "ask %" PRIu64, bootstrap->number) &&
+                   said;
+    bootstrap->next_ms = now_ms + (said ? AGAIN_MS : 0);
+}
+
+static bool is_hopeless(const struct bootstrap_member *member)
+{
+    return member->answer != MEMBER_SILENT && member->answer != MEMBER_EMPTY &&
+           member->answer != MEMBER_FOUNDED;
+}
+
+static void look_at_telling(struct server *server, int64_t now_ms)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    bool hopeless = true, said = true, now = now_ms >= bootstrap->next_ms;
+
+    if (all_are(server, MEMBER_FOUNDED)) {
+        finish(server, "OK");
+        return;
+    }
+    for (int i = 0; i < listed(server)->count; i++) {
+        const struct bootstrap_member *member = &bootstrap->members[i];
+
+        if (is_own(server, i) || member->answer == MEMBER_FOUNDED || is_hopeless(member))
+            continue;
+        hopeless = false;
+        if (now)
+            said = tell(server, i) && said;
+    }
+    if (now)
+        bootstrap->next_ms = now_ms + (said ? AGAIN_MS : 0);
+    if (hopeless || now_ms >= bootstrap->until_ms)
+        refuse_init(
+            server,
+            "the cluster is founded, but not all of its members know (those that wait are told "
+            "as soon as they answer)",
+            true);
+}
+
+/* ---- passing it on ------------------------------------------------------------------------------ */
+
+static void look_at_passing(struct server *server, int64_t now_ms)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    const struct config_member *founder = &listed(server)->at[0];
+    char text[ERROR_TEXT_MAX];
+    bool said;
+
+    if (now_ms >= bootstrap->until_ms) {
+        snprintf(text, sizeof text,
+                 bootstrap->asked ? "UNKNOWN node %" PRIu64
+                                    " at %s founds the cluster, and has not "
+                                    "answered: ask again, which does no harm"
+                                  : "ERR the cluster is not founded, and nothing was changed: "
+                                    "node %" PRIu64 " at %s does not answer",
+                 founder->id, founder->address);
+        finish(server, text);
+        return;
+    }
+    if (now_ms < bootstrap->next_ms)
+        return;
+    said = say(server, founder->id, founder->address, "init %" PRIu64, bootstrap->number);
+    bootstrap->asked = said || bootstrap->asked;
+    bootstrap->next_ms = now_ms + (said ? AGAIN_MS : 0);
+}
+
+/* ---- the timer ---------------------------------------------------------------------------------- */
+
+/* Step 4. */
+static void spread(struct server *server)
+{
+    if (replica_leader(server->replica) != 0 || !has_record(server))
+        return;
+    for (int i = 0; i < listed(server)->count; i++)
+        if (!is_own(server, i))
+            tell(server, i);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct server *server = timer->data;
+    struct bootstrap *bootstrap = &server->bootstrap;
+    int64_t now_ms = clock_boot_ms();
+
+    if (server->stopping || !server->replica)
+        return;
+    if (server->role == REPLICA_STOPPED)
+        finish(server, "STOPPED this node cannot go on: see its log");
+    switch (bootstrap->phase) {
+    case BOOTSTRAP_ASKS:
+        look_at_asking(server, now_ms);
+        break;
+    case BOOTSTRAP_TELLS:
+        look_at_telling(server, now_ms);
+        break;
+    case BOOTSTRAP_PASSES:
+        look_at_passing(server, now_ms);
+        break;
+    case BOOTSTRAP_IDLE:
+        if (now_ms >= bootstrap->next_ms) {
+            bootstrap->next_ms = now_ms + SPREAD_MS;
+            spread(server);
+        }
+        break;
+    }
+    uv_timer_start(timer, on_timer, bootstrap->phase == BOOTSTRAP_IDLE ? SPREAD_MS : ROUND_MS, 0);
+}
+
+/* ---- what is heard ------------------------------------------------------------------------------ */
+
+static int place_of(const struct server *server, uint64_t id)
+{
+    for (int i = 0; i < listed(server)->count; i++)
+        if (listed(server)->at[i].id == id)
+            return i;
+    return -1;
+}
+
+static enum bootstrap_answer judge(const struct server *server, uint64_t from, const char *what,
+                                   const char *of, const char *list)
+{
+    const struct bootstrap *bootstrap = &server->bootstrap;
+    struct core_text life = lives_find(&server->lives, from);
+
+    if (strcmp(what, "member") == 0)
+        return strcmp(of, bootstrap->cluster) == 0 ? MEMBER_FOUNDED : MEMBER_ELSEWHERE;
+    if (strcmp(what, "joins") == 0)
+        return MEMBER_JOINS;
+    if (strcmp(list, bootstrap->list) != 0)
+        return MEMBER_DIFFERS;
+    if (bootstrap->cluster[0] &&
+        (life.size != strlen(of) || memcmp(life.bytes, of, life.size) != 0))
+        return MEMBER_LOST;
+    return MEMBER_EMPTY;
+}
+
+static void on_is(struct server *server, uint64_t from, uint64_t number, const char *rest)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    char what[8], of[FOUNDING_CLUSTER + 1], list[FOUNDING_MEMBERS + 1];
+    int i = place_of(server, from);
+
+    if (i < 0 || number != bootstrap->number ||
+        sscanf(rest, "%7[a-z] %32[0-9a-f] %3071s", what, of, list) != 3)
+        return;
+    bootstrap->members[i].answer = judge(server, from, what, of, list);
+    snprintf(bootstrap->members[i].life, sizeof bootstrap->members[i].life, "%.*s", FOUNDING_LIFE,
+             of);
+    snprintf(bootstrap->members[i].list, sizeof bootstrap->members[i].list, "%s", list);
+    if (bootstrap->phase != BOOTSTRAP_IDLE)
+        uv_timer_start(&bootstrap->timer, on_timer, 0, 0);
+}
+
+/* Step 3, at those who are told. */
+static void on_found(struct server *server, const struct network_words *words, uint64_t number,
+                     const char *rest)
+{
+    char cluster[FOUNDING_CLUSTER + 1], record[NETWORK_WORDS_MAX + 1];
+    struct bootstrap *bootstrap = &server->bootstrap;
+    struct lives lives;
+
+    if (sscanf(rest, "%32[0-9a-f] %4095s", cluster, record) != 2 ||
+        strlen(cluster) != FOUNDING_CLUSTER || strcmp(cluster, words->cluster) != 0)
+        return;
+    if (waits(server) && server->config->join != CONFIG_JOINS &&
+        (!bootstrap->cluster[0] || strcmp(bootstrap->cluster, cluster) == 0) &&
+        read_record(server, record, &lives))
+        take_record(server, cluster, &lives);
+    say_what_i_am(server, words, number);
+}
+
+static void begin_init(struct server *server);
+
+static void on_init(struct server *server, uint64_t from, uint64_t number)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+
+    for (unsigned i = 0; i < bootstrap->node_count; i++)
+        if (bootstrap->nodes[i].id == from) {
+            bootstrap->nodes[i].number = number; /* it is being done */
+            return;
+        }
+    if (place_of(server, from) < 0 || bootstrap->node_count == CONFIG_MEMBERS_MAX ||
+        bootstrap->phase == BOOTSTRAP_PASSES)
+        return;
+    bootstrap->nodes[bootstrap->node_count].id = from;
+    bootstrap->nodes[bootstrap->node_count++].number = number;
+    begin_init(server);
+}
+
+static void on_done(struct server *server, uint64_t from, uint64_t number, const char *rest)
+{
+    const struct bootstrap *bootstrap = &server->bootstrap;
+
+    if (bootstrap->phase == BOOTSTRAP_PASSES && number == bootstrap->number &&
+        from == listed(server)->at[0].id)
+        finish(server, rest);
+}
+
+void bootstrap_heard(struct server *server, const struct network_words *words)
+{
+    char what[8], digits[NUMBER_MAX + 1];
+    uint64_t number;
+    int end = 0;
+
+    if (!server->replica || server->stopping ||
+        sscanf(words->text, "%7[a-z] %20[0-9]%n", what, digits, &end) != 2 ||
+        !text_to_u64(digits, UINT64_MAX, &number))
+        return;
+    end += words->text[end] == ' ';
+    if (strcmp(what, "ask") == 0)
+        say_what_i_am(server, words, number);
+    else if (strcmp(what, "is") == 0)
+        on_is(server, words->from, number, words->text + end);
+    else if (strcmp(what, "found") == 0)
+        on_found(server, words, number, words->text + end);
+    else if (strcmp(what, "init") == 0)
+        on_init(server, words->from, number);
+    else if (strcmp(what, "done") == 0)
+        on_done(server, words->from, number, words->text + end);
+}
+
+/* ---- CLUSTER INIT ------------------------------------------------------------------------------- */
+
+/* One at a time: whoever asks meanwhile gets the same answer. */
+static void begin_init(struct server *server)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    bool passes = waits(server) && !is_own(server, 0);
+
+    if (bootstrap->phase != BOOTSTRAP_IDLE)
+        return;
+    bootstrap->phase = passes ? BOOTSTRAP_PASSES : BOOTSTRAP_ASKS;
+    random_fill(&bootstrap->number, sizeof bootstrap->number);
+    bootstrap->asked = bootstrap->founded = false;
+    bootstrap->until_ms = clock_boot_ms() + ASK_MS + (passes ? TELL_MS + AGAIN_MS : 0);
+    bootstrap->next_ms = 0;
+    for (int i = 0; i < CONFIG_MEMBERS_MAX; i++)
+        bootstrap->members[i].answer = MEMBER_SILENT;
+    uv_timer_start(&bootstrap->timer, on_timer, 0, 0);
+}
+
+enum verdict command_cluster_init(struct connection *connection, const struct resp_node *value)
+{
+    struct server *server = connection->server;
+    struct bootstrap *bootstrap = &server->bootstrap;
+
+    if (value->count != 2)
+        return refuse(connection, "ERR CLUSTER INIT takes no arguments");
+    if (!server->network)
+        return refuse(connection,
+                      "ERR this node was started without a cluster, and has founded itself: "
+                      "there is nothing to do");
+    if (waits(server) && server->config->join == CONFIG_JOINS)
+        return refuse(connection,
+                      "ERR this node was started with --join: it waits to be added, with "
+                      "'holdfast cluster add' at the cluster that it is to belong to");
+    if (bootstrap->asker_count == BOOTSTRAP_ASKERS_MAX)
+        return refuse(connection, "TRYAGAIN too many have said CLUSTER INIT at once");
+    bootstrap->askers[bootstrap->asker_count++] = request_begin(connection);
+    begin_init(server);
+    return VERDICT_DONE;
+}
+
+/* ---- the beginning and the end ------------------------------------------------------------------ */
+
+void bootstrap_open(struct server *server, const struct founding_result *settled)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    struct replica_member members[CONFIG_MEMBERS_MAX];
+    const struct config_cluster *cluster = listed(server);
+
+    memcpy(bootstrap->life, settled->life, sizeof bootstrap->life);
+    memcpy(bootstrap->cluster, settled->cluster, sizeof bootstrap->cluster);
+    for (int i = 0; i < cluster->count; i++)
+        members[i] = (struct replica_member){cluster->at[i].id, cluster->at[i].address};
+    founding_members_text(members, cluster->count, bootstrap->list);
+    if (cluster->count == 0)
+        return;
+    uv_timer_init(server->loop, &bootstrap->timer);
+    bootstrap->timer.data = server;
+    bootstrap->open = true;
+    uv_timer_start(&bootstrap->timer, on_timer, SPREAD_MS, 0);
+    if (settled->state == FOUNDING_WAITS && settled->cluster[0])
+        log_info("this node has been added to a cluster, and waits for its leader",
+                 log_text("cluster", settled->cluster));
+    else if (settled->state == FOUNDING_WAITS && server->config->join == CONFIG_JOINS)
+        log_info("this node belongs to no cluster yet: it waits to be added, with 'holdfast "
+                 "cluster add'");
+    else if (settled->state == FOUNDING_WAITS)
+        log_warning(
+            "this node belongs to no cluster yet, and serves nobody: when all members run, found "
+            "the cluster with 'holdfast cluster init'; or add this node to one with 'holdfast "
+            "cluster add'",
+            log_text("members", bootstrap->list));
+}
+
+void bootstrap_close(struct server *server)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+
+    if (!bootstrap->open)
+        return;
+    bootstrap->open = false;
+    uv_close((uv_handle_t *)&bootstrap->timer, NULL);
+    bootstrap->node_count = 0; /* they ask again */
+    finish(server, "TRYAGAIN the server is being stopped");
+}

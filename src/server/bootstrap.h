@@ -1,0 +1,89 @@
+/* bootstrap.h: founding a cluster: CLUSTER INIT.
+ *
+ * A node that is started with a list of members and an empty directory takes no part in anything: it waits, until somebody says
+ * CLUSTER INIT to any one of them, or until it is added to a cluster that is there. The one whose id is the lowest in the list, the
+ * founder, does the work; the others pass INIT on to it.
+ *
+ *     1. The founder asks all members, by the connections between nodes. Each says whether it is empty, its life (the random number
+ *        that its directory was given when it was made), and its own list.
+ *     2. If all answer, are empty, and list the same, it draws the cluster's id. The record of the founding is that id and, of each
+ *        member, its number, address and life. The founder makes it durable for itself: this is the moment at which the
+ *        cluster is founded. Otherwise it says who is in the way, and nothing has changed anywhere.
+ *     3. It hands the record to the others. Each takes it if it is empty, has the life that the record says, and lists the same; durably,
+ *        before it takes part. The log of each begins with the same first entry, that of the members.
+ *     4. Until somebody leads, each one that has the record hands it to the others, now and then. Afterwards whoever leads sends its log
+ *        to those who do not have it yet, which begins with the same entry.
+ *
+ * Why there are never two clusters. Only the founder draws an id, and only one at a time. Let it have lost its directory after step 2,
+ * and draw another id: then all others have said that they are empty after the founder's new process had connected to them, which
+ * ends the connections of the one before. So nobody has the old record, nor can get it: it is nowhere any more.
+ *
+ * Why nobody who forgot is counted. A record names directories, not machines. One that was lost is made anew with another life, which
+ * no record names: nobody hands it one that it takes, and to those who have the record it is one that came back without its data
+ * (lives.h). So it waits, for ever, and a majority of such nodes waits together. What a majority has acknowledged can only be
+ * forgotten with the directories of a majority.
+ *
+ * A crash at any point leaves each node empty or with the record, which it makes its log of at the next start (founding.h). INIT
+ * again finishes what is not finished. */
+#ifndef SERVER_BOOTSTRAP_H
+#define SERVER_BOOTSTRAP_H
+
+#include "replica/founding.h"
+#include "replica/network.h"
+#include "server/config.h"
+
+#include <uv.h>
+
+#define BOOTSTRAP_ASKERS_MAX 16 /* who may wait for one INIT */
+
+struct request;
+struct server;
+
+enum bootstrap_answer {
+    MEMBER_SILENT,    /* it has not answered */
+    MEMBER_EMPTY,     /* it waits */
+    MEMBER_JOINS,     /* it waits, and wants to be added */
+    MEMBER_DIFFERS,   /* it lists others */
+    MEMBER_LOST,      /* it waits, and had been a member */
+    MEMBER_ELSEWHERE, /* it belongs to another cluster, */
+    MEMBER_FOUNDED    /* or to this one */
+};
+
+struct bootstrap {
+    char life[FOUNDING_LIFE + 1];
+    char cluster[FOUNDING_CLUSTER + 1]; /* "": none */
+    char list[FOUNDING_MEMBERS + 1];    /* of members, as this node was started with */
+    uv_timer_t timer;
+    bool open; /* the timer is */
+    enum bootstrap_phase {
+        BOOTSTRAP_IDLE,
+        BOOTSTRAP_ASKS,  /* the others, in step 1; or whether they have the record, in step 4 */
+        BOOTSTRAP_TELLS, /* steps 3 and 4, and somebody waits for it */
+        BOOTSTRAP_PASSES /* INIT on to the founder */
+    } phase;
+    uint64_t number; /* of the present INIT: answers to an earlier one are of no importance */
+    bool asked;      /* INIT was passed on: it may be done, whatever becomes of the answer */
+    bool founded;    /* by the present INIT, at least in part */
+    int64_t until_ms, next_ms;
+    struct bootstrap_member {
+        enum bootstrap_answer answer;
+        char life[FOUNDING_LIFE + 1];
+        char list[FOUNDING_MEMBERS + 1];
+    } members[CONFIG_MEMBERS_MAX];                /* in the order of the configuration */
+    struct request *askers[BOOTSTRAP_ASKERS_MAX]; /* clients */
+    unsigned asker_count;
+    struct { /* other nodes */
+        uint64_t id, number;
+    } nodes[CONFIG_MEMBERS_MAX];
+    unsigned node_count;
+};
+
+void bootstrap_open(struct server *server, const struct founding_result *settled);
+/* Answers those who wait. */
+void bootstrap_close(struct server *server);
+/* Another node has said something about founding. */
+void bootstrap_heard(struct server *server, const struct network_words *words);
+/* A leader of this cluster sends to this node, which waits. False: it goes on waiting. */
+bool bootstrap_adopted(struct server *server, uint64_t leader, const char *cluster);
+
+#endif

@@ -1,0 +1,60 @@
+/* restore.c: holdfastd --restore-from: makes a data directory from a backup, and ends. */
+#include "replica/restore.h"
+#include "base/random.h"
+#include "server/founders.h"
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <time.h>
+
+#define EXIT_REFUSED 69 /* sysexits.h: as when a directory cannot be used by the server */
+
+static void fill(void *bytes, unsigned size)
+{
+    random_fill(bytes, size);
+}
+
+/* For people: nothing is decided by it. */
+static void write_time(char *ret_text, size_t size)
+{
+    time_t now = time(NULL);
+    struct tm parts;
+
+    gmtime_r(&now, &parts);
+    strftime(ret_text, size, "%Y-%m-%dT%H:%M:%SZ", &parts);
+}
+
+int restore_backup(const struct config *config)
+{
+    const struct config_member *own = founders_find(&config->cluster, config->id);
+    char when[32];
+    struct restore_options options = {.source = config->restore_from,
+                                      .target = config->data,
+                                      .id = config->id,
+                                      .address = own ? own->address : "",
+                                      .when = when,
+                                      .random = fill};
+    struct restore_result found;
+    struct error_text err = {""};
+
+    signal(SIGXFSZ, SIG_IGN);
+    write_time(when, sizeof when);
+    if (restore_directory(&options, &found, &err) != HF_OK) {
+        fprintf(stderr, "holdfastd: not restored: %s\n", err.text);
+        return EXIT_REFUSED;
+    }
+    printf(
+        "%s is restored from %s, as a store and a cluster of its own: its last token was %" PRIu64
+        ", the next ones are 2^40 higher, and %u locks are held.\n",
+        config->data, config->restore_from, found.token, found.holds);
+    if (own)
+        printf("Start it with itself as the only member, --id %" PRIu64 " --cluster %" PRIu64
+               "=%s, and add the others, empty, with 'holdfast cluster add'.\n",
+               config->id, config->id, own->address);
+    else
+        printf("Start it as before. To make it a cluster, start it with --cluster %" PRIu64
+               "=HOST:PORT, and add others, empty, with 'holdfast cluster add'.\n",
+               config->id);
+    return fflush(stdout) == 0 ? 0 : 74;
+}
