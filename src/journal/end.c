@@ -1,14 +1,17 @@
 #include "journal/end.h"
 #include "base/crc32c.h"
+#include "base/text.h"
 #include "journal/note.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define NAME "end"
+#define DIGITS_MAX 20
 #define TEXT_MAX 160 /* bytes: three numbers, two checksums, and the words */
 
 static void render(const struct end *end, char ret_text[TEXT_MAX])
@@ -30,11 +33,24 @@ static int refuse(const struct directory *directory, struct error_text *err)
                      directory->path);
 }
 
+static bool parse(const char *text, struct end *ret_end)
+{
+    char segment[DIGITS_MAX + 1], group[DIGITS_MAX + 1], index[DIGITS_MAX + 1], checksum[9];
+
+    if (sscanf(text, "log-%20[0-9] group %20[0-9] entry %20[0-9] checksum %8[0-9a-f]", segment,
+               group, index, checksum) != 4)
+        return false;
+    *ret_end = (struct end){.known = true, .checksum = (uint32_t)strtoul(checksum, NULL, 16)};
+    return text_to_u64(segment, UINT64_MAX, &ret_end->segment) &&
+           text_to_u64(group, UINT64_MAX, &ret_end->group) &&
+           text_to_u64(index, UINT64_MAX, &ret_end->index);
+}
+
 /* Whatever is read must be, byte for byte, what would be written. */
 int end_load(const struct directory *directory, struct end *ret_end, struct error_text *err)
 {
     char text[NOTE_MAX + 1], again[TEXT_MAX];
-    struct end end = {.known = true};
+    struct end end;
     int result = note_read(directory, NAME, text, err);
 
     *ret_end = (struct end){0};
@@ -44,8 +60,7 @@ int end_load(const struct directory *directory, struct end *ret_end, struct erro
         return faccessat(directory->fd, NAME, F_OK, 0) < 0 && errno == ENOENT
                    ? HF_OK
                    : refuse(directory, err);
-    if (sscanf(text, "log-%20" SCNu64 " group %20" SCNu64 " entry %20" SCNu64 " checksum %8" SCNx32,
-               &end.segment, &end.group, &end.index, &end.checksum) != 4)
+    if (!parse(text, &end))
         return refuse(directory, err);
     render(&end, again);
     if (strcmp(text, again) != 0)
