@@ -334,6 +334,17 @@ void incoming_close_elsewhere(struct peers *peers)
     }
 }
 
+void incoming_close_from(struct peers *peers, uint64_t id)
+{
+    LIST_EACH_SAFE(node, &peers->incoming)
+    {
+        struct incoming *incoming = LIST_ENTRY(node, struct incoming, node);
+
+        if (incoming->state == OPEN && incoming->greeting.from == id)
+            end(incoming, NULL);
+    }
+}
+
 void incoming_close_all(struct peers *peers)
 {
     LIST_EACH_SAFE(node, &peers->incoming)

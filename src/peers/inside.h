@@ -73,6 +73,7 @@ void outgoing_greet_again(struct peers *peers);
 /* It has come to us: no need to wait before it is tried again. */
 void outgoing_is_there(struct peers *peers, uint64_t id);
 void incoming_accept(struct peers *peers);
+void incoming_close_from(struct peers *peers, uint64_t id);
 void incoming_close_all(struct peers *peers);
 /* Those from nodes of another cluster than this node's. */
 void incoming_close_elsewhere(struct peers *peers);

@@ -540,6 +540,7 @@ void peers_forget(struct peers *peers, uint64_t id)
 
     if (outgoing)
         forget(outgoing);
+    incoming_close_from(peers, id);
 }
 
 void outgoing_greet_again(struct peers *peers)

@@ -103,7 +103,7 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
 /* Makes a connection, if there is none, before there is something to send: votes must not wait for one. To be
  * called now and then. */
 void peers_dial(struct peers *peers, uint64_t to, const char *address);
-/* Forgets a node that is no member any more. */
+/* Forgets a node that is no member any more: connections to it and from it end. */
 void peers_forget(struct peers *peers, uint64_t id);
 
 #endif

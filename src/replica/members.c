@@ -151,6 +151,11 @@ uint64_t members_hash(const struct replica *replica)
     return hash;
 }
 
+bool replica_members_agreed(const struct replica *replica)
+{
+    return replica->raft.configuration_uncommitted_index == 0;
+}
+
 /* ---- changes ---------------------------------------------------------------------------------- */
 
 /* Also if libraft does not lead any more, and we have not yet seen it. */

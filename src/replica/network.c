@@ -311,6 +311,11 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
     return HF_OK;
 }
 
+void network_forget(struct network *network, uint64_t id)
+{
+    peers_forget(network->peers, id);
+}
+
 uint16_t network_port(const struct network *network)
 {
     return peers_port(network->peers);

@@ -67,6 +67,8 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
 void network_set_cluster(struct network *network, const char *cluster);
 /* False: there is no connection yet; one is being made. What is sent may get lost. */
 bool network_say(struct network *network, uint64_t to, const char *address, const char *text);
+/* Ends all connections with this node; it is not called before it is a member again. */
+void network_forget(struct network *network, uint64_t id);
 uint16_t network_port(const struct network *network);
 void network_close(struct network *network, void (*done)(void *context), void *context);
 

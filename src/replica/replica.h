@@ -183,6 +183,8 @@ unsigned replica_members(const struct replica *replica, struct replica_seen *ret
 
 /* Another number after each change of the members, be it agreed on or not. */
 uint64_t replica_members_version(const struct replica *replica);
+/* The members as they are known here are agreed on: none of their changes can be taken back. */
+bool replica_members_agreed(const struct replica *replica);
 
 /* The leader's business; one at a time. HF_OK: `changed` will be called, perhaps at once. HF_EUNREACH: this
  * node does not lead. HF_EBUSY: another change is under way. HF_EINVAL: it cannot be; all in words.

@@ -2,6 +2,7 @@
  *
  * Peers tell each other where clients find them when they connect. Whoever leads puts that into the log, so that
  * every node can send a client to the leader. */
+#include "replica/network.h"
 #include "server/founders.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -95,6 +96,64 @@ static bool refuse_node(struct server *server, uint64_t id, const char *why)
     return false;
 }
 
+/* ---- who was removed ----------------------------------------------------------------------------- */
+
+static bool is_among(const uint64_t *ids, uint64_t id)
+{
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* A node that was removed does not know it, and goes on calling. It is not answered. But one that was added again meanwhile may
+ * lead by now, and be the only one from whom this node can hear of it: so only a node that hears its leader is sure. */
+static bool is_removed(const struct server *server, uint64_t id)
+{
+    uint64_t leader = replica_leader(server->replica);
+
+    return leader != 0 && leader != id && is_among(server->removed, id) && !is_member(server, id);
+}
+
+static void note_removed(struct server *server, uint64_t id)
+{
+    uint64_t *removed = server->removed;
+
+    if (is_among(removed, id))
+        return;
+    log_info("a node was removed: connections with it end", log_number("node", (int64_t)id));
+    memmove(removed + 1, removed, (REPLICA_MEMBERS_MAX - 1) * sizeof *removed);
+    removed[0] = id;
+}
+
+static void note_agreed(struct server *server)
+{
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count;
+
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (server->agreed[i] != 0 && !is_member(server, server->agreed[i]))
+            note_removed(server, server->agreed[i]);
+    memset(server->agreed, 0, sizeof server->agreed);
+    count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    for (unsigned i = 0; i < count; i++)
+        server->agreed[i] = seen[i].id;
+    server->agreed_version = replica_members_version(server->replica);
+}
+
+void cluster_cut_off(struct server *server)
+{
+    if (!server->network || !replica_members_agreed(server->replica))
+        return;
+    if (server->agreed_version != replica_members_version(server->replica))
+        note_agreed(server);
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (server->removed[i] != 0 && is_removed(server, server->removed[i]))
+            network_forget(server->network, server->removed[i]);
+}
+
+/* ---- who comes ----------------------------------------------------------------------------------- */
+
 static void note_said(struct server *server, uint64_t id, const char *about)
 {
     struct said *said = server->said;
@@ -140,7 +199,7 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
 {
     struct core_text about = {node->about, strlen(node->about)};
 
-    if (!server->replica)
+    if (!server->replica || is_removed(server, node->id))
         return NETWORK_NOTHING;
     if (replica_waits(server->replica))
         note_said(server, node->id, node->about);

@@ -197,6 +197,9 @@ struct server {
     uint64_t refused_id;                 /* the node that was last not let in; 0: none */
     bool said_new;                       /* something that the table may not know */
     uint64_t leader_id, members_version; /* as they were a round ago */
+    uint64_t agreed_version;             /* of the members when they were last agreed on: */
+    uint64_t agreed[REPLICA_MEMBERS_MAX];
+    uint64_t removed[REPLICA_MEMBERS_MAX]; /* the last that were members, and then were not */
     bool handed_over; /* a clean stop has asked another node to lead, and that is over */
     void (*node_closed)(void *context);
     void *node_closed_context;
@@ -378,6 +381,8 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
 void cluster_publish(struct server *server);
 /* Forgets what those have said who are no members any more: after each change of them. */
 void cluster_tidy(struct server *server);
+/* Hangs up on those who are no members any more: when the members are agreed on, or another node leads. */
+void cluster_cut_off(struct server *server);
 /* Where clients find this node. False: nobody has said. */
 bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size);
 /* The leader's, if it is another node. */

@@ -207,6 +207,7 @@ static bool knows_where_to(const struct server *server)
 static void look_at_cluster(struct server *server)
 {
     uint64_t leader = replica_leader(server->replica);
+    bool changed = leader != server->leader_id;
 
     if (leader != server->leader_id && leader != 0 && leader != server->config->id)
         log_info("following", log_number("leader", (int64_t)leader));
@@ -214,7 +215,10 @@ static void look_at_cluster(struct server *server)
     if (server->members_version != replica_members_version(server->replica)) {
         server->members_version = replica_members_version(server->replica);
         cluster_tidy(server);
+        changed = true;
     }
+    if (changed || server->agreed_version != server->members_version)
+        cluster_cut_off(server);
     if (server->deposed_ms != 0 && knows_where_to(server))
         send_on(server);
     if (server->said_new && server->role == REPLICA_LEADING)

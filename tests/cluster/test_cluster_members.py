@@ -1,4 +1,6 @@
 """Who belongs to a cluster: what a directory is started with, nodes that come and go, nodes that lost their data."""
+import os
+import pathlib
 import shutil
 import time
 
@@ -83,6 +85,42 @@ def test_a_node_waits_to_be_added(start):
     # Four, of which one is dead, have a majority.
     cluster[1].kill9()
     assert cluster.ask("ACQUIRE", "after", "l") > max(token for _, token in holds)
+
+
+ESTABLISHED = "01"
+
+
+def connected(node, ports):
+    """How many connections this node's process has from or to one of these ports."""
+    inodes = {os.readlink(path) for path in pathlib.Path(f"/proc/{node.pid}/fd").iterdir() if path.exists()}
+    rows = [row.split() for row in pathlib.Path(f"/proc/{node.pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(1 for row in rows if row[3] == ESTABLISHED and f"socket:[{row[9]}]" in inodes and
+               {int(end.split(":")[1], 16) for end in row[1:3]} & ports)
+
+
+def test_a_removed_node_is_cut_off(start):
+    """It does not know that it is none of them any more, and goes on as before; nobody listens, or talks to it."""
+    cluster = start()
+    leader, removed = cluster.settled(), cluster.followers()[0]
+    stay = [node for node in cluster if node is not removed]
+    ports = {int(node.peer.rsplit(":", 1)[1]) for node in cluster}
+    until(lambda: connected(removed, ports) == 4, "two to each of the others")
+    assert cluster.ask("CLUSTER", "REMOVE", removed.number) == "OK"
+    own = {int(removed.peer.rsplit(":", 1)[1])}
+    until(lambda: connected(removed, ports) == 0, "its connections are closed")
+    term = leader.status()["term"]
+    # It comes again and again: for longer than an election takes, and the longest that it waits between two tries.
+    calm = time.monotonic() + 3
+    while time.monotonic() < calm:
+        assert [connected(node, own) for node in stay] == [0, 0], "nobody dials it"
+        time.sleep(0.1)
+    assert connected(removed, ports) <= 1, "at most one that is about to be refused"
+    assert leader.leads() and leader.status()["term"] == term, "it has not disturbed"
+    # Added again, it is one of them again, with what it has.
+    assert cluster.ask("CLUSTER", "ADD", removed.number, removed.peer) == "OK"
+    until(lambda: cluster.leader().members()[removed.number]["votes"], "it votes")
+    cluster.settled()
+    until(lambda: connected(removed, ports) == 4, "two to each of the others")
 
 
 def test_both_lines_are_accepted_after_a_change(start):
