@@ -2,6 +2,7 @@
 #include "core/index.h"
 
 #include "base/error.h"
+#include "base/siphash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -186,56 +187,9 @@ uint32_t index_next(const struct index *index, uint32_t slot)
     return next != SLAB_NONE ? next : probe_first(&index->old, hash);
 }
 
-/* ---- SipHash-1-3 (Aumasson and Bernstein) ------------------------------------------------------ */
-
-static uint64_t load64(const unsigned char *bytes, size_t size)
-{
-    uint64_t word = 0;
-
-    memcpy(&word, bytes, size);
-    return word;
-}
-
-static uint64_t rotate(uint64_t word, int by)
-{
-    return word << by | word >> (64 - by);
-}
-
-static void sip_round(uint64_t v[4])
-{
-    v[0] += v[1];
-    v[2] += v[3];
-    v[1] = rotate(v[1], 13) ^ v[0];
-    v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] = rotate(v[0], 32);
-    v[2] += v[1];
-    v[0] += v[3];
-    v[1] = rotate(v[1], 17) ^ v[2];
-    v[3] = rotate(v[3], 21) ^ v[0];
-    v[2] = rotate(v[2], 32);
-}
-
 uint32_t index_hash(const unsigned char key[16], const void *bytes, size_t size, uint32_t kind)
 {
-    const unsigned char *at = bytes;
-    uint64_t k0 = load64(key, 8), k1 = load64(key + 8, 8) ^ kind, word;
-    uint64_t v[4] = {k0 ^ UINT64_C(0x736f6d6570736575), k1 ^ UINT64_C(0x646f72616e646f6d),
-                     k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
-    size_t left = size;
+    uint64_t word = siphash(key, kind, bytes, size);
 
-    for (; left >= 8; left -= 8, at += 8) {
-        word = load64(at, 8);
-        v[3] ^= word;
-        sip_round(v);
-        v[0] ^= word;
-    }
-    word = (uint64_t)size << 56 | load64(at, left);
-    v[3] ^= word;
-    sip_round(v);
-    v[0] ^= word;
-    v[2] ^= 0xff;
-    for (int i = 0; i < 3; i++)
-        sip_round(v);
-    word = v[0] ^ v[1] ^ v[2] ^ v[3];
     return (uint32_t)(word ^ word >> 32);
 }

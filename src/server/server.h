@@ -26,6 +26,7 @@
 #define SERVER_SERVER_H
 
 #include "base/list.h"
+#include "base/siphash.h"
 #include "core/core.h"
 #include "replica/replica.h"
 #include "resp/resp.h"
@@ -119,6 +120,7 @@ struct observer {
 struct observers {
     struct observer **chains;
     uint32_t count, capacity;
+    unsigned char seed[SIPHASH_SEED]; /* clients choose the names */
 };
 
 /* ---- a client ------------------------------------------------------------------------------------ */

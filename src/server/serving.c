@@ -502,6 +502,7 @@ int serve(struct config *config)
     mallopt(M_TRIM_THRESHOLD, MEMORY_KEPT);
     INVARIANT(uv_loop_init(&daemon->loop) == 0);
     init_lists(server);
+    random_fill(server->observers.seed, sizeof server->observers.seed);
     server->config = config;
     server->loop = &daemon->loop;
     server->role = REPLICA_FOLLOWING;

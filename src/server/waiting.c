@@ -1,6 +1,5 @@
 /* waiting.c: who waits at which place, and who watches which name: two tables of chains that double
  * when they are full. */
-#include "base/hash.h"
 #include "server/server.h"
 
 #include <stdlib.h>
@@ -127,7 +126,7 @@ void waiters_leave(struct server *server)
 static struct observer **observer_chain(const struct observers *table, const char *name,
                                         size_t size)
 {
-    return &table->chains[hash_bytes(name, size) & (table->capacity - 1)];
+    return &table->chains[siphash(table->seed, 0, name, size) & (table->capacity - 1)];
 }
 
 static void observers_grow(struct observers *table)
@@ -135,6 +134,7 @@ static void observers_grow(struct observers *table)
     struct observers grown = {.capacity = table->capacity ? 2 * table->capacity : CHAINS_MIN,
                               .count = table->count};
 
+    memcpy(grown.seed, table->seed, sizeof grown.seed);
     grown.chains = calloc(grown.capacity, sizeof *grown.chains);
     INVARIANT(grown.chains != NULL);
     for (uint32_t i = 0; i < table->capacity; i++)

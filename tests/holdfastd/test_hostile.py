@@ -492,6 +492,37 @@ def test_costly_questions_do_not_stop_others(server, bystander):
         client.cmd("END", "costly")
 
 
+def colliding(count):
+    """Names of 16 bytes that a hash of words without a seed (base/hash.c) cannot tell apart."""
+    prime, mask, wanted = 0x100000001b3, (1 << 64) - 1, 0x9e3779b97f4a7c15
+    number = 0x0101010101010101
+    while count:
+        first = number.to_bytes(8, "little")
+        state = ((0xcbf29ce484222325 ^ 16 ^ number) * prime) & mask
+        second = ((state ^ state >> 32) ^ wanted).to_bytes(8, "little")
+        number += 1
+        if 0 not in first + second:
+            count -= 1
+            yield first + second
+
+
+def observe_all(server, names):
+    """How long that takes."""
+    with server.connect(3) as client:
+        began = time.monotonic()
+        for at in range(0, len(names), 1000):
+            part = names[at:at + 1000]
+            client.raw(b"".join(b"*2\r\n$7\r\nOBSERVE\r\n$16\r\n%s\r\n" % name for name in part))
+            assert {client.read() for _ in part} == {"OK"}
+        return time.monotonic() - began
+
+
+def test_names_that_collide_cost_no_more_than_others(server, bystander):
+    """Whoever chooses names must not be able to make the server look at all of them for each."""
+    usual = observe_all(server, [b"%016d" % index for index in range(30000)])
+    assert observe_all(server, list(colliding(30000))) < 3 * usual + 1
+
+
 def test_a_low_limit_on_descriptors(start):
     """Clients get no more of them than the disk leaves over."""
     server = start(wrapper=["prlimit", "--nofile=100:100"])
