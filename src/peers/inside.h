@@ -57,12 +57,12 @@ struct address {
     char host[PEERS_ADDRESS_MAX + 1]; /* without brackets */
     char port[6];
     uint16_t port_number;           /* perhaps 0: then it can only be listened at */
+    bool is_loopback;               /* only this machine can reach it */
     bool is_number;                 /* else it is a name, */
     struct sockaddr_storage number; /* and this means nothing */
 };
 
 bool address_parse(const char *text, struct address *ret_address);
-bool address_is_loopback(const struct address *address);
 
 /* Another node belongs to another cluster. Not more than one line in REFUSED_EVERY_MS about the same one. */
 void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *cluster);

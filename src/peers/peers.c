@@ -108,7 +108,7 @@ static void choose_number(struct address *address)
     struct sockaddr_in *ip4 = (struct sockaddr_in *)&address->number;
     struct sockaddr_in6 *ip6 = (struct sockaddr_in6 *)&address->number;
 
-    if (address_is_loopback(address))
+    if (address->is_loopback)
         uv_ip4_addr("127.0.0.1", address->port_number, ip4);
     else if (has_ip6())
         uv_ip6_addr("::", address->port_number, ip6);

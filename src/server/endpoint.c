@@ -1,14 +1,10 @@
 #include "server/endpoint.h"
-#include "base/text.h"
+#include "base/hostport.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
-#define LABEL_MAX 63 /* bytes between two dots of a host's name */
-
-static const char digits_and_dots[] = "0123456789.";
+#define EVERYWHERE "the host is missing: for every address of this machine write 0.0.0.0 or [::]"
 
 static int parse_path(const char *path, struct endpoint *endpoint, struct error_text *err)
 {
@@ -32,118 +28,60 @@ static int parse_path(const char *path, struct endpoint *endpoint, struct error_
     return HF_OK;
 }
 
-static bool is_host_name(const char *host)
+/* `text` is what somebody wrote; the messages quote the part that is wrong. */
+static int refuse_host(const char *text, enum hostport_fault fault, struct error_text *err)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789-_";
+    const char *bracket = strchr(text, ']'), *colon = strrchr(bracket ? bracket : text, ':');
+    int length = (int)(colon ? (size_t)(colon - text) : strlen(text));
 
-    for (;;) {
-        size_t label = strspn(host, allowed);
-
-        if (label == 0 || label > LABEL_MAX || host[0] == '-')
-            return false;
-        host += label;
-        if (!*host)
-            return true;
-        if (*host++ != '.')
-            return false;
-    }
-}
-
-static int check_ipv6(struct endpoint *endpoint, struct error_text *err)
-{
-    struct in6_addr number;
-
-    if (inet_pton(AF_INET6, endpoint->host, &number) != 1)
-        return error_set(err, HF_EINVAL, "'[%.80s]' is not an IPv6 address", endpoint->host);
-    endpoint->loopback = IN6_IS_ADDR_LOOPBACK(&number);
-    return HF_OK;
-}
-
-static int check_host(struct endpoint *endpoint, struct error_text *err)
-{
-    const char *host = endpoint->host;
-    struct in_addr number;
-
-    if (strchr(host, ':'))
+    switch (fault) {
+    case HOSTPORT_NO_HOST:
+        return error_set(err, HF_EINVAL, EVERYWHERE);
+    case HOSTPORT_LONG:
+        return error_set(err, HF_EINVAL, "'%.80s...': the name of a host has at most %d bytes",
+                         text, HOSTPORT_HOST_MAX);
+    case HOSTPORT_NOT_IPV4:
+        return error_set(err, HF_EINVAL, "'%.*s' is not an IPv4 address, such as 127.0.0.1",
+                         length < 80 ? length : 80, text);
+    case HOSTPORT_NOT_IPV6:
+        return error_set(err, HF_EINVAL, "'%.*s' is not an IPv6 address", length < 80 ? length : 80,
+                         text);
+    case HOSTPORT_UNBRACKETED:
         return error_set(err, HF_EINVAL,
-                         "'%.80s': an IPv6 address goes in brackets, as in [::1]:%d", host,
+                         "'%.80s': an IPv6 address goes in brackets, as in [::1]:%d", text,
                          ENDPOINT_PORT_DEFAULT);
-    if (!*host || strcmp(host, "*") == 0)
-        return error_set(err, HF_EINVAL,
-                         "the host is missing: for every address of this machine write 0.0.0.0 or "
-                         "[::]");
-    if (inet_pton(AF_INET, host, &number) == 1) {
-        endpoint->loopback = ntohl(number.s_addr) >> 24 == 127;
-        return HF_OK;
-    }
-    /* The resolver would read "7420" and "127.1" as addresses, and hardly the ones that were meant. */
-    if (strspn(host, digits_and_dots) == strlen(host))
-        return error_set(err, HF_EINVAL, "'%.80s' is not an IPv4 address, such as 127.0.0.1", host);
-    if (!is_host_name(host))
-        return error_set(err, HF_EINVAL, "'%.80s' is not the name of a host", host);
-    endpoint->loopback = strcasecmp(host, "localhost") == 0;
-    return HF_OK;
-}
-
-static int parse_port(const char *text, uint16_t *ret_port, struct error_text *err)
-{
-    uint64_t port;
-
-    if (!text_to_u64(text, UINT16_MAX, &port))
-        return error_set(err, HF_EINVAL, "'%.80s' is not a port, a number up to %d", text,
-                         UINT16_MAX);
-    *ret_port = (uint16_t)port;
-    return HF_OK;
-}
-
-/* Where host and port are. An unbracketed host has no colon but the port's; what has more goes to
- * check_host as it is, which knows what to say. */
-static int split(const char *text, bool bracketed, size_t *ret_length, const char **ret_port,
-                 struct error_text *err)
-{
-    const char *end = bracketed ? strchr(text, ']') : strrchr(text, ':'), *port = NULL;
-    size_t length = strlen(text);
-
-    if (bracketed && !end)
+    case HOSTPORT_UNCLOSED:
         return error_set(err, HF_EINVAL, "'%.80s': '[' without ']'", text);
-    if (bracketed && end[1] && end[1] != ':')
+    case HOSTPORT_AFTER_BRACKET:
         return error_set(err, HF_EINVAL, "'%.80s': after ']' comes the end, or ':' and a port",
                          text);
-    if (bracketed && end[1])
-        port = end + 2;
-    if (!bracketed && end && strchr(text, ':') == end)
-        port = end + 1;
-    if (bracketed || port)
-        length = (size_t)(end - text);
-    if (length > ENDPOINT_HOST_MAX)
-        return error_set(err, HF_EINVAL, "'%.80s...': the name of a host has at most %d bytes",
-                         text, ENDPOINT_HOST_MAX);
-    *ret_length = length;
-    *ret_port = port;
-    return HF_OK;
+    case HOSTPORT_PORT:
+        return error_set(err, HF_EINVAL, "'%.80s' is not a port, a number up to %d", colon + 1,
+                         UINT16_MAX);
+    case HOSTPORT_NOT_NAME:
+    case HOSTPORT_OK:
+        break;
+    }
+    return error_set(err, HF_EINVAL, "'%.*s' is not the name of a host", length < 80 ? length : 80,
+                     text);
 }
 
 static int parse_tcp(const char *text, struct endpoint *endpoint, struct error_text *err)
 {
-    bool bracketed = text[0] == '[';
-    const char *port;
-    size_t length;
-    int result;
+    struct hostport at;
+    enum hostport_fault fault = hostport_parse(text, strlen(text), &at);
 
-    text += bracketed;
-    result = split(text, bracketed, &length, &port, err);
-    if (result != HF_OK)
-        return result;
-    memcpy(endpoint->host, text, length);
-    endpoint->port = ENDPOINT_PORT_DEFAULT;
-    result = bracketed ? check_ipv6(endpoint, err) : check_host(endpoint, err);
-    if (result == HF_OK && port)
-        result = parse_port(port, &endpoint->port, err);
-    if (result == HF_OK)
-        snprintf(endpoint->shown, sizeof endpoint->shown, bracketed ? "[%s]:%u" : "%s:%u",
-                 endpoint->host, (unsigned)endpoint->port);
-    return result;
+    if (text[0] == '*' && (!text[1] || text[1] == ':'))
+        return error_set(err, HF_EINVAL, EVERYWHERE);
+    if (fault != HOSTPORT_OK)
+        return refuse_host(text, fault, err);
+    memcpy(endpoint->host, at.host, sizeof at.host);
+    endpoint->port = at.has_port ? at.port : ENDPOINT_PORT_DEFAULT;
+    endpoint->loopback = at.loopback;
+    snprintf(endpoint->shown, sizeof endpoint->shown,
+             at.kind == HOSTPORT_IPV6 ? "[%s]:%u" : "%s:%u", endpoint->host,
+             (unsigned)endpoint->port);
+    return HF_OK;
 }
 
 int endpoint_parse(const char *text, struct endpoint *ret_endpoint, struct error_text *err)

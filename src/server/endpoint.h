@@ -3,12 +3,13 @@
 #define SERVER_ENDPOINT_H
 
 #include "base/error.h"
+#include "base/hostport.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define ENDPOINT_PORT_DEFAULT 7420
-#define ENDPOINT_HOST_MAX 253 /* bytes of a host's name in the DNS */
+#define ENDPOINT_HOST_MAX HOSTPORT_HOST_MAX
 #define ENDPOINT_PATH_MAX 107 /* sun_path */
 #define ENDPOINT_TEXT_MAX 272 /* "host:port" with its NUL */
 
@@ -20,7 +21,7 @@ struct endpoint {
     char shown[ENDPOINT_TEXT_MAX];    /* as it may be written again: "[::1]:7420", "unix:/path" */
 };
 
-/* "host:port", "host", "[::1]:port" or "unix:/path". The port is 7420 if there is none. */
+/* "host:port", "host", "[::1]:port" (base/hostport.h) or "unix:/path". The port is 7420 if there is none. */
 int endpoint_parse(const char *text, struct endpoint *ret_endpoint, struct error_text *err);
 
 #endif

@@ -74,6 +74,10 @@ static void bad_addresses_are_refused(void **state)
         {"host\n", "only letters"},
         {"host/0", "only letters"},
         {"a,b", "only letters"},
+        {"127.1:6379", "with all its four numbers"},
+        {"7420", "with all its four numbers"},
+        {"a..b", "single dots"},
+        {"-host", "only letters"},
         {"[::1", "'[' without ']'"},
         {"[]", "not an IPv6 address"},
         {"[localhost]", "not an IPv6 address"},
@@ -106,10 +110,14 @@ static void addresses_have_limits(void **state)
     char text[ADDRESS_HOST_MAX + 2];
 
     (void)state;
-    memset(text, 'h', sizeof text);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = i % 10 == 9 ? '.' : 'h';
     assert_int_equal(HF_OK, address_parse(text, ADDRESS_HOST_MAX, "65535", &address, &err));
     assert_int_equal(ADDRESS_HOST_MAX + 6, strlen(address.shown)); /* nothing of it was cut */
     assert_int_equal(HF_EINVAL, address_parse(text, ADDRESS_HOST_MAX + 1, "1", &address, &err));
+    memset(text, 'h', sizeof text);
+    assert_int_equal(HF_OK, address_parse(text, HOSTPORT_LABEL_MAX, "1", &address, &err));
+    assert_int_equal(HF_EINVAL, address_parse(text, HOSTPORT_LABEL_MAX + 1, "1", &address, &err));
     text[0] = '/';
     assert_int_equal(HF_OK, address_parse(text, ADDRESS_PATH_MAX, "1", &address, &err));
     assert_int_equal(ADDRESS_PATH_MAX, strlen(address.path));

@@ -183,6 +183,7 @@ static void addresses_come_apart(void **state)
         {"LocalHost:80", "LocalHost", "LocalHost:80", 80, true},
         {"localhost.example.com:80", "localhost.example.com", "localhost.example.com:80", 80,
          false},
+        {"lock.example.:80", "lock.example.", "lock.example.:80", 80, false},
         {"lock_1.example-x.com:80", "lock_1.example-x.com", "lock_1.example-x.com:80", 80, false},
     };
 
@@ -227,7 +228,8 @@ static void bad_addresses_say_what_is_wrong(void **state)
         {"[::1]:x", "'x' is not a port"},
         {"-lock:7420", "'-lock' is not the name of a host"},
         {"a..b:7420", "'a..b' is not the name of a host"},
-        {"a.:7420", "'a.' is not the name of a host"},
+        {"a..:7420", "'a..' is not the name of a host"},
+        {".:7420", "'.' is not an IPv4 address"},
         {"a b:7420", "'a b' is not the name of a host"},
         {"tcp//host:7420", "is not the name of a host"},
         {"unix:run/x.sock", "'unix:' is followed by the socket's whole path"},

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/futex.h"
+#include "base/hostport.h"
 #include "base/list.h"
 #include "base/random.h"
 #include "base/sha1.h"
@@ -410,6 +411,83 @@ static void a_futex_wakes_on_change_and_at_its_deadline(void **state)
     assert_int_equal(0, futex_wake(&word, FUTEX_MASK_ALL, 1));
 }
 
+/* ---- host and port ----------------------------------------------------------------------------- */
+
+static void a_host_is_an_address_or_a_name(void **state)
+{
+    static const struct {
+        const char *text, *host;
+        enum hostport_kind kind;
+        int port; /* -1: none */
+        bool loopback;
+    } good[] = {
+        {"127.0.0.1:7420", "127.0.0.1", HOSTPORT_IPV4, 7420, true},
+        {"127.255.3.9", "127.255.3.9", HOSTPORT_IPV4, -1, true},
+        {"0.0.0.0:0", "0.0.0.0", HOSTPORT_IPV4, 0, false},
+        {"[::1]:00080", "::1", HOSTPORT_IPV6, 80, true},
+        {"[2001:db8::7]", "2001:db8::7", HOSTPORT_IPV6, -1, false},
+        {"LocalHost:65535", "LocalHost", HOSTPORT_NAME, 65535, true},
+        {"localhost.example:1", "localhost.example", HOSTPORT_NAME, 1, false},
+        {"1.example.:1", "1.example.", HOSTPORT_NAME, 1, false},
+        {"a_b-c", "a_b-c", HOSTPORT_NAME, -1, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct hostport at;
+
+        if (hostport_parse(good[i].text, strlen(good[i].text), &at) != HOSTPORT_OK)
+            fail_msg("'%s' was refused", good[i].text);
+        assert_string_equal(good[i].host, at.host);
+        assert_int_equal(good[i].kind, at.kind);
+        assert_int_equal(good[i].port, at.has_port ? at.port : -1);
+        assert_int_equal(good[i].loopback, at.loopback);
+    }
+}
+
+static void what_is_no_host_and_port_is_known(void **state)
+{
+    static const struct {
+        const char *text;
+        enum hostport_fault fault;
+    } bad[] = {
+        {"", HOSTPORT_NO_HOST},
+        {":1", HOSTPORT_NO_HOST},
+        {"127.1", HOSTPORT_NOT_IPV4},
+        {"127.1:7420", HOSTPORT_NOT_IPV4},
+        {"7420", HOSTPORT_NOT_IPV4},
+        {"1.2.3.256:1", HOSTPORT_NOT_IPV4},
+        {"0x7f.1:1", HOSTPORT_NOT_IPV4},
+        {"0177.0.0.1", HOSTPORT_NOT_IPV4},
+        {"::1", HOSTPORT_UNBRACKETED},
+        {"a:1:2", HOSTPORT_UNBRACKETED},
+        {"[::1", HOSTPORT_UNCLOSED},
+        {"[::1]1", HOSTPORT_AFTER_BRACKET},
+        {"[]:1", HOSTPORT_NOT_IPV6},
+        {"[127.0.0.1]:1", HOSTPORT_NOT_IPV6},
+        {"[fe80::1%eth0]:1", HOSTPORT_NOT_IPV6},
+        {"a..b:1", HOSTPORT_NOT_NAME},
+        {"-a:1", HOSTPORT_NOT_NAME},
+        {"a b:1", HOSTPORT_NOT_NAME},
+        {"a@b:1", HOSTPORT_NOT_NAME},
+        {"a:", HOSTPORT_PORT},
+        {"a:x", HOSTPORT_PORT},
+        {"a:+1", HOSTPORT_PORT},
+        {"a: 1", HOSTPORT_PORT},
+        {"a:65536", HOSTPORT_PORT},
+        {"a:000001", HOSTPORT_PORT},
+        {"[::1]:", HOSTPORT_PORT},
+    };
+    struct hostport at;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (hostport_parse(bad[i].text, strlen(bad[i].text), &at) != bad[i].fault)
+            fail_msg("'%s'", bad[i].text);
+    assert_int_equal(HOSTPORT_NOT_NAME, hostport_parse("ho\0st", 5, &at));
+    assert_int_equal(HOSTPORT_NOT_IPV6, hostport_parse("[::1\0]", 6, &at));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +506,8 @@ int main(void)
         cmocka_unit_test(the_clock_counts_and_does_not_overflow),
         cmocka_unit_test(a_list_keeps_its_order),
         cmocka_unit_test(random_bytes_differ),
+        cmocka_unit_test(a_host_is_an_address_or_a_name),
+        cmocka_unit_test(what_is_no_host_and_port_is_known),
         cmocka_unit_test(a_futex_wakes_on_change_and_at_its_deadline),
     };
 

@@ -6,7 +6,6 @@
 #include "engines/net/address.h"
 #include "base/text.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,93 +32,58 @@ static int parse_path(const char *text, size_t length, struct address *address,
     return HF_OK;
 }
 
-static int parse_port(const char *text, size_t length, char ret_port[6], struct error_text *err)
+static int refuse_host(enum hostport_fault fault, struct error_text *err)
 {
-    char digits[6];
-    uint64_t port;
-
-    if (length >= 1 && length < sizeof digits) {
-        memcpy(digits, text, length);
-        digits[length] = '\0';
-        if (text_to_u64(digits, 65535, &port) && port > 0) {
-            snprintf(ret_port, sizeof digits, "%u", (unsigned)port & 0xffff);
-            return HF_OK;
-        }
-    }
-    return error_set(err, HF_EINVAL, "store URL: a port is a number from 1 to 65535");
-}
-
-static int parse_name(const char *text, size_t length, char ret_host[ADDRESS_HOST_MAX + 1],
-                      struct error_text *err)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789.-_";
-
-    if (length == 0)
+    switch (fault) {
+    case HOSTPORT_NO_HOST:
         return error_set(err, HF_EINVAL, "store URL: the name of a host is missing");
-    if (length > ADDRESS_HOST_MAX)
+    case HOSTPORT_LONG:
         return error_set(err, HF_EINVAL, "store URL: the name of a host is longer than %d bytes",
-                         ADDRESS_HOST_MAX);
-    for (size_t i = 0; i < length; i++)
-        if (!memchr(allowed, text[i], sizeof allowed - 1))
-            return error_set(err, HF_EINVAL,
-                             "store URL: the name of a host has only letters, digits, '.', '-' and "
-                             "'_'; an IPv6 address goes in brackets, as in [::1]:6379");
-    memcpy(ret_host, text, length);
-    ret_host[length] = '\0';
-    return HF_OK;
-}
-
-static int parse_ipv6(const char *text, size_t length, char ret_host[ADDRESS_HOST_MAX + 1],
-                      struct error_text *err)
-{
-    char number[INET6_ADDRSTRLEN];
-    struct in6_addr binary;
-
-    if (length < sizeof number && !memchr(text, '\0', length)) {
-        memcpy(number, text, length);
-        number[length] = '\0';
-        if (inet_pton(AF_INET6, number, &binary) == 1) {
-            memcpy(ret_host, number, length + 1);
-            return HF_OK;
-        }
+                         HOSTPORT_HOST_MAX);
+    case HOSTPORT_NOT_IPV4:
+        return error_set(err, HF_EINVAL,
+                         "store URL: a host of digits and dots is an IPv4 address, with all its "
+                         "four numbers");
+    case HOSTPORT_NOT_IPV6:
+        return error_set(err, HF_EINVAL, "store URL: what is in brackets is not an IPv6 address");
+    case HOSTPORT_UNCLOSED:
+        return error_set(err, HF_EINVAL, "store URL: '[' without ']'");
+    case HOSTPORT_AFTER_BRACKET:
+        return error_set(err, HF_EINVAL, "store URL: after ']' comes the end or a port");
+    case HOSTPORT_PORT:
+        return error_set(err, HF_EINVAL, "store URL: a port is a number from 1 to 65535");
+    case HOSTPORT_NOT_NAME:
+    case HOSTPORT_UNBRACKETED:
+    case HOSTPORT_OK:
+        break;
     }
-    return error_set(err, HF_EINVAL, "store URL: what is in brackets is not an IPv6 address");
+    return error_set(err, HF_EINVAL,
+                     "store URL: the name of a host has only letters, digits, '-' and '_', and "
+                     "single dots between them; an IPv6 address goes in brackets, as in "
+                     "[::1]:6379");
 }
 
 static int parse_host(const char *text, size_t length, const char *default_port,
                       struct address *address, struct error_text *err)
 {
-    bool bracketed = length > 0 && text[0] == '[';
-    const char *end = text + length, *host_end, *after;
-    int result;
+    struct hostport at;
+    enum hostport_fault fault = hostport_parse(text, length, &at);
 
-    if (memchr(text, '@', length))
+    if (length > 0 && memchr(text, '@', length))
         return error_set(err, HF_EINVAL,
                          "store URL: a '@' within a user name or password is written %%40");
-    if (bracketed) {
-        host_end = memchr(text, ']', length);
-        if (!host_end)
-            return error_set(err, HF_EINVAL, "store URL: '[' without ']'");
-        after = host_end + 1;
-        result = parse_ipv6(text + 1, (size_t)(host_end - text - 1), address->host, err);
-    } else {
-        host_end = memrchr(text, ':', length);
-        after = host_end = host_end ? host_end : end;
-        result = parse_name(text, (size_t)(host_end - text), address->host, err);
-    }
-    if (result != HF_OK)
-        return result;
-    if (after < end && *after != ':')
-        return error_set(err, HF_EINVAL, "store URL: after ']' comes the end or a port");
-    if (after < end)
-        result = parse_port(after + 1, (size_t)(end - after - 1), address->port, err);
+    if (fault == HOSTPORT_OK && at.has_port && at.port == 0)
+        fault = HOSTPORT_PORT;
+    if (fault != HOSTPORT_OK)
+        return refuse_host(fault, err);
+    memcpy(address->host, at.host, sizeof at.host);
+    if (at.has_port)
+        snprintf(address->port, sizeof address->port, "%u", (unsigned)at.port);
     else
-        result = parse_port(default_port, strlen(default_port), address->port, err);
-    if (result == HF_OK)
-        snprintf(address->shown, sizeof address->shown, bracketed ? "[%s]:%s" : "%s:%s",
-                 address->host, address->port);
-    return result;
+        snprintf(address->port, sizeof address->port, "%s", default_port);
+    snprintf(address->shown, sizeof address->shown, at.kind == HOSTPORT_IPV6 ? "[%s]:%s" : "%s:%s",
+             address->host, address->port);
+    return HF_OK;
 }
 
 int address_parse(const char *text, size_t length, const char *default_port,

@@ -2,12 +2,13 @@
 #ifndef ENGINES_NET_ADDRESS_H
 #define ENGINES_NET_ADDRESS_H
 
+#include "base/hostport.h"
 #include "base/password.h"
 #include "base/url.h"
 
 #include <stdbool.h>
 
-#define ADDRESS_HOST_MAX 255
+#define ADDRESS_HOST_MAX HOSTPORT_HOST_MAX
 #define ADDRESS_PATH_MAX 107 /* sun_path */
 #define ADDRESS_FILE_MAX 1023
 #define ADDRESS_TEXT_MAX 288
