@@ -117,6 +117,15 @@ static int take_value(const struct config_sources *sources, int *at, const char 
     return CONFIG_DONE;
 }
 
+/* One that needs no value. */
+static int take_lone(const char *name, const char **value, struct error_text *err)
+{
+    if (*value)
+        return error_set(err, CONFIG_USAGE, "--%s is there twice: give it once", name);
+    *value = "yes";
+    return CONFIG_DONE;
+}
+
 static int take_word(const struct config_sources *sources, int *at, const struct word *word,
                      const char *attached, struct flags *flags, struct error_text *err)
 {
@@ -152,8 +161,8 @@ static int scan_flags(const struct config_sources *sources, struct flags *flags,
         length = equals ? (size_t)(equals - name) : strlen(name);
         row = find_setting(name, length);
         word = find_word(name, length);
-        if (row < setting_count && settings[row].lone && !attached && !flags->values[row])
-            flags->values[row] = "yes";
+        if (row < setting_count && settings[row].lone && !attached)
+            status = take_lone(settings[row].name, &flags->values[row], err);
         else if (row < setting_count)
             status =
                 take_value(sources, &at, settings[row].name, setting_value_name(&settings[row]),
@@ -360,6 +369,20 @@ static const char *variable(char **environment, const char *name)
     return NULL;
 }
 
+/* Flags that say what is to be run are no settings: a variable of that name would do nothing, and nobody would notice. */
+static const char *flag_of_variable(const char *variable_name)
+{
+    for (size_t i = 0; i < WORD_COUNT; i++) {
+        const struct setting like = {.name = words[i].name};
+        char name[SETTING_VARIABLE_MAX];
+
+        setting_variable(&like, name);
+        if (words[i].ask == CONFIG_RUN && strcmp(name, variable_name) == 0)
+            return words[i].name;
+    }
+    return NULL;
+}
+
 /* A variable that is nearly one of ours is a mistake, which would go unnoticed. Others are left alone:
  * a container's host may put names there that begin with the name of the service. */
 static int check_variable(const char *entry, char (*names)[SETTING_VARIABLE_MAX],
@@ -381,6 +404,10 @@ static int check_variable(const char *entry, char (*names)[SETTING_VARIABLE_MAX]
     if (strcmp(typed, SETTING_PREFIX "RESTORED") == 0 ||
         strcmp(typed, SETTING_PREFIX "RESTORE_FROM") == 0)
         return error_set(err, CONFIG_WRONG, "the variable %s" RESTORED_IS_GONE, typed);
+    if (entry[length] && entry[length + 1] && flag_of_variable(typed))
+        return error_set(err, CONFIG_WRONG,
+                         "%s: this is no setting: say it on the command line, as --%s", typed,
+                         flag_of_variable(typed));
     near = suggest_nearest(typed + prefix, known, setting_count);
     if (!near)
         return CONFIG_DONE;
@@ -549,8 +576,8 @@ static void print_help(FILE *out)
         if (strcmp(group, setting->group) != 0)
             fprintf(out, "\n%s:\n", setting->group);
         group = setting->group;
-        print_flag(out, setting->name, setting_value_name(setting), setting->help,
-                   setting->standard);
+        print_flag(out, setting->name, setting->lone ? NULL : setting_value_name(setting),
+                   setting->help, setting->standard);
     }
     fputs("\nBesides:\n", out);
     for (size_t i = 0; i < WORD_COUNT; i++)

@@ -243,7 +243,10 @@ static void help_shows_every_setting(void **state)
         const struct setting *row = &settings[i];
         char part[256];
 
-        snprintf(part, sizeof part, "  --%s %s ", row->name, setting_value_name(row));
+        if (row->lone) /* it needs no value, and the next word would not be taken for one */
+            snprintf(part, sizeof part, "  --%s   ", row->name);
+        else
+            snprintf(part, sizeof part, "  --%s %s ", row->name, setting_value_name(row));
         assert_contains(text, part);
         snprintf(part, sizeof part, row->standard[0] ? "  %s [%s]\n" : "  %s%s\n", row->help,
                  row->standard);
@@ -378,6 +381,10 @@ static void variables_are_minded(void **state)
         "unknown variable HOLDFASTD_PASWORD_FILE: did you mean HOLDFASTD_PASSWORD_FILE?");
     assert_refused(&(struct given){.environment = {"HOLDFASTD_PASSWORD=hunter2"}}, CONFIG_WRONG,
                    "unknown variable HOLDFASTD_PASSWORD: did you mean HOLDFASTD_PASSWORD_FILE?");
+    assert_refused(&(struct given){.environment = {"HOLDFASTD_CONFIG=/etc/x"}}, CONFIG_WRONG,
+                   "HOLDFASTD_CONFIG: this is no setting: say it on the command line, as --config");
+    assert_refused(&(struct given){.environment = {"HOLDFASTD_JOIN=1"}}, CONFIG_WRONG,
+                   "HOLDFASTD_JOIN: '1' is none of no, yes");
     /* What Kubernetes gives to every container beside a service of our name. */
     read_well(&(struct given){
         .environment = {"HOLDFASTD_PORT=tcp://10.0.0.1:7420", "HOLDFASTD_SERVICE_HOST=10.0.0.1",
