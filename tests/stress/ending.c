@@ -10,10 +10,32 @@
 
 #define CHILD_MAX_S 60 /* until one that does not end is killed, which its parent sees */
 
+/* ThreadSanitizer cannot live with new threads in the child of a process with threads. */
+#ifdef __SANITIZE_THREAD__
+#define THREADS_IN_CHILD false
+#else
+#define THREADS_IN_CHILD true
+#endif
+
 static void complain(const char *what)
 {
     fprintf(stderr, "in a forked child: %s\n", what);
     _exit(1);
+}
+
+/* A store that it opens itself is its own. */
+static void use_own(void)
+{
+    hf_options options = HF_OPTIONS_INIT;
+    hf_store *store = NULL;
+    hf_lock *lock = NULL;
+
+    options.wait_ms = 100;
+    if (hf_open(stress.url, &store) != HF_OK)
+        return; /* the server may be away */
+    if (hf_acquire(store, "stress-own", &options, &lock) == HF_OK)
+        hf_release(lock);
+    hf_close(store);
 }
 
 /* What the parent has is not the child's: it can do nothing with it but free it. */
@@ -33,6 +55,8 @@ _Noreturn static void be_child(struct worker *worker, hf_store *store, hf_lock *
         hf_release(lock);
     if (below(worker, 2))
         hf_close(store);
+    if (THREADS_IN_CHILD && below(worker, 4) == 0)
+        use_own();
     _exit(0);
 }
 
@@ -108,7 +132,7 @@ static void close_store(struct worker *worker, bool loops)
     section_name((int)below(worker, NAMES), name);
     if (below(worker, 2)) {
         doing(worker, "hf_observe, to close");
-        watcher = watch(store, name, &observer);
+        watcher = watch(store, name, false, &observer);
     }
     if (below(worker, 2)) {
         hold_options(worker, hold, &options);

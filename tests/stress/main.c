@@ -262,13 +262,17 @@ static void end_server(void)
         violated("the folder cannot be removed");
 }
 
+/* Mostly a moment; sometimes longer than most leases, and than most are ready to wait. */
+static void be_away(struct worker *mine)
+{
+    usleep(below(mine, 5) ? below(mine, 200000) : below(mine, 2500000));
+}
+
 static void pause_server(struct worker *mine)
 {
-    unsigned us = below(mine, 4) ? below(mine, 200000) : below(mine, 2000000);
-
     if (is_kind("redis") ? redis_pause(&redis) != 0 : holdfastd_pause(&holdfastd) != 0)
         violated("it cannot be paused");
-    usleep(us);
+    be_away(mine);
     if (is_kind("redis") ? redis_resume(&redis) != 0 : holdfastd_resume(&holdfastd) != 0)
         violated("it cannot be resumed");
 }
@@ -282,7 +286,7 @@ static void hurt_server(struct worker *mine)
         REDIS_DO(&redis, NULL, 0, "CLIENT", "KILL", "TYPE", below(mine, 2) ? "normal" : "pubsub");
     } else {
         holdfastd_kill9(&holdfastd);
-        usleep(below(mine, 300000));
+        be_away(mine);
         if (holdfastd_restart(&holdfastd) != 0)
             violated("it does not start again");
     }

@@ -294,33 +294,38 @@ void start_some(struct worker *worker, hf_store *store)
 /* ---- observers ------------------------------------------------------------------------------------------ */
 
 struct watcher {
+    bool stops; /* itself, when it is told something for the first time */
     atomic_bool over, running;
-    atomic_uint told;
 };
 
 static void on_change(hf_observer *observer, const hf_report *now, void *arg)
 {
     struct watcher *watcher = arg;
 
-    (void)observer;
     if (atomic_load(&watcher->over))
         violated("an observer that was stopped is told something");
     if (atomic_exchange(&watcher->running, true))
         violated("an observer is told two things at once");
     (void)hf_report_count(now);
     count(COUNT_OBSERVED);
-    atomic_fetch_add(&watcher->told, 1);
     usleep(50);
     atomic_store(&watcher->running, false);
+    if (watcher->stops) {
+        hf_observer_stop(observer);
+        atomic_store(&watcher->over, true); /* from now on its memory is not ours */
+        return;
+    }
     if (atomic_load(&watcher->over))
         violated("an observer was stopped while it was being told something");
 }
 
-struct watcher *watch(hf_store *store, const char *name, hf_observer **ret_observer)
+struct watcher *watch(hf_store *store, const char *name, bool stops, hf_observer **ret_observer)
 {
     struct watcher *watcher = allocate(sizeof *watcher);
-    int result = hf_observe(store, name, on_change, watcher, ret_observer);
+    int result;
 
+    watcher->stops = stops;
+    result = hf_observe(store, name, on_change, watcher, ret_observer);
     if (result == HF_OK)
         return watcher;
     expect("hf_observe", result, hf_error());
@@ -340,15 +345,22 @@ void do_observe(struct worker *worker)
 {
     hf_observer *observer = NULL;
     struct watcher *watcher;
+    bool stops = below(worker, 4) == 0;
     char name[TEXT_MAX];
 
     section_name((int)below(worker, NAMES), name);
     doing(worker, "hf_observe");
-    watcher = watch(some_store(worker), name, &observer);
+    watcher = watch(some_store(worker), name, stops, &observer);
     if (!watcher)
         return;
-    nap(worker, 30000);
-    doing(worker, "hf_observer_stop");
-    hf_observer_stop(observer);
+    if (stops) {
+        doing(worker, "an observer that stops itself");
+        while (!atomic_load(&watcher->over))
+            usleep(1000);
+    } else {
+        nap(worker, 30000);
+        doing(worker, "hf_observer_stop");
+        hf_observer_stop(observer);
+    }
     watch_over(watcher);
 }

@@ -125,7 +125,8 @@ action do_fork, do_close, do_close_looping;                  /* ending.c */
 void started_closed(const struct worker *worker, const hf_store *store);
 void start_some(struct worker *worker, hf_store *store);
 struct watcher;
-struct watcher *watch(hf_store *store, const char *name, hf_observer **ret_observer);
+/* stops: by itself, when it is told something for the first time. */
+struct watcher *watch(hf_store *store, const char *name, bool stops, hf_observer **ret_observer);
 void watch_over(struct watcher *watcher);
 /* Gives a lock up in one of the ways there are. */
 void give_up(struct worker *worker, hf_store *store, struct hold *hold);
