@@ -233,7 +233,8 @@ HF_API int hf_release(hf_lock *lock);
  * copy. */
 HF_API int hf_lock_pass_fd(hf_lock *lock, int *ret_fd);
 /* Where the store HF_HAS_DETACH: stops renewing and frees the lock without releasing it. Somebody
- * who knows name, lease and token can hf_adopt it before its TTL runs out. */
+ * who knows name, lease and token can hf_adopt it before its TTL runs out. HF_ELOST and other
+ * errors: it is still yours to release. */
 HF_API int hf_lock_detach(hf_lock *lock);
 /* HF_ELOST: that hold is over. How it was taken is the store's to say: leave the mode as it is
  * (exclusive) to have it, and hf_lock_mode tells. HF_EMODE: the options name another one. */

@@ -282,39 +282,61 @@ void do_break(struct worker *worker)
         count(COUNT_BROKEN);
 }
 
+/* hold: taken. Somebody else, who knows its secret, has the lock afterwards. */
+static void hand_on(struct worker *worker, hf_store *store, struct hold *hold, hf_options *options)
+{
+    struct hold *adopted = hold_new(-1);
+    char name[TEXT_MAX], lease[HF_LEASE_MAX + 1];
+    uint64_t token = hold->token;
+    hf_lock *lock = hold->lock;
+    int result;
+
+    snprintf(name, sizeof name, "%s", hf_lock_name(lock));
+    snprintf(lease, sizeof lease, "%s", hf_lock_lease(lock));
+    doing(worker, "hf_lock_detach");
+    result = hf_lock_detach(lock);
+    if (result != HF_OK) { /* it is lost, and still ours */
+        expect("hf_lock_detach", result, hf_error());
+        expect("hf_release", hf_release(lock), hf_error());
+    }
+    hold_over(hold);
+    options->arg = adopted;
+    options->wait_ms = 0;
+    doing(worker, "hf_adopt");
+    result = hf_adopt(store, name, lease, token, options, &lock);
+    if (result != HF_OK) {
+        expect("hf_adopt", result, hf_error());
+        hold_over(adopted);
+        return;
+    }
+    count(COUNT_ADOPTED);
+    hold_enter(adopted, lock);
+    give_up(worker, store, adopted);
+}
+
 void do_adopt(struct worker *worker)
 {
-    struct hold *hold = hold_new(-1), *adopted = hold_new(-1);
+    struct hold *hold;
     hf_store *store = some_store(worker);
     hf_lock *lock = NULL;
     hf_options options;
-    char name[TEXT_MAX], lease[HF_LEASE_MAX + 1];
+    char name[TEXT_MAX];
     int result;
 
-    section_name(some_section(worker), name);
+    if (!stress.has_detach)
+        return;
+    hold = hold_new(some_section(worker));
+    section_name(hold->section, name);
     hold_options(worker, hold, &options);
     options.max_hold_ms = 0;
     doing(worker, "hf_acquire, to detach");
-    result = stress.has_detach ? hf_acquire(store, name, &options, &lock) : HF_EBUSY;
-    if (result == HF_OK) {
-        hold_enter(hold, lock);
-        snprintf(lease, sizeof lease, "%s", hf_lock_lease(lock));
-        doing(worker, "hf_lock_detach");
-        expect("hf_lock_detach", hf_lock_detach(lock), hf_error());
-        options.arg = adopted;
-        options.wait_ms = 0;
-        doing(worker, "hf_adopt");
-        result = hf_adopt(store, name, lease, hold->token, &options, &lock);
-        if (result == HF_OK) {
-            count(COUNT_ADOPTED);
-            hold_enter(adopted, lock);
-            give_up(worker, store, adopted);
-            adopted = NULL;
-        } else {
-            expect("hf_adopt", result, hf_error());
-        }
+    result = hf_acquire(store, name, &options, &lock);
+    if (result != HF_OK) {
+        expect("hf_acquire", result, hf_error());
+        hold_over(hold);
+        return;
     }
-    hold_over(hold);
-    if (adopted)
-        hold_over(adopted);
+    hold_enter(hold, lock);
+    hold_leave(hold);
+    hand_on(worker, store, hold, &options);
 }

@@ -90,11 +90,12 @@ static void release_started(struct worker *worker, hf_store *store, struct hold 
     struct job *job = job_new(worker, store, KIND_RELEASE, NULL);
     int result = hf_release_start(hold->lock, on_done, job, NULL);
 
-    hold_over(hold); /* the lock is consumed at once, whatever the answer */
-    if (result != HF_OK) {
+    if (result != HF_OK) { /* the lock is still ours: the store is being closed */
         expect("hf_release_start", result, hf_error());
         job_over(job);
+        expect("hf_release", hf_release(hold->lock), hf_error());
     }
+    hold_over(hold);
 }
 
 void give_up(struct worker *worker, hf_store *store, struct hold *hold)
