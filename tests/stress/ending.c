@@ -2,13 +2,17 @@
 #include "stress.h"
 
 #include <errno.h>
+#include <execinfo.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHILD_MAX_S 60 /* until one that does not end is killed, which its parent sees */
+#define CHILD_MAX_S \
+    60 /* until one that does not end says where it is, and its parent hears of it */
+#define STACK_MAX 64
 
 /* ThreadSanitizer cannot live with new threads in the child of a process with threads. */
 #ifdef __SANITIZE_THREAD__
@@ -23,6 +27,20 @@ static void complain(const char *what)
     _exit(1);
 }
 
+/* What the child is in, for when it hangs there. */
+static const char *volatile step = "nothing";
+
+static void on_alarm(int number)
+{
+    void *stack[STACK_MAX];
+    int depth = backtrace(stack, STACK_MAX);
+
+    (void)number;
+    dprintf(STDERR_FILENO, "a forked child hangs in %s:\n", step);
+    backtrace_symbols_fd(stack, depth, STDERR_FILENO);
+    _exit(1);
+}
+
 /* A store that it opens itself is its own. */
 static void use_own(void)
 {
@@ -31,10 +49,13 @@ static void use_own(void)
     hf_lock *lock = NULL;
 
     options.wait_ms = 100;
+    step = "hf_open of a store of its own";
     if (hf_open(stress.url, &store) != HF_OK)
         return; /* the server may be away */
+    step = "hf_acquire on a store of its own";
     if (hf_acquire(store, "stress-own", &options, &lock) == HF_OK)
         hf_release(lock);
+    step = "hf_close of a store of its own";
     hf_close(store);
 }
 
@@ -44,15 +65,21 @@ _Noreturn static void be_child(struct worker *worker, hf_store *store, hf_lock *
     hf_lock *other = NULL;
     hf_report *report = NULL;
 
+    signal(SIGALRM, on_alarm);
     alarm(CHILD_MAX_S);
+    step = "hf_try";
     if (hf_try(store, "stress-child", NULL, &other) != HF_EFORK)
         complain("hf_try does not answer HF_EFORK");
+    step = "hf_list";
     if (hf_list(store, NULL, &report) != HF_EFORK)
         complain("hf_list does not answer HF_EFORK");
+    step = "hf_renew";
     if (lock && hf_renew(lock) != HF_EFORK)
         complain("hf_renew does not answer HF_EFORK");
+    step = "hf_release";
     if (lock && below(worker, 2))
         hf_release(lock);
+    step = "hf_close";
     if (below(worker, 2))
         hf_close(store);
     if (THREADS_IN_CHILD && below(worker, 4) == 0)
