@@ -12,17 +12,17 @@
  */
 #define FUTEX_NAP_MAX_MS 1000
 
-void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t mask, int64_t deadline_ms)
+bool futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t mask, int64_t deadline_ms)
 {
     struct timespec until;
     int64_t left_ms = deadline_ms - clock_boot_ms();
 
     if (left_ms <= 0)
-        return;
+        return false;
     if (left_ms > FUTEX_NAP_MAX_MS)
         left_ms = FUTEX_NAP_MAX_MS;
     until = clock_monotonic_in(left_ms);
-    syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_BITSET, seen, &until, NULL, mask);
+    return syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_BITSET, seen, &until, NULL, mask) == 0;
 }
 
 int futex_wake(_Atomic uint32_t *word, uint32_t mask, int count)

@@ -4,11 +4,12 @@
 #define BASE_FUTEX_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Sleeps while *word == seen, at most until deadline_ms (clock_boot_ms), or until a wake whose mask
- * shares a bit with ours. May return early; the caller looks again. */
-void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t mask, int64_t deadline_ms);
+ * shares a bit with ours: then, and only then, true. May return early; the caller looks again. */
+bool futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t mask, int64_t deadline_ms);
 /* Wakes at most `count` sleepers whose mask shares a bit; returns how many. */
 int futex_wake(_Atomic uint32_t *word, uint32_t mask, int count);
 

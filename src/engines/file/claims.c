@@ -158,7 +158,7 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
             if (result != HF_OK)
                 return result;
         }
-        own->seen = atomic_load(&own->file.page->bell);
+        own->seen = atomic_load(&own->file.page->missed);
         outcome = modes_try(own, err);
         if (outcome == ENGINE_HELD && withhold_stands(folder_of(store, own->claim), &own->file)) {
             give_ranges_back(own);

@@ -13,7 +13,7 @@
  *   HEAD    exclusive, at HEAD + token: the one waiter who watches for the death of that holder
  *
  *      0   8  "HFLOCK01"
- *      8   4  bell: a futex; grows whenever somebody who waits or observes should look again
+ *      8   4  bell: a futex on which those sleep who wait or observe; grows so that nobody oversleeps
  *     12   4  permits: N while the name is used with permits, else 0
  *     16   4  length of the name
  *     20   4  attention: not 0 when somebody may wait or observe, so that it is worth ringing
@@ -24,6 +24,8 @@
  *    552   8  withheld.until_ms: not 0 when `break` has put it here; by CLOCK_BOOTTIME (withhold.h)
  *    560   8  withheld.boot: hash_bytes of the boot id
  *    568  48  withheld.old_name: what was here before, under this name in the same folder
+ *    616   4  waiters: about how many wait; those who were killed are counted until nobody waits
+ *    620   4  missed: grows with every change that those must hear of who are not asleep
  *   1024 256  record 0: the exclusive holder
  *   1280 256  record 1: the reader or permit holder with slot 0, and so on
  */
@@ -83,7 +85,9 @@ struct lockfile_page {
     _Atomic uint32_t watchers;
     _Atomic uint32_t replaced;
     struct lockfile_withheld withheld;
-    char reserved1[408];
+    _Atomic uint32_t waiters;
+    _Atomic uint32_t missed;
+    char reserved1[400];
     struct lock_record records[12];
 };
 

@@ -59,7 +59,7 @@ struct file_claim {
     int64_t place; /* WAIT or WATCH that the kernel shows for us, or 0; may outlast the waiting */
     uint32_t attention;        /* what our asking for attention made of it */
     int watch;                 /* inotify's number for our file, -1 */
-    uint32_t seen;             /* the bell, before the last look */
+    uint32_t seen;             /* page->missed, before the last look */
     uint32_t own_bit;          /* of the futex mask: to wake just us */
     int64_t slot;              /* SLOT held, or -1 */
     struct lock_record record; /* written when granted; filled in before a wait, to be quick then */

@@ -4,13 +4,17 @@
  * of N ranges, and not so that somebody else can call it off, unless by signals, which are not ours.
  * So we sleep on a futex in the lock file's first page, the bell, and whoever lets go rings it:
  *
- *   waiter    shows itself (WAIT), asks for attention, reads the bell, tries, sleeps while the bell
- *             is unchanged
- *   releaser  unlocks; if attention is asked for, rings; if nobody hears it, asks the kernel whether
- *             anybody waits at all
+ *   waiter    shows itself (WAIT), asks for attention, reads `missed`, tries, sleeps on the bell unless
+ *             `missed` has changed
+ *   releaser  unlocks; if attention is asked for, wakes one who sleeps; if nobody sleeps, says so in
+ *             `missed`, changes the bell, and tries once more; if nobody hears that either, asks the
+ *             kernel whether anybody waits at all
  *
  * If the releaser did not see the attention, the waiter asked for it after the unlocking, and its try
- * came later still. So no wake-up is lost, and a release that nobody waits for costs one load.
+ * came later still. If he found nobody asleep, those try again who were awake. So no wake-up is lost, and a
+ * release that nobody waits for costs one load. Where one was woken nobody else need try: else all who are
+ * about to sleep would do so with every release, and of thousands ever more would be awake, and slow each
+ * other down, until none of them slept.
  * Attention only grows, until somebody finds that nobody is there and takes back the very number it
  * had seen: so a waiter that comes meanwhile is not overlooked, and a dead one is forgotten.
  *
@@ -24,7 +28,9 @@
  * wait for some 10 ms, so a head looks every HEAD_NAP_MS at first, and listens only when its wait has
  * lasted a while; where instances are used up, it goes on looking. Holders hear of `break` in the same
  * way, and look once before they listen. Behind all that everybody who waits looks again every
- * RECHECK_MS, for the case that the one who was woken is killed before it can act. */
+ * RECHECK_MS, for the case that the one who was woken is killed before it can act. A look costs the kernel
+ * time for everybody who waits, since it keeps all ranges of a file in one list: so where many wait, each of
+ * them looks more seldom, and all together about as often. */
 #include "engines/file/store.h"
 
 #include "base/clock.h"
@@ -41,6 +47,8 @@
 
 #define RECHECK_MS 400
 #define RECHECK_JITTER_MS 200
+#define RECHECK_EACH_MS 25 /* of jitter for each who waits: 40 looks a second, of all together */
+#define RECHECK_JITTER_MS_MAX 30000
 #define HEAD_NAP_MS 20
 #define HASTY_NAPS 4        /* of 1, 4, 16, 64 ms */
 #define LISTEN_AFTER_MS 100 /* of waiting as the head */
@@ -52,6 +60,7 @@ enum {
     BIT_READER = 4,
     BIT_PERMIT = 8,
     BIT_OBSERVER = 16,
+    BIT_LISTENER = 32, /* the few who hear of deaths by inotify */
     BITS_WAITERS = BIT_WRITER | BIT_READER | BIT_PERMIT,
 };
 
@@ -61,8 +70,16 @@ enum {
 static void take_back(const struct lockfile *file, _Atomic uint32_t *hint, uint32_t seen,
                       int64_t from)
 {
-    if (file->fd >= 0 && !lockfile_locked(file, from, RANGE_SLOT - from, NULL))
-        atomic_compare_exchange_strong(hint, &seen, 0);
+    if (file->fd >= 0 && !lockfile_locked(file, from, RANGE_SLOT - from, NULL) &&
+        atomic_compare_exchange_strong(hint, &seen, 0) && from == RANGE_WAIT)
+        atomic_store(&file->page->waiters, 0); /* also of those who were killed */
+}
+
+/* Whoever is awake has to look again; and whoever falls asleep just now does not. */
+static void say_missed(const struct lockfile *file)
+{
+    atomic_fetch_add(&file->page->missed, 1);
+    atomic_fetch_add(&file->page->bell, 1);
 }
 
 void waiting_forget_the_dead(const struct lockfile *file)
@@ -80,18 +97,27 @@ static int wake_observers(const struct lockfile *file)
 
     if (watchers == 0)
         return 0;
+    say_missed(file);
     woken = futex_wake(&file->page->bell, BIT_OBSERVER, INT_MAX);
     if (woken == 0)
         take_back(file, &file->page->watchers, watchers, RANGE_WATCH);
     return woken;
 }
 
-static int wake_one(const struct lockfile *file, int mode)
+static int wake_sleeper(const struct lockfile *file, int mode)
 {
     /* While somebody held it exclusively, no writer could have the gate. */
     if (mode != HF_EXCLUSIVE && futex_wake(&file->page->bell, BIT_GATE_WRITER, 1) > 0)
         return 1;
     return futex_wake(&file->page->bell, BITS_WAITERS, 1);
+}
+
+static int wake_one(const struct lockfile *file, int mode)
+{
+    if (wake_sleeper(file, mode) > 0)
+        return 1;
+    say_missed(file);
+    return wake_sleeper(file, mode);
 }
 
 void waiting_ring_released(const struct lockfile *file, int mode)
@@ -100,7 +126,6 @@ void waiting_ring_released(const struct lockfile *file, int mode)
 
     if (attention == 0)
         return;
-    atomic_fetch_add(&file->page->bell, 1);
     if (wake_one(file, mode) + wake_observers(file) == 0)
         take_back(file, &file->page->attention, attention, RANGE_WAIT);
 }
@@ -110,17 +135,18 @@ static void ring_granted(const struct lockfile *file, int mode, bool was_head)
 {
     if (atomic_load(&file->page->attention) == 0)
         return;
-    atomic_fetch_add(&file->page->bell, 1);
     wake_observers(file);
-    if (mode == HF_SHARED)
+    if (mode == HF_SHARED && futex_wake(&file->page->bell, BIT_READER, 1) == 0) {
+        say_missed(file);
         futex_wake(&file->page->bell, BIT_READER, 1);
+    }
     if (was_head)
         wake_one(file, mode);
 }
 
 void waiting_ring_all(const struct lockfile *file)
 {
-    atomic_fetch_add(&file->page->bell, 1);
+    say_missed(file);
     futex_wake(&file->page->bell, FUTEX_MASK_ALL, INT_MAX);
 }
 
@@ -131,6 +157,14 @@ static uint32_t ask_for(_Atomic uint32_t *hint)
     uint32_t now = atomic_fetch_add(hint, 1) + 1;
 
     return now ? now : ask_for(hint); /* 0 would say that nobody is there */
+}
+
+static void count_out(struct lockfile_page *page)
+{
+    uint32_t waiters = atomic_load(&page->waiters);
+
+    while (waiters > 0 && !atomic_compare_exchange_weak(&page->waiters, &waiters, waiters - 1))
+        ;
 }
 
 int waiting_register(struct engine_store *store, struct file_claim *own, struct error_text *err)
@@ -147,6 +181,7 @@ int waiting_register(struct engine_store *store, struct file_claim *own, struct 
     if (range == RANGE_WATCH)
         ask_for(&own->file.page->watchers);
     own->attention = ask_for(&own->file.page->attention);
+    atomic_fetch_add(&own->file.page->waiters, 1);
     pthread_mutex_lock(&store->mutex);
     list_append(&store->waiting, &own->link);
     own->registered = true;
@@ -203,6 +238,7 @@ void waiting_unregister(struct engine_store *store, struct file_claim *own)
 {
     if (!own->registered)
         return;
+    count_out(own->file.page);
     change_list(store, own, NULL);
     stop_being_shown(own);
 }
@@ -212,6 +248,8 @@ void waiting_granted(struct engine_store *store, struct file_claim *own)
     bool was_registered = own->registered, was_head = own->is_head;
     uint32_t first = 1;
 
+    if (was_registered)
+        count_out(own->file.page);
     change_list(store, own, &store->held);
     /* If we were the first to ask for attention and nobody has since, there is nobody to ring for. Then
      * our ranges may stay until the release, which takes them all: a system call less on the way of a
@@ -288,7 +326,8 @@ static void kick(struct file_claim *own)
 {
     atomic_store(&own->woken, true);
     atomic_fetch_add(&own->file.page->bell, 1);
-    futex_wake(&own->file.page->bell, own->own_bit, INT_MAX);
+    /* Others may have the same bit, and will look for nothing; of thousands many have ours. */
+    futex_wake(&own->file.page->bell, own->watch >= 0 ? BIT_LISTENER : own->own_bit, INT_MAX);
 }
 
 /* With the mutex held. file_name NULL: any. */
@@ -371,15 +410,17 @@ int64_t file_process(struct engine_store *store)
 
 static uint32_t mask_of(const struct file_claim *own)
 {
+    uint32_t mask = own->own_bit | (own->watch >= 0 ? BIT_LISTENER : 0);
+
     switch (own->claim->mode) {
     case ENGINE_OBSERVE:
-        return own->own_bit | BIT_OBSERVER;
+        return mask | BIT_OBSERVER;
     case HF_SHARED:
-        return own->own_bit | BIT_READER;
+        return mask | BIT_READER;
     case HF_PERMIT:
-        return own->own_bit | BIT_PERMIT;
+        return mask | BIT_PERMIT;
     default:
-        return own->own_bit | (own->has_gate ? BIT_GATE_WRITER : BIT_WRITER);
+        return mask | (own->has_gate ? BIT_GATE_WRITER : BIT_WRITER);
     }
 }
 
@@ -387,6 +428,7 @@ static uint32_t mask_of(const struct file_claim *own)
 static int64_t nap_ms(const struct engine_store *store, struct file_claim *own)
 {
     int hasty = atomic_load(&own->hasty);
+    int64_t jitter_ms;
 
     if (hasty > 0) {
         atomic_store(&own->hasty, hasty - 1);
@@ -395,20 +437,29 @@ static int64_t nap_ms(const struct engine_store *store, struct file_claim *own)
     if ((own->is_head || own->claim->mode == ENGINE_OBSERVE) &&
         (own->watch < 0 || !atomic_load(&store->listening)))
         return HEAD_NAP_MS;
-    return RECHECK_MS + (int64_t)random_below(RECHECK_JITTER_MS);
+    jitter_ms = (int64_t)atomic_load(&own->file.page->waiters) * RECHECK_EACH_MS;
+    if (jitter_ms < RECHECK_JITTER_MS)
+        jitter_ms = RECHECK_JITTER_MS;
+    if (jitter_ms > RECHECK_JITTER_MS_MAX)
+        jitter_ms = RECHECK_JITTER_MS_MAX;
+    return RECHECK_MS + (int64_t)random_below((uint64_t)jitter_ms);
 }
 
 static void sleep_on_bell(const struct engine_store *store, struct file_claim *own,
                           int64_t until_ms)
 {
     int64_t nap_end = clock_after(clock_boot_ms(), nap_ms(store, own));
-    _Atomic uint32_t *bell = &own->file.page->bell;
+    struct lockfile_page *page = own->file.page;
+    uint32_t bell;
 
     if (until_ms > nap_end)
         until_ms = nap_end;
-    while (!atomic_load(&own->woken) && atomic_load(bell) == own->seen &&
-           clock_boot_ms() < until_ms)
-        futex_wait(bell, own->seen, mask_of(own), until_ms);
+    do {
+        bell = atomic_load(&page->bell); /* first: what is said after this changes it */
+        if (atomic_load(&own->woken) || atomic_load(&page->missed) != own->seen ||
+            clock_boot_ms() >= until_ms)
+            break;
+    } while (!futex_wait(&page->bell, bell, mask_of(own), until_ms));
     atomic_store(&own->woken, false);
 }
 
@@ -431,7 +482,7 @@ static int prepare_observer(struct engine_store *store, struct engine_claim *cla
     result = waiting_register(store, own, err);
     if (result == HF_OK)
         listen_to_file(store, own);
-    own->seen = atomic_load(&own->file.page->bell);
+    own->seen = atomic_load(&own->file.page->missed);
     return result;
 }
 
@@ -454,7 +505,7 @@ int file_wait(struct engine_store *store, struct engine_claim *claim, int64_t un
     if (result != HF_OK || fresh)
         return result;
     sleep_on_bell(store, own, until_ms);
-    own->seen = atomic_load(&own->file.page->bell);
+    own->seen = atomic_load(&own->file.page->missed);
     return HF_OK;
 }
 
