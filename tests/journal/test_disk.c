@@ -236,6 +236,7 @@ static void test_a_spare_fails(void **state)
         assert_string_equal(room.err.text, spare.failure.text);
         files_keep(room.path, &files); /* the room it took is free again */
         assert_int_equal(files.count, 0);
+        files_free(&files);
     }
     room_log(&room, &expected, 1, 1, SIZES(10));
     room_reopen(&room);
