@@ -1,4 +1,6 @@
 """Every exit status, usage errors and help."""
+import glob
+import json
 import os
 import subprocess
 
@@ -278,3 +280,22 @@ def test_default_directory(directory):
     del cli.env["HOLDFAST_URL"]
     done = cli("stores", env={"HOME": str(directory), "XDG_STATE_HOME": ""})
     assert f"{directory}/.local/state/holdfast" in done.stdout
+
+
+@pytest.mark.parametrize("jump", ["-20y", "+20y"])
+def test_a_jump_of_the_wall_clock_changes_nothing(cli, jump):
+    """No decision asks it: waits, maximum holds and what is kept count on a clock that only runs."""
+    library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketime.so.1")), None)
+    if not library:
+        pytest.skip("libfaketime is not here")
+    elsewhen = {"LD_PRELOAD": library, "FAKETIME": jump, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    before = int(cli("run", "x", "-c", "echo $HOLDFAST_TOKEN").stdout)
+    assert int(cli("run", "x", "-c", "echo $HOLDFAST_TOKEN", env=elsewhen).stdout) > before
+    assert cli("once", "--keep", "1h", "k", "echo", "first", env=elsewhen).stdout == "first\n"
+    assert cli("once", "k", "echo", "second").stdout == "first\n"
+    holder = cli.hold("x")
+    assert cli("run", "-w", "200ms", "x", "true", env=elsewhen).status == 75
+    entry = cli("show", "x", "--json", env=elsewhen)
+    assert 0 <= json.loads(entry.stdout)["holders"][0]["age_ms"] < 3600_000, entry.stdout
+    assert holder.end() == 0
+    assert cli("run", "--max-hold", "200ms", "x", "sleep", "100", env=elsewhen).status == 76

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from conftest import BIN, PATIENCE, shell_status
+from holdfast_cli import eventually
 
 
 class Terminal:
@@ -33,6 +34,12 @@ class Terminal:
                     self.seen += os.read(self.fd, 4096).decode(errors="replace")
                 except OSError:
                     raise AssertionError((pattern, self.seen)) from None
+
+    def peek(self, pattern):
+        """Whether it has been seen by now; nothing is forgotten."""
+        while select.select([self.fd], [], [], 0.05)[0]:
+            self.seen += os.read(self.fd, 4096).decode(errors="replace")
+        return re.search(pattern, self.seen) is not None
 
     def type(self, text):
         os.write(self.fd, text.encode())
@@ -166,5 +173,72 @@ def test_job_in_a_pipeline_gets_the_terminal_when_it_reads(terminal):
     t.type("yes\n")
     t.expect("got yes")
     t.expect("PROMPT> ")
+    t.type("exit\n")
+    assert t.wait() == 0
+
+
+def prompt(terminal):
+    t = terminal("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
+    t.expect("PROMPT> ")
+    return t
+
+
+def test_job_in_the_background_that_reads_is_stopped_until_it_is_in_front(terminal, cli):
+    t = prompt(terminal)
+    t.type("$H run x -- sh -c 'echo i''n; read line; echo got $line' &\n")
+    t.expect("in\r\n")
+
+    def is_stopped():
+        t.type("\n")
+        return t.peek("Stopped")
+
+    eventually(is_stopped, "the job is stopped")
+    assert cli("run", "-n", "x", "true").status == 75, "stopped, and still holding"
+    t.type("fg\n")
+    t.expect("run x")
+    t.type("hello\n")
+    t.expect("got hello")
+    t.type("exit\n")
+    assert t.wait() == 0
+    assert cli("run", "-n", "x", "true").status == 0
+
+
+def test_job_in_the_background_that_may_not_write_is_stopped_until_it_is_in_front(terminal, cli, directory):
+    """stty tostop: SIGTTOU."""
+    t = prompt(terminal)
+    go = directory / "go"
+    os.mkfifo(go)
+    t.type(f"stty tostop; $H run x -- sh -c 'read line < {go}; echo wro''te' &\n")
+
+    def is_held():
+        return cli("run", "-n", "x", "true").status == 75
+
+    eventually(is_held, "the job holds the lock")
+    t.type(f"echo go > {go}\n")
+
+    def is_stopped():
+        t.type("\n")
+        return t.peek("Stopped")
+
+    eventually(is_stopped, "the job is stopped")
+    assert is_held()
+    t.type("fg\n")
+    t.expect("wrote")
+    t.type("stty -tostop; exit\n")
+    assert t.wait() == 0
+    assert cli("run", "-n", "x", "true").status == 0
+
+
+def test_stopped_goes_on_in_the_background_and_is_still_ended_by_a_loss(terminal, cli):
+    t = prompt(terminal)
+    t.type("$H run --grace 300ms x -- sh -c 'echo i''n; while :; do sleep 0.02; done'\n")
+    t.expect("\nin\r\n")
+    t.type("\x1a")
+    t.expect("Stopped")
+    t.type("bg\n")
+    t.expect(r"\]\+? .*run --grace")
+    assert cli("break", "x").status == 0
+    t.type("wait %1; echo status $?\n")
+    t.expect(r"status 76\r")
     t.type("exit\n")
     assert t.wait() == 0
