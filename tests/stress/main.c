@@ -68,9 +68,10 @@ _Noreturn void violated(const char *format, ...)
     fputc('\n', stderr);
     for (int i = 0; i < WORKERS; i++) {
         const char *what = atomic_load(&stress.workers[i].doing);
+        int64_t since = atomic_load(&stress.workers[i].since_ms);
 
         fprintf(stderr, "    thread %d: %s, for %" PRId64 " ms\n", i, what ? what : "nothing",
-                now_ms() - atomic_load(&stress.workers[i].since_ms));
+                since == INT64_MAX ? 0 : now_ms() - since);
     }
     abort();
 }
