@@ -15,8 +15,8 @@ SECTIONS = {
     "Locks": {"store_id", "names", "holds", "withheld", "waiting", "leases", "leases_remembered", "once_records",
               "last_token", "granted", "expired", "broken"},
     "Raft": {"role", "node_id", "leader_id", "term", "last_index", "commit_index", "applied_index", "entries_proposed",
-             "commands_proposed", "ticks", "log_bytes_since_snapshot", "log_bytes_in_memory", "snapshots", "snapshot_bytes",
-             "snapshotting"},
+             "commands_proposed", "ticks", "log_bytes_since_snapshot", "log_bytes_in_memory", "snapshots",
+             "snapshots_installed", "snapshot_bytes", "snapshotting"},
     "Disk": {"log_writes", "log_bytes_written", "log_write_usec_mean", "log_write_usec_max"},
     "Stats": {"total_commands_processed", "refused_commands"},
 }
