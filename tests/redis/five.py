@@ -62,7 +62,7 @@ def check_guard(old, new):
 
 def one_server_url(node):
     """Three names of one server: whoever uses this has certainly asked it."""
-    return f"redlock://127.0.0.1:{node.port},127.0.1:{node.port},127.1:{node.port}?timeout={PATIENT}"
+    return f"redlock://127.0.0.1:{node.port},localhost:{node.port},[::ffff:127.0.0.1]:{node.port}?timeout={PATIENT}"
 
 
 def acquaint(nodes, cli_on):

@@ -263,7 +263,7 @@ def test_etcd_11456_a_waiter_whose_lease_ran_out_in_the_queue_is_not_the_holder(
 
 def acquaint_voters(redis, cli_on):
     """It learns the scripts of a Redlock. Three names of one server are as good as three servers for that."""
-    url = f"redlock://127.0.0.1:{redis.port},127.0.1:{redis.port},127.1:{redis.port}?timeout={PATIENT}"
+    url = f"redlock://127.0.0.1:{redis.port},localhost:{redis.port},[::ffff:127.0.0.1]:{redis.port}?timeout={PATIENT}"
     done = cli_on(url)("run", "acquaintance", "--", "true")
     assert done.status in (0, 76), done.stderr  # the second and third release find it released
 
