@@ -682,4 +682,7 @@ def test_no_room_to_begin(start, small_disk):
     process.kill(15)
     assert process.wait() == 0
     (small_disk / "ballast").unlink()
-    assert start(data=small_disk / "data").cmd("ACQUIRE", "x", "l") > 0
+    server = start(data=small_disk / "data")
+    first = server.last_token()
+    assert first > 10**15 - 1, "it is new, and begins at the wall clock"
+    assert server.cmd("ACQUIRE", "x", "l") == first + 1
