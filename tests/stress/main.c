@@ -427,6 +427,20 @@ static void run(int64_t ms)
     pthread_join(dispatcher, NULL);
 }
 
+/* What they are, for whoever has to find out why there are too many. */
+static void show_descriptors(void)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64], target[256];
+        ssize_t size;
+
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        size = readlink(path, target, sizeof target);
+        if (size > 0)
+            fprintf(stderr, "    descriptor %d: %.*s\n", fd, (int)size, target);
+    }
+}
+
 static void look_at_what_is_left(unsigned descriptors, unsigned threads)
 {
     int64_t until = now_ms() + LEFT_MAX_MS;
@@ -434,6 +448,8 @@ static void look_at_what_is_left(unsigned descriptors, unsigned threads)
     while ((entries_of("/proc/self/fd") > descriptors || entries_of("/proc/self/task") > threads) &&
            now_ms() < until)
         usleep(10000);
+    if (entries_of("/proc/self/fd") > descriptors)
+        show_descriptors();
     if (entries_of("/proc/self/fd") > descriptors)
         violated("%u descriptors at the beginning, %u at the end", descriptors,
                  entries_of("/proc/self/fd"));
