@@ -61,7 +61,9 @@ struct call {
     _Atomic uint32_t bell; /* a futex, rung when there is something to look at */
     bool sleeps;           /* on it */
     bool sent;
+    bool again;       /* it was sent before, and is to be sent once more */
     int64_t since_ms; /* since when it is to be sent */
+    int64_t until_ms; /* until when its asker waits */
     int answered;
     bool elsewhere; /* this server could not serve it, and has done nothing */
     bool lost;      /* an answer to it, so that what is asked now may be done already */

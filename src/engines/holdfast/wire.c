@@ -24,6 +24,7 @@
 #define PENDING_MIN 16u /* a power of two, as are all capacities of the ring */
 #define LINGER_MS 50    /* the longest that closing waits for answers */
 #define DOUBT_MS 100    /* an answer that is due for so long makes us ask the other servers */
+#define ANSWER_MS 20    /* with less time left nothing is asked again */
 
 /* ---- what is owed ---------------------------------------------------------------------------- */
 
@@ -117,6 +118,7 @@ static void finish(struct call *call, int result)
 static void put_back(struct engine_store *store, struct call *call)
 {
     call->sent = call->elsewhere = false;
+    call->again = true;
     call->answered = 0;
     call->refused = HF_OK;
     call->since_ms = clock_boot_ms();
@@ -204,11 +206,30 @@ static void send_bytes(struct engine_store *store, struct call *call, const char
 }
 
 /* A server that is in doubt is asked nothing more: another one may lead by now. */
+/* It was asked before, and certainly nothing was done. Asked again now, its answer would come too late, and the outcome be unknown
+ * without need. */
+static bool is_too_late(const struct call *call)
+{
+    return call->again && !call->lost && clock_boot_ms() + ANSWER_MS > call->until_ms;
+}
+
+static struct call *next_to_send(struct engine_store *store)
+{
+    LIST_EACH(node, &store->unsent)
+    {
+        struct call *call = LIST_ENTRY(node, struct call, node);
+
+        if (!is_too_late(call))
+            return call;
+    }
+    return NULL;
+}
+
 void wire_send_all(struct engine_store *store)
 {
-    while (wire_ready(store) && !store->doubt && !list_empty(&store->unsent)) {
-        struct call *call = LIST_ENTRY(store->unsent.next, struct call, node);
+    struct call *call;
 
+    while (wire_ready(store) && !store->doubt && (call = next_to_send(store))) {
         if (!pending_room(&store->pending)) {
             finish(call, error_set(&call->err, HF_ENOMEM, "out of memory"));
             continue;
@@ -478,8 +499,9 @@ int wire_ask(struct engine_store *store, struct call *call, int64_t deadline_ms,
     call->result = CALL_OPEN;
     call->refused = HF_OK;
     call->answered = 0;
-    call->sent = call->sleeps = call->elsewhere = call->lost = false;
+    call->sent = call->sleeps = call->elsewhere = call->lost = call->again = false;
     call->since_ms = clock_boot_ms();
+    call->until_ms = deadline_ms;
     call->err.text[0] = '\0';
     pthread_mutex_lock(&store->mutex);
     if (call->shown)
