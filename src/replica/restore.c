@@ -18,12 +18,13 @@
 
 /* ---- which files -------------------------------------------------------------------------------- */
 
-/* What is restored: the log, the snapshot, the term. Whose directory it was is of no importance. */
+/* What is restored: the log and where it ended, the snapshot, the term. Whose directory it was is of no importance. */
 static bool is_data(const char *name)
 {
     uint64_t number;
 
-    return strcmp(name, "term") == 0 || directory_number_in(name, "log-", &number) ||
+    return strcmp(name, "term") == 0 || strcmp(name, "end") == 0 ||
+           directory_number_in(name, "log-", &number) ||
            directory_number_in(name, "snapshot-", &number);
 }
 
