@@ -86,7 +86,7 @@ def test_too_many_words(client, name, command):
     (["ONCE", "FINISH", "N", "L", "TOKEN", "1", "TTL", "1", "r"], "ERR 'TTL' is not expected here, or twice"),
     (["ONCE", "FINISH", "N", "L", "TOKEN", "1", "KEEP", "5", "r" * 65537], "LIMIT a result has at most 65536 bytes"),
     (["COMMAND", "FOO"], "ERR COMMAND is followed by COUNT, LIST, INFO or DOCS"),
-    (["CLUSTER", "FOO"], "ERR CLUSTER is followed by STATUS, DIGEST, ADD, REMOVE, TRANSFER, SLOTS or MYID"),
+    (["CLUSTER", "FOO"], "ERR CLUSTER is followed by STATUS, DIGEST, INIT, ADD, REMOVE, TRANSFER, SLOTS or MYID"),
     (["CLUSTER", "ADD", "2"], "ERR CLUSTER ADD id host:port"),
     (["CLUSTER", "ADD", "0", "h:1"], "ERR id is a number from 1 to 4294967296, not '0'"),
     (["CLUSTER", "ADD", "2", "h"], "ERR 'h' is not HOST:PORT"),
