@@ -18,7 +18,6 @@
 
 #define STATUS_WAIT_MS 5000  /* for a leader, before somebody else's view is shown */
 #define CHANGE_WAIT_MS 10000 /* for a leader that takes the change */
-#define INIT_WAIT_MS 20000   /* longer than the nodes need to find out about each other */
 #define WAIT_MIN_MS 100
 #define SILENT_MS 2000    /* many heartbeats, and more than a pause of the machine */
 #define LOOK_MS 1000      /* of one look while we wait */
@@ -507,7 +506,7 @@ static const struct action {
     int (*run)(struct cli *cli, const struct wanted *wanted);
 } actions[] = {
     {"status", "", 0, 0, STATUS_WAIT_MS, run_status},
-    {"init", "", 0, 0, INIT_WAIT_MS, run_init},
+    {"init", "", 0, 0, CHANGE_WAIT_MS, run_init},
     {"add", " ID HOST:PORT", 2, 2, CHANGE_WAIT_MS, run_add},
     {"remove", " ID", 1, 1, CHANGE_WAIT_MS, run_remove},
     {"transfer", " [ID]", 0, 1, CHANGE_WAIT_MS, run_transfer},

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "server/founders.h"
 #include "server/log.h"
+#include "server/record.h"
 #include "server/server.h"
 
 #include <inttypes.h>
@@ -22,8 +23,8 @@
 
 #define ROUND_MS 20    /* how often it looks */
 #define AGAIN_MS 250   /* what is not answered is said again */
-#define ASK_MS 5000    /* for all members to answer */
-#define TELL_MS 5000   /* and to take the record */
+#define ASK_MS 1800    /* for all members to answer; all together less than a client waits (3 s) */
+#define TELL_MS 700    /* and to take the record */
 #define SPREAD_MS 1000 /* how often it is handed on while nobody leads */
 #define NUMBER_MAX 20  /* digits */
 
@@ -129,71 +130,11 @@ bool bootstrap_adopted(struct server *server, uint64_t leader, const char *clust
     return begin(server, cluster, NULL, 0);
 }
 
-/* ---- records ------------------------------------------------------------------------------------ */
-
-/* "1=HOST:PORT/LIFE,...". False: it does not list the same members as this node, or has another life for it. */
-static bool read_record(const struct server *server, const char *record, struct lives *ret_lives)
-{
-    const struct config_cluster *members = listed(server);
-
-    ret_lives->count = 0;
-    for (int i = 0; i < members->count; i++) {
-        const struct config_member *member = &members->at[i];
-        struct life *life = &ret_lives->at[ret_lives->count++];
-        char expected[ENDPOINT_TEXT_MAX + 32];
-        size_t length = (size_t)snprintf(expected, sizeof expected, "%s%" PRIu64 "=%s/",
-                                         i > 0 ? "," : "", member->id, member->address);
-
-        if (strncmp(record, expected, length) != 0)
-            return false;
-        record += length;
-        life->id = member->id;
-        if (strspn(record, "0123456789abcdef") != FOUNDING_LIFE)
-            return false;
-        snprintf(life->text, sizeof life->text, "%.*s", FOUNDING_LIFE, record);
-        record += FOUNDING_LIFE;
-        if (is_own(server, i) && strcmp(life->text, server->bootstrap.life) != 0)
-            return false;
-    }
-    return !*record;
-}
-
-static void write_record(const struct server *server, const struct lives *lives,
-                         char ret_record[NETWORK_WORDS_MAX + 1])
-{
-    const struct config_cluster *members = listed(server);
-    size_t used = 0;
-
-    for (int i = 0; i < members->count; i++)
-        used += (size_t)snprintf(ret_record + used, NETWORK_WORDS_MAX + 1 - used,
-                                 "%s%" PRIu64 "=%s/%.*s", i > 0 ? "," : "", members->at[i].id,
-                                 members->at[i].address, FOUNDING_LIFE,
-                                 lives_find(lives, members->at[i].id).bytes);
-}
-
-/* Does this node have it? It is in the first entry of the log, and in the lives; and of use as long as there was no change of
- * members. */
-static bool has_record(const struct server *server)
-{
-    const struct config_cluster *members = listed(server);
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    int count = (int)replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
-
-    if (waits(server) || count != members->count || replica_members_version(server->replica) != 1)
-        return false;
-    for (int i = 0; i < count; i++)
-        if (seen[i].id != members->at[i].id ||
-            strcmp(seen[i].address, members->at[i].address) != 0 ||
-            lives_find(&server->lives, seen[i].id).size != FOUNDING_LIFE)
-            return false;
-    return true;
-}
-
 static bool tell(struct server *server, int i)
 {
     char record[NETWORK_WORDS_MAX + 1];
 
-    write_record(server, &server->lives, record);
+    record_write(server, record);
     return say(server, listed(server)->at[i].id, listed(server)->at[i].address,
                "found %" PRIu64 " %s %s", server->bootstrap.number, server->bootstrap.cluster,
                record);
@@ -340,7 +281,7 @@ static void decide(struct server *server)
     if (all_are(server, MEMBER_FOUNDED))
         finish(server,
                "ERR this cluster is founded already, with all its members: nothing was changed");
-    else if (!has_record(server))
+    else if (!record_is_here(server))
         finish(
             server,
             "ERR this cluster was founded long ago: nodes are added with 'holdfast cluster add'");
@@ -433,7 +374,7 @@ static void look_at_passing(struct server *server, int64_t now_ms)
 /* Step 4. */
 static void spread(struct server *server)
 {
-    if (replica_leader(server->replica) != 0 || !has_record(server))
+    if (replica_leader(server->replica) != 0 || !record_is_here(server))
         return;
     for (int i = 0; i < listed(server)->count; i++)
         if (!is_own(server, i))
@@ -528,7 +469,7 @@ static void on_found(struct server *server, const struct network_words *words, u
         return;
     if (waits(server) && server->config->join != CONFIG_JOINS &&
         (!bootstrap->cluster[0] || strcmp(bootstrap->cluster, cluster) == 0) &&
-        read_record(server, record, &lives))
+        record_read(server, record, &lives))
         take_record(server, cluster, &lives);
     say_what_i_am(server, words, number);
 }

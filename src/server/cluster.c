@@ -484,9 +484,8 @@ enum verdict command_cluster(struct connection *connection, const struct resp_no
         snprintf(id, sizeof id, "%" PRIu64, connection->server->config->id);
         resp_write_text(&connection->out, id);
     } else {
-        return refuse(
-            connection,
-            "ERR CLUSTER is followed by STATUS, DIGEST, INIT, ADD, REMOVE, TRANSFER, SLOTS or MYID");
+        return refuse(connection, "ERR CLUSTER is followed by STATUS, DIGEST, INIT, ADD, REMOVE, "
+                                  "TRANSFER, SLOTS or MYID");
     }
     return VERDICT_DONE;
 }

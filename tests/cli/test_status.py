@@ -157,6 +157,8 @@ def test_need_strict_on_a_strict_store(cli):
     ["cluster", "status", "--no-wait"],
     ["cluster", "status", "--wait", "0"],
     ["cluster", "status"],  # on a store without a cluster
+    ["cluster", "init", "1"],
+    ["cluster", "init"],  # on a store without a cluster
     ["cluster", "add", "4"],
     ["cluster", "add", "4", "nowhere"],
     ["cluster", "add", "4", "host:1,host:2"],

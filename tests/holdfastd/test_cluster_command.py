@@ -287,6 +287,38 @@ def test_two_of_three_down(cluster):
     assert cluster.cli("cluster", "status").status == 0, "as soon as there are two"
 
 
+# ---- init ----------------------------------------------------------------------------------------------------------
+
+
+def test_init(request):
+    """It names who does not answer, founds the cluster when all do, and only once."""
+    peers = {number: f"127.0.0.1:{free_port()}" for number in (1, 2, 3)}
+    line = ",".join(f"{number}={peer}" for number, peer in peers.items())
+    nodes = {number: Node(number, line, free_port()) for number in peers}
+    for node in nodes.values():
+        request.addfinalizer(node.clean)
+    for number in (1, 2):
+        nodes[number].launch()
+        eventually(nodes[number].says, "it answers")
+    cli = Cli("holdfast://" + ",".join(node.client for node in nodes.values()))
+    request.addfinalizer(cli.clean)
+    done = cli("cluster", "status", "--wait", "200ms")
+    assert done.status == 69 and "holdfast cluster init" in done.stderr
+    done = cli("run", "x", "--wait", "200ms", "true")
+    assert done.status == 69 and "holdfast cluster init" in done.stderr
+    done = cli("cluster", "init")
+    assert done.status == 77 and f"node 3 at {peers[3]} does not answer" in done.stderr and "nothing was changed" in done.stderr
+    nodes[3].launch()
+    eventually(nodes[3].says, "it answers")
+    done = cli("cluster", "init", "--json")
+    assert done.status == 0, done.stderr
+    (said,) = objects(done)
+    assert said["founded"] and said["members"] == 3 and said["leader"] in peers
+    done = cli("cluster", "init")
+    assert done.status == 77 and "founded already" in done.stderr
+    assert cli("run", "x", "true").status == 0
+
+
 # ---- add ---------------------------------------------------------------------------------------------------------
 
 
