@@ -102,6 +102,7 @@ static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, 
     struct holdfast_claim *own = acquiring->claim->private;
     struct call call = {.replies = 1,
                         .repeatable = true,
+                        .grants = true,
                         .context = acquiring,
                         .on_reply = read_acquire,
                         .shown = &own->call};

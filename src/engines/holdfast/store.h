@@ -47,6 +47,7 @@ struct call {
     /* Asked again, on the next connection, if an answer is lost: whoever sets this has made sure
      * that asking twice does no harm. */
     bool repeatable;
+    bool grants; /* an answer that is lost leaves a hold in doubt */
     bool anyone; /* may be asked of a server that does not lead */
     bool slow;   /* that it takes its time gives no reason to doubt the server */
     bool aside;  /* nobody waits for it, so nobody would read for it; gets errors as answers, too */

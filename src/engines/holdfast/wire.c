@@ -24,7 +24,7 @@
 #define PENDING_MIN 16u /* a power of two, as are all capacities of the ring */
 #define LINGER_MS 50    /* the longest that closing waits for answers */
 #define DOUBT_MS 100    /* an answer that is due for so long makes us ask the other servers */
-#define ANSWER_MS 20    /* with less time left nothing is asked again */
+#define ANSWER_MS 100   /* with less time left a grant is not asked for again */
 
 /* ---- what is owed ---------------------------------------------------------------------------- */
 
@@ -206,11 +206,12 @@ static void send_bytes(struct engine_store *store, struct call *call, const char
 }
 
 /* A server that is in doubt is asked nothing more: another one may lead by now. */
-/* It was asked before, and certainly nothing was done. Asked again now, its answer would come too late, and the outcome be unknown
+/* A grant was asked for, and certainly not given. Asked for again now, its answer would come too late, and the outcome be unknown
  * without need. */
 static bool is_too_late(const struct call *call)
 {
-    return call->again && !call->lost && clock_boot_ms() + ANSWER_MS > call->until_ms;
+    return call->grants && call->again && !call->lost &&
+           clock_boot_ms() + ANSWER_MS > call->until_ms;
 }
 
 static struct call *next_to_send(struct engine_store *store)
