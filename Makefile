@@ -137,7 +137,7 @@ soak-cluster-conformance:
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --repeat 3 --print-errorlogs \
 		conformance-holdfast-cluster-killed conformance-holdfast-cluster-paused
 
-# Under both sanitizers, one store after the other. HF_SEED=N: chooses as a run did that printed N.
+# Under both sanitizers, the stores side by side. HF_SEED=N: chooses as a run did that printed N.
 soak-client: built-asan built-tsan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-asan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-tsan
@@ -177,7 +177,7 @@ help:
 	@echo '                 members added, removed, killed, paused and restarted at random; HF_SEED= repeats one'
 	@echo 'make soak-cluster-conformance'
 	@echo '                 the conformance suite while the leaders of clusters are killed and paused, in full'
-	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, half an hour'
+	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
