@@ -11,15 +11,16 @@
 #include <unistd.h>
 
 #define NAME "end"
+#define OPEN "open"
 #define DIGITS_MAX 20
 #define TEXT_MAX 160 /* bytes: three numbers, two checksums, and the words */
 
 static void render(const struct end *end, char ret_text[TEXT_MAX])
 {
-    int used =
-        snprintf(ret_text, TEXT_MAX,
-                 "log-%" PRIu64 "\ngroup %" PRIu64 "\nentry %" PRIu64 "\nchecksum %08" PRIx32 "\n",
-                 end->segment, end->group, end->index, end->checksum);
+    int used = snprintf(
+        ret_text, TEXT_MAX,
+        "log-%" PRIu64 "\ngroup %" PRIu64 "\nentry %" PRIu64 "\nchecksum %08" PRIx32 "\n%s\n",
+        end->segment, end->group, end->index, end->checksum, end->open ? OPEN : "closed");
 
     snprintf(ret_text + used, TEXT_MAX - (size_t)used, "mark %08" PRIx32 "\n",
              crc32c(0, ret_text, (size_t)used));
@@ -36,11 +37,14 @@ static int refuse(const struct directory *directory, struct error_text *err)
 static bool parse(const char *text, struct end *ret_end)
 {
     char segment[DIGITS_MAX + 1], group[DIGITS_MAX + 1], index[DIGITS_MAX + 1], checksum[9];
+    char state[8];
 
-    if (sscanf(text, "log-%20[0-9] group %20[0-9] entry %20[0-9] checksum %8[0-9a-f]", segment,
-               group, index, checksum) != 4)
+    if (sscanf(text, "log-%20[0-9] group %20[0-9] entry %20[0-9] checksum %8[0-9a-f] %7[a-z]",
+               segment, group, index, checksum, state) != 5)
         return false;
-    *ret_end = (struct end){.known = true, .checksum = (uint32_t)strtoul(checksum, NULL, 16)};
+    *ret_end = (struct end){.known = true,
+                            .open = strcmp(state, OPEN) == 0,
+                            .checksum = (uint32_t)strtoul(checksum, NULL, 16)};
     return text_to_u64(segment, UINT64_MAX, &ret_end->segment) &&
            text_to_u64(group, UINT64_MAX, &ret_end->group) &&
            text_to_u64(index, UINT64_MAX, &ret_end->index);

@@ -209,6 +209,29 @@ static int turn_page(struct journal *journal, uint64_t first, struct error_text 
     return HF_OK;
 }
 
+static int mark_end(struct journal *journal, bool open, struct error_text *err)
+{
+    struct end mark = journal->end;
+    int result;
+
+    mark.open = open;
+    result = end_store(journal->directory, &mark, err);
+    if (result == HF_OK) {
+        journal->marked = mark;
+        journal->marked.known = true;
+    }
+    return result;
+}
+
+/* The first group of a segment is there: if the file is lost from now on, it is missed. On a disk without room the mark stays where
+ * it was, which is no less true. */
+static void mark_segment(struct journal *journal)
+{
+    struct error_text err;
+
+    (void)mark_end(journal, true, &err);
+}
+
 int journal_append(struct journal *journal, const struct journal_record *records, size_t count,
                    struct error_text *err)
 {
@@ -255,6 +278,8 @@ int journal_append(struct journal *journal, const struct journal_record *records
                                 .group = journal->group_number,
                                 .index = records[count - 1].index,
                                 .checksum = checksum};
+    if (journal->marked.segment != journal->end.segment)
+        mark_segment(journal);
     return HF_OK;
 }
 
@@ -326,24 +351,13 @@ void journal_removed(struct journal *journal, uint64_t needed)
                 journal->count * sizeof *journal->segments);
 }
 
-static int mark_end(struct journal *journal, struct error_text *err)
-{
-    int result = end_store(journal->directory, &journal->end, err);
-
-    if (result == HF_OK) {
-        journal->marked = journal->end;
-        journal->marked.known = true;
-    }
-    return result;
-}
-
 /* The newest first: a crash leaves a beginning of the log, and no gap in it. */
 int journal_reset(struct journal *journal, struct error_text *err)
 {
     int result;
 
     journal->end = (struct end){0};
-    result = mark_end(journal, err);
+    result = mark_end(journal, false, err);
     if (result != HF_OK)
         return result;
     if (journal->fd >= 0)
@@ -412,7 +426,7 @@ int journal_begin(struct journal *journal, struct error_text *err)
 {
     /* First: what is shorter than it was made has a mark. Also if it has one already: its name may not be on
      * disk yet. */
-    int result = mark_end(journal, err);
+    int result = mark_end(journal, false, err);
 
     for (size_t i = 0; i < journal->leftover_count && result == HF_OK; i++)
         result = remove_leftover(journal, &journal->leftovers[i], err);
@@ -426,9 +440,10 @@ int journal_stop(struct journal *journal, struct error_text *err)
 {
     if (journal->failed)
         return HF_OK;
-    if (journal->marked.known && end_is_same(&journal->marked, &journal->end))
+    if (journal->marked.known && !journal->marked.open &&
+        end_is_same(&journal->marked, &journal->end))
         return HF_OK;
-    return mark_end(journal, err);
+    return mark_end(journal, false, err);
 }
 
 /* A spare segment stays: it is left over when the journal is opened again. */

@@ -21,8 +21,8 @@
  *      cut short some sectors are zeros, and the others are right: what is wrong in sectors that are not
  *      zeros had been written and was damaged later, and the journal is refused. Only the write after which
  *      there is none, and of which a sector is missing, is dropped.
- * [J6] A mark says how far the log went when it was opened, and when it was stopped: what is short of it is
- *      damage, whatever it looks like. See end.h.
+ * [J6] A mark says how far the log went when it was opened, when its last segment began, and when it was
+ *      stopped: what is short of it is damage, whatever it looks like. See end.h.
  *
  * For one thread at a time, but for what says otherwise. */
 #ifndef JOURNAL_JOURNAL_H

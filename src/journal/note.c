@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define UNFINISHED "note.new"
+#define UNFINISHED \
+    ".new" /* behind the name: two of them may be written at the same time, by two threads */
 
 int note_read(const struct directory *directory, const char *name, char ret_text[NOTE_MAX + 1],
               struct error_text *err)
@@ -32,18 +33,24 @@ int note_read(const struct directory *directory, const char *name, char ret_text
 int note_write(const struct directory *directory, const char *name, const char *text,
                struct error_text *err)
 {
-    int fd = openat(directory->fd, UNFINISHED, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int failure = fd < 0 ? errno : write_durably(fd, text, strlen(text), 0);
+    char unfinished[NOTE_NAME_MAX + sizeof UNFINISHED];
+    int fd, failure;
+
+    if (strlen(name) > NOTE_NAME_MAX)
+        return error_set(err, HF_EINVAL, "'%s' is too long for the name of a file", name);
+    snprintf(unfinished, sizeof unfinished, "%s" UNFINISHED, name);
+    fd = openat(directory->fd, unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    failure = fd < 0 ? errno : write_durably(fd, text, strlen(text), 0);
 
     if (fd >= 0 && !failure && fsync(fd) < 0)
         failure = errno;
     if (fd >= 0 && close(fd) < 0 && !failure)
         failure = errno;
     if (!failure &&
-        (renameat(directory->fd, UNFINISHED, directory->fd, name) < 0 || fsync(directory->fd) < 0))
+        (renameat(directory->fd, unfinished, directory->fd, name) < 0 || fsync(directory->fd) < 0))
         failure = errno;
     if (!failure)
         return HF_OK;
-    unlinkat(directory->fd, UNFINISHED, 0);
+    unlinkat(directory->fd, unfinished, 0);
     return error_set_errno(err, HF_EIO, failure, "cannot write %s/%s", directory->path, name);
 }

@@ -5,7 +5,8 @@
 #include "base/error.h"
 #include "journal/directory.h"
 
-#define NOTE_MAX 4095 /* bytes */
+#define NOTE_MAX 4095    /* bytes */
+#define NOTE_NAME_MAX 31 /* of the name of its file */
 
 /* "" if there is none. HF_EIO: it cannot be read, or is too long. */
 int note_read(const struct directory *directory, const char *name, char ret_text[NOTE_MAX + 1],

@@ -229,10 +229,10 @@ static int read_groups(struct reading *reading, struct found *found, struct plac
     return result;
 }
 
-/* Behind the mark nothing was written any more: what is there was dropped, and told of, before. */
+/* Behind a mark that is not open nothing was written any more: what is there was dropped, and told of, before. */
 static bool is_marked(const struct reading *reading, const struct found *found)
 {
-    return reading->mark.known && reading->mark.segment == found->number &&
+    return reading->mark.known && !reading->mark.open && reading->mark.segment == found->number &&
            end_is_same(&reading->end, &reading->mark);
 }
 
@@ -263,7 +263,7 @@ static int read_records(struct reading *reading, struct found *found, bool is_la
         return refuse(reading, found, reading->any ? reading->next : found->first, err);
     if (!is_last || is_marked(reading, found))
         return HF_OK;
-    /* What we shorten is marked before. */
+    /* What we shorten is marked before, and the mark not open. */
     if (reading->mark.known && reading->mark.segment <= found->number && found->size < found->made)
         return refuse_end(reading, found->number, reading->any ? reading->next : found->first, err);
     return judge(reading, found, tail_judge(found, at, &last), at, err);

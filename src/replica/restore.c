@@ -31,8 +31,10 @@ static bool is_data(const char *name)
 /* Those do not make a directory one that is in use: a file system's own, and what a restore or a start that was refused has left. */
 static bool is_nothing(const char *name)
 {
+    const char *ending = strrchr(name, '.');
+
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lock") == 0 ||
-           strcmp(name, "note.new") == 0 || strcmp(name, "lost+found") == 0;
+           strcmp(name, "lost+found") == 0 || (ending && strcmp(ending, ".new") == 0);
 }
 
 static int expect_nothing(void *context, const char *name, struct error_text *err)

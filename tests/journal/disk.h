@@ -43,6 +43,8 @@ void disk_fail_in(int calls, int failure);
 void disk_die_in(int calls);
 /* How often was it asked for? name NULL: of any file. */
 size_t disk_count(enum disk_kind kind, const char *name);
+/* How many of the calls were to store the mark; at least one. */
+size_t disk_of_mark(void);
 /* The place of the n-th such call (from 0); fails the test if there is none. */
 size_t disk_find(enum disk_kind kind, const char *name, size_t nth);
 

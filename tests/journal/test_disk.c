@@ -57,7 +57,10 @@ static void test_an_append_is_one_write(void **state)
         room_make_spare(&room);
         disk_reset();
         room_append(&room, i, 1, SIZES(10, (size_t)i * 1000));
-        assert_int_equal(disk.count, 1);
+        if (i == 1) /* the first of a segment is marked afterwards */
+            assert_int_equal(disk.count, 1 + disk_of_mark());
+        else
+            assert_int_equal(disk.count, 1);
         assert_int_equal(disk.calls[0].kind, DISK_WRITE);
         assert_true(disk.calls[0].durable);
         assert_string_equal(disk.calls[0].name, "log-1");

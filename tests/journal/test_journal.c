@@ -364,7 +364,7 @@ static void test_the_format(void **state)
 
 static void test_the_format_of_the_mark(void **state)
 {
-    static const char nothing[] = "log-0\ngroup 0\nentry 0\nchecksum 00000000\n";
+    static const char nothing[] = "log-0\ngroup 0\nentry 0\nchecksum 00000000\nclosed\n";
     char text[200];
     int used;
 
@@ -379,11 +379,11 @@ static void test_the_format_of_the_mark(void **state)
     room_log(&room, &expected, 2, 1, SIZES(10, 0));
     room_stop(&room);
     files_keep(room.path, &files);
-    used = snprintf(text, sizeof text, "log-1\ngroup 2\nentry 3\nchecksum %02x%02x%02x%02x\n",
-                    files.file[0].bytes[2 * BLOCK_BYTES + 64 + 3],
-                    files.file[0].bytes[2 * BLOCK_BYTES + 64 + 2],
-                    files.file[0].bytes[2 * BLOCK_BYTES + 64 + 1],
-                    files.file[0].bytes[2 * BLOCK_BYTES + 64]);
+    used = snprintf(
+        text, sizeof text, "log-1\ngroup 2\nentry 3\nchecksum %02x%02x%02x%02x\nclosed\n",
+        files.file[0].bytes[2 * BLOCK_BYTES + 64 + 3],
+        files.file[0].bytes[2 * BLOCK_BYTES + 64 + 2],
+        files.file[0].bytes[2 * BLOCK_BYTES + 64 + 1], files.file[0].bytes[2 * BLOCK_BYTES + 64]);
     snprintf(text + used, sizeof text - (size_t)used, "mark %08x\n", crc32c(0, text, (size_t)used));
     assert_int_equal(files.mark.size, strlen(text));
     assert_memory_equal(files.mark.bytes, text, files.mark.size);

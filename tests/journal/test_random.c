@@ -158,7 +158,7 @@ static void remove_some(void)
 /* Of the last write some blocks are missing; from the first one on that is missed its records are gone. */
 static size_t lose_blocks(const struct told *group, size_t count)
 {
-    const struct disk_call *write = &disk.calls[disk.count - 1];
+    const struct disk_call *write = &disk.calls[0]; /* then a mark, if it began a segment */
     struct file *old, *new = files_find(&after, write->name);
     size_t from = (size_t)write->offset, to = from + write->size, at, lost = to, whole = 0;
 
@@ -174,6 +174,8 @@ static size_t lose_blocks(const struct told *group, size_t count)
         }
     assert_memory_equal(old->bytes, new->bytes, old->size < from ? old->size : from); /* [J1] */
     file_put(world.room.path, new->name, new->bytes, new->size);
+    file_put(world.room.path, "end", before.mark.bytes,
+             before.mark.size); /* it did not come to that */
     if (from == 0 && lost == 0)
         return 0;
     at = from == 0 ? BLOCK_BYTES : from;
@@ -214,7 +216,7 @@ static void damage(void)
     room_make_spare(&world.room);
     disk_reset();
     room_append_told(&world.room, group, count);
-    write = disk.calls[disk.count - 1];
+    write = disk.calls[0];
     for (size_t i = 0; i < count; i++)
         model_put(&world.model, &group[i]);
     room_stop(&world.room);
