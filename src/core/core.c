@@ -503,6 +503,9 @@ static void apply_identity(struct core *core, uint32_t number, const struct core
         memcpy(core->id, command->result.bytes, sizeof core->id);
         core->identified = true;
         if (force) { /* after a restored backup, tokens go on far above what may have been given, */
+            if (command->token >
+                core->last_token) /* by another that was restored from the same, too */
+                core->last_token = command->token;
             core->last_token = core->last_token > HF_TOKEN_MAX - CORE_RESTORE_JUMP
                                    ? HF_TOKEN_MAX
                                    : core->last_token + CORE_RESTORE_JUMP;

@@ -108,7 +108,7 @@ struct core_command {
     uint64_t delay_ms;      /* ACQUIRE: lock-delay; of a once-record: how long its death is known */
     struct core_text owner; /* ACQUIRE */
     uint64_t token;      /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR; MEMBER: its id;
-                       * IDENTITY: what the tokens of a new table begin above */
+                       * IDENTITY: what the tokens of a new table begin above, or of a restored one */
     uint64_t keep_ms;    /* FINISH: how long the result is kept */
     uint32_t attachment; /* LEAVE: as the ACQUIRE was answered */
     struct core_text result; /* FINISH; IDENTITY: 16 bytes; MEMBER: its address, "" forgets it */

@@ -230,6 +230,10 @@ static int look(const struct storage *storage, const struct restore_options *opt
     if (result != HF_OK)
         return error_set(err, HF_EIO, "the data of %s cannot be applied", options->source);
     *ret_result = (struct restore_result){.token = counts.last_token, .holds = counts.holds};
+    ret_result->next = counts.last_token > options->clock ? counts.last_token : options->clock;
+    ret_result->next = ret_result->next > HF_TOKEN_MAX - CORE_RESTORE_JUMP
+                           ? HF_TOKEN_MAX
+                           : ret_result->next + CORE_RESTORE_JUMP;
     return HF_OK;
 }
 
@@ -237,8 +241,10 @@ static int append_identity(struct storage *storage, const struct restore_options
                            struct error_text *err)
 {
     unsigned char id[16];
-    struct core_command identity = {
-        .op = CORE_IDENTITY, .flags = CORE_FORCE, .result = {(const char *)id, sizeof id}};
+    struct core_command identity = {.op = CORE_IDENTITY,
+                                    .flags = CORE_FORCE,
+                                    .token = options->clock,
+                                    .result = {(const char *)id, sizeof id}};
     struct core_packer packer = {0};
     struct raft_buffer entry;
     int result;

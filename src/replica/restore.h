@@ -6,7 +6,8 @@
  *     a new cluster id        members of the old cluster do not hear this node, nor it them
  *     a new term, and then two entries at the end of the log:
  *       the members           this node, and nobody else
- *       the store's identity  a new id, and the next token is CORE_RESTORE_JUMP higher
+ *       the store's identity  a new id, and the next token is CORE_RESTORE_JUMP above the last in the copy, or above the wall
+ *                             clock: two restores of one copy do not give the same tokens
  *
  * The raise of the tokens is in the log itself: it happens exactly once, whenever and however often the node is started.
  * A file 'restoring' is in the directory from the beginning to the end; a start refuses a directory that has it, and a restore
@@ -26,11 +27,13 @@ struct restore_options {
     uint64_t id;
     const char *address; /* for its peers; "": it is alone */
     const char *when;    /* for people */
+    uint64_t clock;      /* as a token, as a new store's first; 0: not known */
     void (*random)(void *bytes, unsigned size);
 };
 
 struct restore_result {
-    uint64_t token; /* the last one that the copy knows */
+    uint64_t token; /* the last one that the copy knows, */
+    uint64_t next;  /* and what the restored store's are greater than */
     uint32_t holds;
 };
 

@@ -1,5 +1,6 @@
 /* restore.c: holdfastd --restore-from: makes a data directory from a backup, and ends. */
 #include "replica/restore.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "server/founders.h"
 #include "server/server.h"
@@ -34,6 +35,7 @@ int restore_backup(const struct config *config)
                                       .id = config->id,
                                       .address = own ? own->address : "",
                                       .when = when,
+                                      .clock = clock_first_token(clock_wall_us()),
                                       .random = fill};
     struct restore_result found;
     struct error_text err = {""};
@@ -46,8 +48,8 @@ int restore_backup(const struct config *config)
     }
     printf(
         "%s is restored from %s, as a store and a cluster of its own: its last token was %" PRIu64
-        ", the next ones are 2^40 higher, and %u locks are held.\n",
-        config->data, config->restore_from, found.token, found.holds);
+        ", the next ones are above %" PRIu64 ", and %u locks are held.\n",
+        config->data, config->restore_from, found.token, found.next, found.holds);
     if (own)
         printf("Start it with itself as the only member, --id %" PRIu64 " --cluster %" PRIu64
                "=%s, and add the others, empty, with 'holdfast cluster add'.\n",
