@@ -38,6 +38,11 @@ typedef struct hf_cluster_info {
     uint64_t term;       /* grows with every election */
     size_t member_count; /* 0: this node waits for a cluster to be founded, or to be added to one */
     const char *why;     /* why no leader answered, in words; NULL: the leader did */
+    const char *cluster; /* its id; "": this node belongs to none, or does not say */
+    const char
+        *role; /* of the node that answered: "leader", "follower", "waiting", "stopped"; "" */
+    const char
+        *trouble; /* what keeps that node from taking part, in words; "": nothing that it knows */
 } hf_cluster_info;
 
 typedef struct hf_member {
@@ -48,6 +53,7 @@ typedef struct hf_member {
     int votes;          /* 0: it was added, and is catching up */
     int64_t behind;     /* entries of the log that it lacks; -1: not known, only the leader knows */
     int64_t silent_ms;  /* since it said something to the node that answered; -1: never */
+    int lost;           /* 1: it has come back without its data, and is not let in */
 } hf_member;
 
 /* Who belongs to the cluster, as the node that leads it sees it. If none can be found within

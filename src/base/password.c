@@ -26,7 +26,7 @@ static int read_line(int fd, char *line, size_t size, size_t *ret_length)
 }
 
 /* What the first `length` bytes of the file say. */
-static int take_line(const char *path, const char *bytes, size_t length,
+static int take_line(const char *what, const char *path, const char *bytes, size_t length,
                      char ret_password[PASSWORD_MAX + 1], struct error_text *err)
 {
     const char *newline = memchr(bytes, '\n', length);
@@ -36,28 +36,28 @@ static int take_line(const char *path, const char *bytes, size_t length,
     if (length > 0 && bytes[length - 1] == '\r')
         length--;
     if (length == 0)
-        return error_set(err, HF_EINVAL, "password-file %s: its first line is empty", path);
+        return error_set(err, HF_EINVAL, "%s %s: its first line is empty", what, path);
     if (length > PASSWORD_MAX)
-        return error_set(err, HF_EINVAL, "password-file %s: its first line is longer than %d bytes",
+        return error_set(err, HF_EINVAL, "%s %s: its first line is longer than %d bytes", what,
                          path, PASSWORD_MAX);
     if (memchr(bytes, '\0', length))
-        return error_set(err, HF_EINVAL, "password-file %s: its first line has a NUL byte", path);
+        return error_set(err, HF_EINVAL, "%s %s: its first line has a NUL byte", what, path);
     memcpy(ret_password, bytes, length);
     ret_password[length] = '\0';
     return HF_OK;
 }
 
-int password_read(int fd, const char *path, int code, char ret_password[PASSWORD_MAX + 1],
-                  struct error_text *err)
+int password_read(int fd, const char *what, const char *path, int code,
+                  char ret_password[PASSWORD_MAX + 1], struct error_text *err)
 {
     char bytes[PASSWORD_MAX + 3] = ""; /* room for CR LF, and to see that there is more */
     size_t length = 0;
     int failure = read_line(fd, bytes, sizeof bytes, &length), result = code;
 
     if (failure)
-        error_set_errno(err, code, failure, "password-file %s", path);
+        error_set_errno(err, code, failure, "%s %s", what, path);
     else
-        result = take_line(path, bytes, length, ret_password, err);
+        result = take_line(what, path, bytes, length, ret_password, err);
     explicit_bzero(bytes, sizeof bytes);
     return result;
 }

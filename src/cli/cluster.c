@@ -31,7 +31,8 @@
 enum { OPT_WAIT = 'w', OPT_NO_WAIT = 'n' };
 
 static const struct option_spec options[] = {
-    {OPT_WAIT, "wait", "DUR", "wait at most so long for a leader (10s; status: 5s)"},
+    {OPT_WAIT, "wait", "DUR",
+     "wait at most so long for a leader (10s; status: 5s), and for add's node to vote"},
     {OPT_NO_WAIT, "no-wait", NULL, "add: do not wait until the node votes"},
     {0},
 };
@@ -41,6 +42,7 @@ struct wanted {
     int count;
     uint64_t id; /* words[0], where there is one */
     int64_t wait_ms;
+    bool waits_so_long; /* --wait was given: nothing takes longer */
     bool no_wait;
 };
 
@@ -60,6 +62,8 @@ static const char *role_of(const hf_cluster_info *about, const hf_member *member
 {
     if (member->id == about->leader)
         return "leader";
+    if (member->lost)
+        return "lost its data";
     /* One that follows a leader hears nothing of the others. */
     if (about->leader != 0 && about->leader != about->id && member->id != about->id)
         return "unknown";
@@ -78,6 +82,13 @@ static const hf_member *find(const hf_cluster *cluster, uint64_t id)
     return NULL;
 }
 
+static const char *in_trouble(const hf_cluster_info *about)
+{
+    return strcmp(about->role, "stopped") == 0   ? "has stopped"
+           : strcmp(about->role, "waiting") == 0 ? "waits"
+                                                 : "takes no part";
+}
+
 /* Why nobody leads, as far as it can be seen from the node that answered. */
 static void say_leaderless(const hf_cluster *cluster)
 {
@@ -89,11 +100,15 @@ static void say_leaderless(const hf_cluster *cluster)
         voters += member->votes != 0;
         heard += member->votes && !is_silent(about, member);
     }
-    if (voters == 0)
+    if (*about->trouble)
+        say("node %llu %s: %s", (unsigned long long)about->id, in_trouble(about),
+            printable(about->trouble));
+    else if (strcmp(about->role, "waiting") == 0)
         say("node %llu belongs to no cluster yet: found one with 'holdfast cluster init', or add "
-            "it to "
-            "one with 'holdfast cluster add'",
+            "it to one with 'holdfast cluster add'",
             (unsigned long long)about->id);
+    else if (voters == 0)
+        say("node %llu knows of no members: %s", (unsigned long long)about->id, about->why);
     else if (heard <= voters / 2)
         say("nobody leads: %u of the %u nodes that vote must be there, and node %llu hears of %u, "
             "itself included",
@@ -136,6 +151,7 @@ static void status_json(const hf_cluster *cluster)
         json_u64(&json, "term", about->term);
         json_u64(&json, "leader", about->leader);
         json_u64(&json, "answered_by", about->id);
+        json_string(&json, "cluster", *about->cluster ? about->cluster : NULL);
         json_end(&json);
     }
 }
@@ -177,6 +193,8 @@ static int status_table(const hf_cluster *cluster)
         printf("which knows of no leader.\n");
     else
         printf("which follows node %llu.\n", (unsigned long long)about->leader);
+    if (*about->cluster)
+        printf("Cluster %s.\n", printable(about->cluster));
     return status;
 }
 
@@ -238,6 +256,7 @@ static int say_change(const struct wanted *wanted, int result)
 struct progress {
     uint64_t id;
     int64_t began_ms, answered_ms, told_ms; /* told: 0, not yet */
+    bool heard;                             /* it has said something to the leader */
     char told[256];
 };
 
@@ -266,6 +285,22 @@ static void tell(struct progress *progress, const hf_cluster_info *about, const 
     progress->told_ms = now_ms;
 }
 
+/* We stop watching, and the node is not what it was to become. */
+static void say_goes_on(const struct progress *progress)
+{
+    unsigned long long id = progress->id;
+
+    if (progress->heard)
+        say("node %llu goes on catching up, and will vote; 'holdfast cluster status' shows how far "
+            "it is, 'holdfast cluster remove %llu' takes it back",
+            id, id);
+    else
+        say("node %llu is a member now, but nothing was heard of it: it does not run, or has "
+            "another secret, id or address, or the directory of another cluster: see its log. "
+            "'holdfast cluster remove %llu' takes it back",
+            id, id);
+}
+
 /* Whoever interrupts us only stops watching. */
 static void sleep_or_die(struct signals *signals, const struct progress *progress)
 {
@@ -277,9 +312,7 @@ static void sleep_or_die(struct signals *signals, const struct progress *progres
         if (number == SIGTSTP) {
             signals_stop(SIGTSTP, false);
         } else if (signals_ends(number)) {
-            say("node %llu goes on catching up, and will vote; 'holdfast cluster status' shows how "
-                "far it is, 'holdfast cluster remove %llu' takes it back",
-                (unsigned long long)progress->id, (unsigned long long)progress->id);
+            say_goes_on(progress);
             signals_die(number, false);
         }
     }
@@ -307,6 +340,7 @@ static int look_whether_it_votes(struct cli *cli, const struct wanted *wanted,
     } else if (member->votes) {
         status = EXIT_DONE;
     } else {
+        progress->heard = progress->heard || member->silent_ms >= 0;
         tell(progress, about, member);
         progress->answered_ms = clock_boot_ms();
     }
@@ -314,7 +348,8 @@ static int look_whether_it_votes(struct cli *cli, const struct wanted *wanted,
     return status;
 }
 
-static int await_vote(struct cli *cli, const struct wanted *wanted)
+/* until_ms: if --wait was given, when its time is over. */
+static int await_vote(struct cli *cli, const struct wanted *wanted, int64_t until_ms)
 {
     int64_t now_ms = clock_boot_ms();
     struct progress progress = {.id = wanted->id, .began_ms = now_ms, .answered_ms = now_ms};
@@ -325,8 +360,13 @@ static int await_vote(struct cli *cli, const struct wanted *wanted)
         say("cannot watch for signals: %s", strerror(errno));
         return EXIT_OURS;
     }
-    while ((status = look_whether_it_votes(cli, wanted, &progress)) == EXIT_BUSY)
+    while ((status = look_whether_it_votes(cli, wanted, &progress)) == EXIT_BUSY) {
+        if (wanted->waits_so_long && clock_boot_ms() >= until_ms) {
+            say_goes_on(&progress);
+            return EXIT_UNAVAILABLE;
+        }
         sleep_or_die(&signals, &progress);
+    }
     return status;
 }
 
@@ -345,6 +385,7 @@ static void added_json(const struct wanted *wanted, bool votes)
 
 static int run_add(struct cli *cli, const struct wanted *wanted)
 {
+    int64_t until_ms = clock_after(clock_boot_ms(), wanted->wait_ms);
     int status = EXIT_DONE, result;
     hf_cluster *cluster = ask_leader(cli, wanted, NOTHING_CHANGED, &status);
 
@@ -355,7 +396,7 @@ static int run_add(struct cli *cli, const struct wanted *wanted)
     if (result != HF_OK)
         return say_change(wanted, result);
     if (!wanted->no_wait)
-        status = await_vote(cli, wanted);
+        status = await_vote(cli, wanted, until_ms);
     if (status != EXIT_DONE)
         return status;
     if (cli->json)
@@ -584,6 +625,7 @@ static int run(struct cli *cli, struct args *args)
         return args_complain(args, "usage: holdfast cluster %s", args->command->usage);
     if (!check_words(args, action, &wanted))
         return EXIT_USAGE;
+    wanted.waits_so_long = wanted.wait_ms >= 0;
     if (wanted.wait_ms < 0)
         wanted.wait_ms = action->wait_ms;
     status = cli_open(cli);

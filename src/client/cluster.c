@@ -12,14 +12,18 @@
 #define LEADER_MIN_MS 500 /* for finding the leader, even if finding anybody took all the time */
 #define UNKNOWN_TRIES 3   /* a look whose answer is lost again and again */
 
+#define CLUSTER_ID_MAX 64 /* bytes */
+#define ROLE_MAX 15
+
 struct seen {
     hf_member member; /* its texts are those below */
     char peer[HF_ADDRESS_MAX + 1], client[HF_ADDRESS_MAX + 1];
 };
 
 struct hf_cluster {
-    hf_cluster_info info;
-    struct error_text why;
+    hf_cluster_info info; /* its texts are those below */
+    struct error_text why, trouble;
+    char cluster[CLUSTER_ID_MAX + 1], role[ROLE_MAX + 1];
     struct seen seen[HF_MEMBERS_MAX];
 };
 
@@ -32,6 +36,12 @@ static void begin(void *context, const hf_cluster_info *about)
     cluster->info = *about;
     cluster->info.member_count = 0;
     cluster->info.why = NULL;
+    snprintf(cluster->cluster, sizeof cluster->cluster, "%s", about->cluster);
+    snprintf(cluster->role, sizeof cluster->role, "%s", about->role);
+    snprintf(cluster->trouble.text, sizeof cluster->trouble.text, "%s", about->trouble);
+    cluster->info.cluster = cluster->cluster;
+    cluster->info.role = cluster->role;
+    cluster->info.trouble = cluster->trouble.text;
 }
 
 static int add(void *context, const hf_member *member)

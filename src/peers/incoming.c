@@ -88,7 +88,7 @@ static const char *in_words(enum greeting_result result)
     case GREETING_MISTAKEN:
         return "it takes this node for another: look at the ids and addresses of --cluster";
     case GREETING_UNPROVEN:
-        return "it does not know the cluster's secret";
+        return PEERS_UNPROVEN;
     case GREETING_ELSEWHERE:
         return "it belongs to another cluster";
     case GREETING_OK:
@@ -144,6 +144,29 @@ static void end_earlier(struct incoming *incoming)
     }
 }
 
+/* One that has another secret comes again and again: it is said now and then. */
+static const char *unproven(struct peers *peers)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    if (peers->unproven_ms != 0 && now_ms - peers->unproven_ms < PEERS_UNPROVEN_MS)
+        return NULL;
+    peers->unproven_ms = now_ms;
+    return PEERS_UNPROVEN;
+}
+
+/* The host does not want it, and knows why. What can be sent at once is: it may come too late, but the node comes again. */
+static void turn_away(struct incoming *incoming)
+{
+    const struct peers_host *host = &incoming->peers->host;
+    char why = host->why_not ? host->why_not(host->context, incoming->greeting.from) : 0;
+    uv_buf_t buffer = uv_buf_init(&why, 1);
+
+    if (why && !incoming->closed)
+        uv_try_write((uv_stream_t *)&incoming->tcp, &buffer, 1);
+    end(incoming, NULL);
+}
+
 static void on_proof(struct incoming *incoming, const unsigned char proof[GREETING_PROOF])
 {
     const struct peers_host *host = &incoming->peers->host;
@@ -154,11 +177,11 @@ static void on_proof(struct incoming *incoming, const unsigned char proof[GREETI
     if (result == GREETING_ELSEWHERE)
         peers_note_elsewhere(incoming->peers, node.id, node.cluster);
     if (result != GREETING_OK) {
-        end(incoming, result == GREETING_ELSEWHERE ? NULL : in_words(result));
+        end(incoming, result == GREETING_ELSEWHERE ? NULL : unproven(incoming->peers));
         return;
     }
     if (host->met && !host->met(host->context, &node)) {
-        end(incoming, NULL); /* the host knows why */
+        turn_away(incoming);
         return;
     }
     if (incoming->closed) /* the host has closed everything */

@@ -34,6 +34,7 @@ struct peers {
     unsigned strangers;
     unsigned notes; /* lines about strangers, in the span that began then */
     int64_t notes_ms;
+    int64_t unproven_ms; /* when it was last said that one does not know the secret; 0: never */
     struct refused {
         uint64_t id;
         int64_t ms;
@@ -61,6 +62,9 @@ struct address {
     bool is_number;                 /* else it is a name, */
     struct sockaddr_storage number; /* and this means nothing */
 };
+
+#define PEERS_UNPROVEN \
+    "it does not know the cluster's secret, or this node does not: compare secret-file on both"
 
 bool address_parse(const char *text, struct address *ret_address);
 

@@ -32,6 +32,7 @@ struct outgoing {
     int64_t wait_ms;
     unsigned addresses; /* behind its name, when that was last resolved; 1 for a number */
     unsigned turn;      /* whose it is, of those */
+    bool guarded;       /* see peers_set_guarded */
     bool noted;         /* that it cannot be reached, */
     bool mistrusted;    /* and that this is because of the secret, which others must not hide */
     int64_t open_ms;    /* since when it can */
@@ -86,8 +87,9 @@ static void on_handle_closed(uv_handle_t *handle)
 static void complain(struct outgoing *outgoing, const char *why)
 {
     if (!outgoing->noted)
-        peers_note(outgoing->peers, 3, "node %llu at %s cannot be reached: %s",
-                   (unsigned long long)outgoing->to, outgoing->address, why);
+        peers_note(outgoing->peers, outgoing->mistrusted ? 2 : 3,
+                   "node %llu at %s cannot be reached: %s", (unsigned long long)outgoing->to,
+                   outgoing->address, why);
     outgoing->noted = true;
 }
 
@@ -173,6 +175,19 @@ static void on_elsewhere(struct connection *connection, const unsigned char *pro
         drop(outgoing, NULL);
 }
 
+/* It hears of it by a proof that cannot be: nothing that could be tried against words is given to whom is not trusted. */
+static void on_unproven(struct connection *connection, unsigned char *proof)
+{
+    struct outgoing *outgoing = connection->outgoing;
+
+    memset(proof, 0, GREETING_PROOF);
+    outgoing->noted = outgoing->noted && outgoing->mistrusted;
+    outgoing->mistrusted = true;
+    say(connection, proof, GREETING_PROOF);
+    if (connection->outgoing)
+        drop(outgoing, PEERS_UNPROVEN);
+}
+
 static void on_reply(struct connection *connection)
 {
     struct outgoing *outgoing = connection->outgoing;
@@ -184,9 +199,7 @@ static void on_reply(struct connection *connection)
         return;
     }
     if (result != GREETING_OK) {
-        outgoing->noted = outgoing->noted && outgoing->mistrusted;
-        outgoing->mistrusted = true;
-        drop(outgoing, "it does not know the cluster's secret");
+        on_unproven(connection, proof);
         return;
     }
     if (!is_wanted(connection)) {
@@ -215,6 +228,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct connection *connection = stream->data;
     struct outgoing *outgoing = connection->outgoing;
+    const struct peers_host *host = &connection->peers->host;
 
     (void)buffer;
     if (!outgoing || count == 0)
@@ -225,8 +239,11 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
                            : "it does not want this node");
         return;
     }
-    if (outgoing->state == OPEN) {
-        drop(outgoing, "it says what it should not");
+    if (outgoing->state == OPEN) { /* one byte, if it does not let this node in */
+        if (host->turned_away)
+            host->turned_away(host->context, outgoing->to, (char)connection->reply[0]);
+        if (connection->outgoing)
+            drop(outgoing, "it does not let this node in");
         return;
     }
     connection->got += (size_t)count;
@@ -447,7 +464,7 @@ static void welcome(struct outgoing *outgoing)
 {
     if (clock_boot_ms() - outgoing->open_ms < LASTS_MS)
         return;
-    if (outgoing->noted)
+    if (outgoing->noted && !outgoing->guarded)
         peers_note(outgoing->peers, 3, "node %llu at %s is there again",
                    (unsigned long long)outgoing->to, outgoing->address);
     outgoing->noted = outgoing->mistrusted = false;
@@ -525,6 +542,14 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
     }
     outgoing->unsent += size;
     return HF_OK;
+}
+
+void peers_set_guarded(struct peers *peers, uint64_t id, bool guarded)
+{
+    struct outgoing *outgoing = find(peers, id);
+
+    if (outgoing)
+        outgoing->guarded = guarded;
 }
 
 static void forget(struct outgoing *outgoing)

@@ -25,8 +25,10 @@
 #define PEERS_UNSENT_MAX ((size_t)64 << 20) /* to one node; with more, nothing is added */
 #define PEERS_STRANGERS_MAX 64              /* connections that have not proved themselves */
 #define PEERS_GREETING_MS 5000
-#define PEERS_NOTES_MAX 10u   /* lines about them that are logged within, */
-#define PEERS_NOTES_MS 10000  /* so long: who sends nothing but a packet must not fill a disk */
+#define PEERS_NOTES_MAX 10u  /* lines about them that are logged within, */
+#define PEERS_NOTES_MS 10000 /* so long: who sends nothing but a packet must not fill a disk */
+#define PEERS_UNPROVEN_MS \
+    60000 /* a line about somebody without the secret, who comes again and again */
 #define PEERS_ADDRESS_MAX 271 /* bytes of "host:port" */
 #define PEERS_ABOUT_MAX 271
 #define PEERS_CLUSTER 32 /* characters of a cluster's id: lower-case hex */
@@ -59,6 +61,10 @@ struct peers_host {
     bool (*met)(void *context, const struct peers_node *node);
     /* The same of a node that this one has connected to, before anything is sent to it. */
     bool (*reached)(void *context, const struct peers_node *node);
+    /* `met` was false: a byte that says why, for the other side's `turned_away`; 0: it is told nothing. May be NULL. */
+    char (*why_not)(void *context, uint64_t id);
+    /* Another node has not let this one in. May be NULL. */
+    void (*turned_away)(void *context, uint64_t by, char why);
 };
 
 struct peers_options {
@@ -103,6 +109,9 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
 /* Makes a connection, if there is none, before there is something to send: votes must not wait for one. To be
  * called now and then. */
 void peers_dial(struct peers *peers, uint64_t to, const char *address);
+/* The connection to this node is one for some words, and no sign that it is back: "is there again" is not noted of it. To be
+ * called by `reached`. */
+void peers_set_guarded(struct peers *peers, uint64_t id, bool guarded);
 /* Forgets a node that is no member any more: connections to it and from it end. */
 void peers_forget(struct peers *peers, uint64_t id);
 

@@ -40,6 +40,16 @@ static const struct raft_server *find(const struct replica *replica, uint64_t id
     return NULL;
 }
 
+static const struct raft_server *find_at(const struct replica *replica, const char *address)
+{
+    const struct raft_configuration *members = members_of(replica);
+
+    for (unsigned i = 0; i < members->n; i++)
+        if (strcmp(members->servers[i].address, address) == 0)
+            return &members->servers[i];
+    return NULL;
+}
+
 void members_init(struct replica *replica)
 {
     raft_set_max_catch_up_round_duration(&replica->raft, CATCH_UP_MS);
@@ -277,7 +287,9 @@ static int begin_change(struct replica *replica, int result, void *request, stru
     if (result == RAFT_NOTLEADER)
         return error_set(err, HF_EUNREACH, "this node does not lead");
     if (result != 0)
-        return error_set(err, HF_EINVAL, "%s", raft_errmsg(&replica->raft));
+        return error_set(err, HF_EINVAL, "%s",
+                         *raft_errmsg(&replica->raft) ? raft_errmsg(&replica->raft)
+                                                      : raft_strerror(result));
     replica->change.kind = CHANGE_MEMBERS;
     replica->change.request = request;
     return HF_OK;
@@ -301,6 +313,10 @@ int replica_add(struct replica *replica, uint64_t id, const char *address, void 
         replica->host.changed(replica->host.context, request, REPLICA_CHANGED);
         return HF_OK;
     }
+    server = find_at(replica, address);
+    if (server)
+        return error_set(err, HF_EINVAL, "node %llu is at %s already",
+                         (unsigned long long)server->id, address);
     if (members_of(replica)->n >= REPLICA_MEMBERS_MAX)
         return error_set(err, HF_EINVAL, "a cluster has at most %u members", REPLICA_MEMBERS_MAX);
     result = raft_add(&replica->raft, &replica->change.members, id, address, NULL);

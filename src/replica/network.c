@@ -254,6 +254,23 @@ static bool on_met(void *context, const struct peers_node *node)
            host->met(host->context, &(struct network_node){node->id, node->about, node->cluster});
 }
 
+static char on_why_not(void *context, uint64_t id)
+{
+    struct network *network = context;
+    const struct network_host *host = &network->host;
+
+    return host->why_not ? host->why_not(host->context, id) : 0;
+}
+
+static void on_turned_away(void *context, uint64_t by, char why)
+{
+    struct network *network = context;
+    const struct network_host *host = &network->host;
+
+    if (host->turned_away)
+        host->turned_away(host->context, by, why);
+}
+
 static bool on_reached(void *context, const struct peers_node *node)
 {
     struct network *network = context;
@@ -263,6 +280,7 @@ static bool on_reached(void *context, const struct peers_node *node)
     if (host->reached)
         reach = host->reached(host->context,
                               &(struct network_node){node->id, node->about, node->cluster});
+    peers_set_guarded(network->peers, node->id, reach == NETWORK_WORDS);
     return set_only_words(network, node->id, reach == NETWORK_WORDS) && reach != NETWORK_NOTHING;
 }
 
@@ -288,7 +306,9 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
                                           .received = on_received,
                                           .note = on_note,
                                           .met = on_met,
-                                          .reached = on_reached};
+                                          .reached = on_reached,
+                                          .why_not = on_why_not,
+                                          .turned_away = on_turned_away};
     int result;
 
     if (!network)

@@ -45,6 +45,8 @@ struct network_host {
     bool (*met)(void *context, const struct network_node *node);
     /* This node has connected to it. */
     enum network_reach (*reached)(void *context, const struct network_node *node);
+    char (*why_not)(void *context, uint64_t id); /* see peers.h, as the next */
+    void (*turned_away)(void *context, uint64_t by, char why);
     void (*heard)(void *context, const struct network_words *words);
     /* This node belongs to no cluster, and a leader of this one sends to it. True: it does now. */
     bool (*adopted)(void *context, uint64_t leader, const char *cluster);

@@ -42,6 +42,8 @@ const char *answer_not_leading(struct server *server, char *ret_text, size_t siz
         snprintf(ret_text, size, "TRYAGAIN the server is being stopped");
     else if (server->role == REPLICA_LEADING)
         snprintf(ret_text, size, "TRYAGAIN this node did not lead for a moment");
+    else if (server->shut_out)
+        snprintf(ret_text, size, "TRYAGAIN %s", server->shut_out);
     else if (server->replica && replica_waits(server->replica))
         snprintf(ret_text, size,
                  "TRYAGAIN this node belongs to no cluster yet: found one with 'holdfast cluster "

@@ -5,7 +5,8 @@
  *     is NUMBER member CLUSTER LIST            and of one that does not
  *     found NUMBER CLUSTER RECORD              the record of a founding, "1=HOST:PORT/LIFE,2=..."; the answer is as above
  *     init NUMBER                              somebody said CLUSTER INIT to me
- *     done NUMBER TEXT                         and this is what to answer */
+ *     done NUMBER TEXT                         and this is what to answer
+ *     lost NUMBER                              the cluster knows you with other data than you have */
 #include "server/bootstrap.h"
 #include "base/clock.h"
 #include "base/random.h"
@@ -27,6 +28,9 @@
 #define TELL_MS 700    /* and to take the record */
 #define SPREAD_MS 1000 /* how often it is handed on while nobody leads */
 #define NUMBER_MAX 20  /* digits */
+#define OR_RESTORE                                                                                \
+    "if a majority has lost its data, begin anew with 'holdfastd --restore-from', from a backup " \
+    "or the directory of a survivor"
 
 static const struct config_cluster *listed(const struct server *server)
 {
@@ -80,6 +84,7 @@ static bool begin(struct server *server, const char *cluster, const struct repli
     struct bootstrap *bootstrap = &server->bootstrap;
     struct error_text err = {""};
 
+    server->shut_out = NULL;
     snprintf(bootstrap->cluster, sizeof bootstrap->cluster, "%s", cluster);
     network_set_cluster(server->network, cluster);
     if (replica_begin(server->replica, members, count, &err) == HF_OK)
@@ -177,7 +182,7 @@ static const char *in_words(const struct bootstrap_member *member, bool founded)
 {
     switch (member->answer) {
     case MEMBER_SILENT:
-        return "does not answer";
+        return "does not answer (does it run there, and with the same secret?)";
     case MEMBER_EMPTY:
         return founded ? "has not heard of it yet" : NULL;
     case MEMBER_JOINS:
@@ -270,6 +275,14 @@ static void found(struct server *server)
         finish(server, "ERR the cluster cannot be founded: see this node's log");
 }
 
+static bool has_lost(const struct server *server)
+{
+    for (int i = 0; i < listed(server)->count; i++)
+        if (!is_own(server, i) && server->bootstrap.members[i].answer == MEMBER_LOST)
+            return true;
+    return false;
+}
+
 /* All have answered, or the time is up. */
 static void decide(struct server *server)
 {
@@ -278,7 +291,13 @@ static void decide(struct server *server)
             found(server);
         return;
     }
-    if (all_are(server, MEMBER_FOUNDED))
+    if (has_lost(server))
+        refuse_init(server,
+                    "this cluster is founded already, and nothing was changed (mount what was not "
+                    "mounted, or remove the members that lost their data, and add them under other "
+                    "ids; " OR_RESTORE ")",
+                    true);
+    else if (all_are(server, MEMBER_FOUNDED))
         finish(server,
                "ERR this cluster is founded already, with all its members: nothing was changed");
     else if (!record_is_here(server))
@@ -357,7 +376,8 @@ static void look_at_passing(struct server *server, int64_t now_ms)
                                     " at %s founds the cluster, and has not "
                                     "answered: ask again, which does no harm"
                                   : "ERR the cluster is not founded, and nothing was changed: "
-                                    "node %" PRIu64 " at %s does not answer",
+                                    "node %" PRIu64 " at %s does not answer (does it run there, "
+                                    "and with the same secret?)",
                  founder->id, founder->address);
         finish(server, text);
         return;
@@ -381,6 +401,20 @@ static void spread(struct server *server)
             tell(server, i);
 }
 
+/* Not "STOPPED", which a client takes for "try again, perhaps elsewhere": nobody is to wait for this node. */
+static void stopped_answer(const struct server *server, char ret_text[ERROR_TEXT_MAX])
+{
+    snprintf(ret_text, ERROR_TEXT_MAX, "ERR this node has stopped: %.400s", server->stopped_why);
+}
+
+static void finish_stopped(struct server *server)
+{
+    char text[ERROR_TEXT_MAX];
+
+    stopped_answer(server, text);
+    finish(server, text);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct server *server = timer->data;
@@ -389,8 +423,10 @@ static void on_timer(uv_timer_t *timer)
 
     if (server->stopping || !server->replica)
         return;
-    if (server->role == REPLICA_STOPPED)
-        finish(server, "STOPPED this node cannot go on: see its log");
+    if (server->role == REPLICA_STOPPED) {
+        finish_stopped(server);
+        return;
+    }
     switch (bootstrap->phase) {
     case BOOTSTRAP_ASKS:
         look_at_asking(server, now_ms);
@@ -405,6 +441,7 @@ static void on_timer(uv_timer_t *timer)
         if (now_ms >= bootstrap->next_ms) {
             bootstrap->next_ms = now_ms + SPREAD_MS;
             spread(server);
+            cluster_tell_lost(server);
         }
         break;
     }
@@ -521,6 +558,8 @@ void bootstrap_heard(struct server *server, const struct network_words *words)
         on_found(server, words, number, words->text + end);
     else if (strcmp(what, "init") == 0)
         on_init(server, words->from, number);
+    else if (strcmp(what, "lost") == 0)
+        cluster_told_lost(server);
     else if (strcmp(what, "done") == 0)
         on_done(server, words->from, number, words->text + end);
 }
@@ -549,9 +588,14 @@ enum verdict command_cluster_init(struct connection *connection, const struct re
 {
     struct server *server = connection->server;
     struct bootstrap *bootstrap = &server->bootstrap;
+    char text[ERROR_TEXT_MAX];
 
     if (value->count != 2)
         return refuse(connection, "ERR CLUSTER INIT takes no arguments");
+    if (server->role == REPLICA_STOPPED) {
+        stopped_answer(server, text);
+        return refuse(connection, "%s", text);
+    }
     if (!server->network)
         return refuse(connection,
                       "ERR this node was started without a cluster, and has founded itself: "
@@ -560,6 +604,10 @@ enum verdict command_cluster_init(struct connection *connection, const struct re
         return refuse(connection,
                       "ERR this node was started with --join: it waits to be added, with "
                       "'holdfast cluster add' at the cluster that it is to belong to");
+    if (server->shut_out)
+        return refuse(connection,
+                      "ERR this node has come back without its data, and founds nothing: mount its "
+                      "directory, or remove this node and add it under another id; " OR_RESTORE);
     if (bootstrap->asker_count == BOOTSTRAP_ASKERS_MAX)
         return refuse(connection, "TRYAGAIN too many have said CLUSTER INIT at once");
     bootstrap->askers[bootstrap->asker_count++] = request_begin(connection);

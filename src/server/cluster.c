@@ -11,6 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOST                                                                                       \
+    "the members of the cluster know this node with other data: its directory was lost or is not " \
+    "mounted; mount it, or remove this node and add it under another id"
+
+#define REMOVED "this node was removed from the cluster"
+#define WAS_REMOVED 'R' /* between nodes */
+
 /* ---- where clients find them ------------------------------------------------------------------- */
 
 /* A node says of itself: address/life. Where the slash is; behind all of it, if there is none. */
@@ -88,6 +95,28 @@ static bool has_lost_its_data(const struct server *server, uint64_t id, struct c
     return known.size > 0 && !same(known, life_of(about));
 }
 
+static bool is_among(const uint64_t *ids, uint64_t id)
+{
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* So that whoever looks is told. */
+static void note_lost(struct server *server, uint64_t id, bool lost)
+{
+    uint64_t from = lost ? 0 : id;
+
+    if (lost == is_among(server->lost, id))
+        return;
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (server->lost[i] == from) {
+            server->lost[i] = lost ? id : 0;
+            return;
+        }
+}
+
 static bool refuse_node(struct server *server, uint64_t id, const char *why)
 {
     if (server->refused_id != id)
@@ -97,14 +126,6 @@ static bool refuse_node(struct server *server, uint64_t id, const char *why)
 }
 
 /* ---- who was removed ----------------------------------------------------------------------------- */
-
-static bool is_among(const uint64_t *ids, uint64_t id)
-{
-    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
 
 /* A node that was removed does not know it, and goes on calling. It is not answered. But one that was added again meanwhile may
  * lead by now, and be the only one from whom this node can hear of it: so only a node that hears its leader is sure. */
@@ -206,18 +227,52 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
     if (replica_waits(server->replica) || !may_be_member(server, node->id))
         return NETWORK_ALL;
     if (has_lost_its_data(server, node->id, about)) {
+        note_lost(server, node->id, true);
         refuse_node(
             server, node->id,
             "a node has come back without its data, and is not let in: remove it, and add it "
             "under another id");
         return node->cluster[0] ? NETWORK_NOTHING : NETWORK_WORDS;
     }
+    note_lost(server, node->id, false);
     return remember(server, node->id, node->about) ? NETWORK_ALL : NETWORK_NOTHING;
 }
 
 bool cluster_met(struct server *server, const struct network_node *node)
 {
     return cluster_reached(server, node) != NETWORK_NOTHING;
+}
+
+void cluster_tell_lost(struct server *server)
+{
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+
+    for (unsigned i = 0; i < count; i++)
+        if (is_among(server->lost, seen[i].id))
+            network_say(server->network, seen[i].id, seen[i].address, "lost 0");
+}
+
+void cluster_told_lost(struct server *server)
+{
+    if (!replica_waits(server->replica) || server->shut_out)
+        return;
+    server->shut_out = LOST;
+    log_error(LOST);
+}
+
+char cluster_why_not(struct server *server, uint64_t id)
+{
+    return server->replica && is_removed(server, id) ? WAS_REMOVED : 0;
+}
+
+void cluster_turned_away(struct server *server, char why)
+{
+    if (why != WAS_REMOVED || server->shut_out || !server->replica ||
+        replica_leader(server->replica) != 0)
+        return;
+    server->shut_out = REMOVED;
+    log_warning(REMOVED);
 }
 
 static bool is_member_of(void *context, uint64_t id)
@@ -236,6 +291,8 @@ void cluster_tidy(struct server *server)
 
         if (said->id != 0 && !may_be_member(server, said->id))
             *said = (struct said){0};
+        if (server->lost[i] != 0 && !may_be_member(server, server->lost[i]))
+            server->lost[i] = 0;
     }
 }
 
@@ -281,7 +338,7 @@ static void write_member(struct connection *connection, const struct replica_see
     bool leads = status->leader_id == status->id && status->id != 0;
 
     cluster_client_address(connection->server, seen->id, client, sizeof client);
-    resp_write_map(out, 6, connection->resp3);
+    resp_write_map(out, 7, connection->resp3);
     write_number(out, "id", (int64_t)seen->id);
     resp_write_text(out, "peer");
     resp_write_text(out, seen->address);
@@ -290,6 +347,15 @@ static void write_member(struct connection *connection, const struct replica_see
     write_number(out, "votes", seen->votes);
     write_number(out, "behind", leads ? (int64_t)(status->last_index - seen->match_index) : -1);
     write_number(out, "silent", seen->silent_ms);
+    write_number(out, "lost", is_among(connection->server->lost, seen->id));
+}
+
+/* What keeps this node from taking part; "": nothing that it knows. */
+static const char *trouble_of(const struct server *server)
+{
+    if (server->stopped_why[0])
+        return server->stopped_why;
+    return server->shut_out ? server->shut_out : "";
 }
 
 static void cluster_status(struct connection *connection)
@@ -300,7 +366,7 @@ static void cluster_status(struct connection *connection)
     unsigned count = replica_members(connection->server->replica, seen, REPLICA_MEMBERS_MAX);
 
     replica_status(connection->server->replica, &status);
-    resp_write_map(out, 8, connection->resp3);
+    resp_write_map(out, 9, connection->resp3);
     resp_write_text(out, "role");
     resp_write_text(out, role_word(connection->server));
     write_number(out, "id", (int64_t)status.id);
@@ -310,6 +376,8 @@ static void cluster_status(struct connection *connection)
     write_number(out, "applied", (int64_t)status.applied_index);
     resp_write_text(out, "cluster");
     resp_write_text(out, connection->server->bootstrap.cluster);
+    resp_write_text(out, "trouble");
+    resp_write_text(out, trouble_of(connection->server));
     resp_write_text(out, "members");
     resp_write_array(out, count);
     for (unsigned i = 0; i < count; i++)
@@ -425,6 +493,12 @@ static enum verdict cluster_add(struct connection *connection, const struct resp
     if (!connection->server->network)
         return refuse(connection, "ERR this node is alone: start it with itself as the only member "
                                   "of its cluster, then add others");
+    if (connection->server->role == REPLICA_LEADING && is_among(connection->server->lost, id) &&
+        is_member(connection->server, id))
+        return refuse(connection,
+                      "ERR node %" PRIu64 " has come back without its data: remove it, then add it "
+                      "under another id",
+                      id);
     request = request_begin(connection);
     return changed(request,
                    replica_add(connection->server->replica, id, one.at[0].address, request, &err),

@@ -79,6 +79,17 @@ static enum network_reach on_reached(void *context, const struct network_node *n
     return cluster_reached(context, node);
 }
 
+static char on_why_not(void *context, uint64_t id)
+{
+    return cluster_why_not(context, id);
+}
+
+static void on_turned_away(void *context, uint64_t by, char why)
+{
+    (void)by; /* they all say the same */
+    cluster_turned_away(context, why);
+}
+
 static void on_heard(void *context, const struct network_words *words)
 {
     bootstrap_heard(context, words);
@@ -111,6 +122,8 @@ static int open_network(struct server *server, const struct wanted *wanted,
                                 .note = on_note,
                                 .met = on_met,
                                 .reached = on_reached,
+                                .why_not = on_why_not,
+                                .turned_away = on_turned_away,
                                 .heard = on_heard,
                                 .adopted = on_adopted};
 

@@ -39,7 +39,7 @@ int secret_read(const char *what, const char *path, struct secret *ret_secret,
         return error_set_errno(err, HF_EREFUSED, errno, "%s %s", what, path);
     result = check_file(fd, what, path, err);
     if (result == HF_OK)
-        result = password_read(fd, path, HF_EREFUSED, password, err);
+        result = password_read(fd, what, path, HF_EREFUSED, password, err);
     if (result == HF_OK) {
         sha256(password, strlen(password), ret_secret->digest);
         ret_secret->set = true;

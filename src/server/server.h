@@ -197,6 +197,7 @@ struct server {
     struct lives lives;
     struct bootstrap bootstrap;
     uint64_t refused_id;                 /* the node that was last not let in; 0: none */
+    uint64_t lost[REPLICA_MEMBERS_MAX];  /* members that came back without their data; 0: nobody */
     bool said_new;                       /* something that the table may not know */
     uint64_t leader_id, members_version; /* as they were a round ago */
     uint64_t agreed_version;             /* of the members when they were last agreed on: */
@@ -213,6 +214,7 @@ struct server {
     uint32_t quiet_s;         /* for so long nobody wanted anything */
     enum replica_role role;
     char stopped_why[ERROR_TEXT_MAX]; /* "": it is not */
+    const char *shut_out;             /* why the members do not let this node in; NULL: they do */
 
     struct listener listeners[CONFIG_LISTEN_MAX];
     int listener_count;
@@ -375,8 +377,15 @@ const char *role_word(const struct server *server);
 enum verdict command_cluster(struct connection *, const struct resp_node *);
 /* Another node has connected, and introduced itself. False: it is not wanted. */
 bool cluster_met(struct server *server, const struct network_node *node);
+/* Members that came back without their data wait, and cannot know why nobody comes: they are told. */
+void cluster_tell_lost(struct server *server);
+/* This node is one of them, as another says. */
+void cluster_told_lost(struct server *server);
 /* The life of a node that was met, as it said itself; "": it was not. */
 struct core_text cluster_life_said(const struct server *server, uint64_t id);
+/* What a node is told that is not let in, and that this node was told. */
+char cluster_why_not(struct server *server, uint64_t id);
+void cluster_turned_away(struct server *server, char why);
 /* This node has connected to another. */
 enum network_reach cluster_reached(struct server *server, const struct network_node *node);
 /* The leader makes known what it has been told. */

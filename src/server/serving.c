@@ -212,6 +212,8 @@ static void look_at_cluster(struct server *server)
     if (leader != server->leader_id && leader != 0 && leader != server->config->id)
         log_info("following", log_number("leader", (int64_t)leader));
     server->leader_id = leader;
+    if (leader != 0)
+        server->shut_out = NULL;
     if (server->members_version != replica_members_version(server->replica)) {
         server->members_version = replica_members_version(server->replica);
         cluster_tidy(server);

@@ -6,6 +6,9 @@
 
 #include <stdio.h>
 
+#define CLUSTER_ID_MAX 64 /* bytes that we keep of what a server says */
+#define ROLE_MAX 15
+
 struct looking {
     const struct engine_cluster_sink *sink;
     int index; /* which answer is the status */
@@ -29,7 +32,23 @@ static int read_member(const struct resp_node *member, const struct engine_clust
                                                  .client = client,
                                                  .votes = map_number(member, "votes", 0) != 0,
                                                  .behind = behind < 0 ? -1 : behind,
-                                                 .silent_ms = silent_ms < 0 ? -1 : silent_ms});
+                                                 .silent_ms = silent_ms < 0 ? -1 : silent_ms,
+                                                 .lost = map_number(member, "lost", 0) != 0});
+}
+
+static void begin(const struct looking *looking, const struct resp_node *value,
+                  hf_cluster_info *info)
+{
+    char cluster[CLUSTER_ID_MAX + 1], role[ROLE_MAX + 1], trouble[ERROR_TEXT_MAX];
+
+    map_text(value, "cluster", cluster, sizeof cluster);
+    map_text(value, "role", role, sizeof role);
+    map_text(value, "trouble", trouble, sizeof trouble);
+    info->size = sizeof *info;
+    info->cluster = cluster;
+    info->role = role;
+    info->trouble = trouble;
+    looking->sink->begin(looking->sink->context, info);
 }
 
 static void read_status(void *context, int index, const struct resp_node *value)
@@ -44,10 +63,9 @@ static void read_status(void *context, int index, const struct resp_node *value)
     looking->result = HF_EINTERNAL;
     if (id < 1 || leader < 0 || term < 0 || !members || members->type != RESP_ARRAY)
         return;
-    looking->sink->begin(looking->sink->context, &(hf_cluster_info){.size = sizeof(hf_cluster_info),
-                                                                    .id = (uint64_t)id,
-                                                                    .leader = (uint64_t)leader,
-                                                                    .term = (uint64_t)term});
+    begin(
+        looking, value,
+        &(hf_cluster_info){.id = (uint64_t)id, .leader = (uint64_t)leader, .term = (uint64_t)term});
     looking->result = HF_OK;
     member = members + 1;
     for (uint32_t i = 0; i < members->count && looking->result == HF_OK; i++) {

@@ -127,7 +127,7 @@ static int read_password_file(const char *path, char ret_password[PASSWORD_MAX +
 
     if (fd < 0)
         return error_set_errno(err, HF_EINVAL, errno, "password-file %s", path);
-    result = password_read(fd, path, HF_EINVAL, ret_password, err);
+    result = password_read(fd, "password-file", path, HF_EINVAL, ret_password, err);
     close(fd);
     return result;
 }

@@ -1,0 +1,193 @@
+"""What an operator is told when something is wrong with a node: it must be true, and name the remedy."""
+import resource
+import shutil
+import signal
+import time
+
+import pytest
+from conftest import Process, argv_of, die_with_parent, environment, eventually, free_port, pairs_of
+from holdfast_cli import Cli, objects, only_line
+from test_cluster_command import Cluster, Node
+
+AT_ONCE = 6  # seconds: much less than the 10 s that a change waits for a leader
+SHORT = "3s"
+LOST = ("the members of the cluster know this node with other data: its directory was lost or is not mounted; mount it, or "
+        "remove this node and add it under another id")
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster()
+    yield made
+    made.clean()
+
+
+def lose_data(node):
+    node.kill9()
+    shutil.rmtree(node.data)
+    node.launch()
+    eventually(node.says, "it answers")
+
+
+def row_of(cli, number):
+    rows = cli("cluster", "status").stdout.splitlines()
+    return next((row for row in rows if row.startswith(f"{number} ")), "")
+
+
+def answer_of(node):
+    """To somebody who wants a lock."""
+    with node.connect() as client:
+        return client.error("ACQUIRE", "x", "lease")
+
+
+# ---- a node that has stopped -------------------------------------------------------------------------------------
+
+
+def no_more_files():
+    die_with_parent()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def test_a_node_that_has_stopped_says_why_and_advises_no_init(request):
+    """Its disk is full, so to speak."""
+    node = Node(1, f"1=127.0.0.1:{free_port()}", free_port())
+    request.addfinalizer(node.clean)
+    node.process = Process(argv_of("--data", node.data, "--listen", node.client, *node.args), environment(),
+                           preexec_fn=no_more_files)
+    eventually(node.says, "it answers")
+    cli = Cli("holdfast://" + node.client)
+    request.addfinalizer(cli.clean)
+    assert cli("cluster", "init").status == 0
+    resource.prlimit(node.process.popen.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    cli("run", "x", "--wait", "200ms", "true")
+    eventually(lambda: node.says()["role"] == "stopped", "it stops")
+    why = node.says()["trouble"]
+    assert "File too large" in why
+    done = cli("cluster", "status", "--wait", "200ms")
+    assert done.status == 69 and only_line(done.stderr) == f"holdfast: node 1 has stopped: {why}"
+    began = time.monotonic()
+    done = cli("cluster", "init")
+    assert done.status == 77 and f"this node has stopped: {why}" in only_line(done.stderr)
+    assert time.monotonic() - began < AT_ONCE
+
+
+# ---- a node that lost its data -----------------------------------------------------------------------------------
+
+
+def test_a_member_that_came_back_without_its_data_is_shown_and_not_added(cluster):
+    node = cluster.followers()[0]
+    number = node.number
+    lose_data(node)
+    eventually(lambda: "lost its data" in row_of(cluster.cli, number), "it is shown")
+    assert cluster.status()[number]["role"] == "lost its data"
+    done = cluster.cli("cluster", "add", str(number), cluster.peers[number])
+    assert done.status == 77
+    assert only_line(done.stderr).endswith(
+        f"node {number} has come back without its data: remove it, then add it under another id")
+    # As it says, though the removed id would do as well.
+    assert cluster.cli("cluster", "remove", str(number)).status == 0
+    cluster.join(4)
+    assert cluster.cli("cluster", "add", "4", cluster.peers[4]).status == 0
+
+
+def test_a_node_that_lost_its_data_is_told(cluster):
+    node = cluster.followers()[0]
+    lose_data(node)
+    eventually(lambda: answer_of(node) == "TRYAGAIN " + LOST, "clients hear it")
+    lines = [line for line in node.logged() if LOST in line]
+    assert len(lines) == 1 and "error" in lines[0].lower()
+    done = cluster.cli_of(node.number)("cluster", "status", "--wait", "200ms")
+    assert done.status == 69 and only_line(done.stderr) == f"holdfast: node {node.number} waits: {LOST}"
+    others = [other for other in cluster.nodes.values() if other is not node]
+    time.sleep(2)  # a connection that lasts for a second was taken for one that is let in
+    assert not [line for other in others for line in other.logged() if f"node {node.number} at" in line and "is there again" in line]
+
+
+def test_init_where_two_of_three_lost_their_data_names_the_remedy(cluster):
+    left = cluster.leader()
+    lost = [node for node in cluster.nodes.values() if node is not left]
+    for node in cluster.nodes.values():
+        node.kill9()
+    for node in lost:
+        lose_data(node)
+    left.launch()
+    for node in lost:
+        eventually(lambda node=node: LOST in answer_of(node), "it knows")
+    for node in cluster.nodes.values():
+        done = cluster.cli_of(node.number)("cluster", "init")
+        text = only_line(done.stderr)
+        assert done.status == 77 and "--restore-from" in text and "those that wait are told" not in text, text
+
+
+# ---- adding ------------------------------------------------------------------------------------------------------
+
+
+def test_add_at_the_address_of_another_member(cluster):
+    done = cluster.cli("cluster", "add", "4", cluster.peers[2])
+    assert done.status == 77 and only_line(done.stderr).endswith(f"node 2 is at {cluster.peers[2]} already")
+
+
+def test_add_waits_no_longer_than_it_was_told(cluster):
+    cluster.join(4, run=False)
+    began = time.monotonic()
+    done = cluster.cli("cluster", "add", "4", cluster.peers[4], "--wait", SHORT)
+    assert done.status == 69 and 3 <= time.monotonic() - began < 3 + AT_ONCE
+    last = done.stderr.splitlines()[-1]
+    assert "nothing was heard of it" in last and "another secret" in last and "cluster remove 4" in last
+    assert "goes on catching up" not in done.stderr
+
+
+# ---- secrets -----------------------------------------------------------------------------------------------------
+
+
+def secret(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_a_wrong_secret_is_named_on_both_sides(request, tmp_path):
+    peers = {number: f"127.0.0.1:{free_port()}" for number in (1, 2)}
+    line = ",".join(f"{number}={peer}" for number, peer in peers.items())
+    nodes = [Node(number, line, free_port(), "--secret-file", secret(tmp_path, f"s{number}", str(number) * 40))
+             for number in peers]
+    for node in nodes:
+        request.addfinalizer(node.clean)
+        node.launch()
+        eventually(node.says, "it answers")
+    cli = Cli("holdfast://" + nodes[0].client)
+    request.addfinalizer(cli.clean)
+    done = cli("cluster", "init")
+    assert done.status == 77 and f"node 2 at {peers[2]} does not answer" in done.stderr and "secret" in done.stderr
+    for node in nodes:
+        lines = [line for line in node.logged() if "compare secret-file on both" in line]
+        assert len(lines) == 1 and "warning" in lines[0].lower(), node.logged()
+
+
+def test_an_empty_secret_is_called_a_secret(tmp_path):
+    empty = secret(tmp_path, "s2", "")
+    node = Process(argv_of("--data", tmp_path / "data", "--id", 1, "--cluster", f"1=127.0.0.1:{free_port()}",
+                           "--secret-file", empty), environment(), preexec_fn=die_with_parent)
+    assert node.wait() != 0
+    text = "".join(node.rest("err"))
+    assert f"secret-file {empty}: its first line is empty" in text and "password-file" not in text
+
+
+# ---- which cluster, and who was removed --------------------------------------------------------------------------
+
+
+def test_status_shows_the_clusters_id(cluster):
+    number = cluster.leader().says()["cluster"]
+    assert cluster.cli("cluster", "status").stdout.splitlines()[-1] == f"Cluster {number}."
+    assert {member["cluster"] for member in objects(cluster.cli("cluster", "status", "--json"))} == {number}
+
+
+def test_a_removed_node_knows_it(cluster):
+    node = cluster.followers()[0]
+    assert cluster.cli("cluster", "remove", str(node.number)).status == 0
+    eventually(lambda: node.says()["trouble"] == "this node was removed from the cluster", "it hears of it")
+    lines = [line for line in node.logged() if "this node was removed from the cluster" in line]
+    assert len(lines) == 1 and "warning" in lines[0].lower()
+    done = cluster.cli_of(node.number)("cluster", "status", "--wait", "200ms")
+    assert done.status == 69 and "this node was removed from the cluster" in done.stderr
