@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_NAME "lock"
-
 /* ---- what is in it ---------------------------------------------------------------------------- */
 
 int directory_each(const struct directory *directory, directory_file_fn *fn, void *context,
@@ -94,7 +92,7 @@ static int lock(struct directory *directory, struct error_text *err)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
-    directory->lock_fd = openat(directory->fd, LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    directory->lock_fd = openat(directory->fd, DIRECTORY_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (directory->lock_fd < 0)
         return error_set_errno(err, errno == EACCES || errno == EPERM ? HF_EREFUSED : HF_EIO, errno,
                                "cannot write to %s", directory->path);

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define DIRECTORY_LOCK "lock" /* a file in it */
+
 struct directory {
     char path[PATH_MAX]; /* absolute */
     int fd;

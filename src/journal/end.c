@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NAME "end"
 #define OPEN "open"
 #define DIGITS_MAX 20
 #define TEXT_MAX 160 /* bytes: three numbers, two checksums, and the words */
@@ -29,7 +28,7 @@ static void render(const struct end *end, char ret_text[TEXT_MAX])
 static int refuse(const struct directory *directory, struct error_text *err)
 {
     return error_set(err, HF_EIO,
-                     "%s/" NAME ", which says how far the log goes, is damaged: restore the "
+                     "%s/" END_FILE ", which says how far the log goes, is damaged: restore the "
                      "directory from a backup",
                      directory->path);
 }
@@ -55,13 +54,13 @@ int end_load(const struct directory *directory, struct end *ret_end, struct erro
 {
     char text[NOTE_MAX + 1], again[TEXT_MAX];
     struct end end;
-    int result = note_read(directory, NAME, text, err);
+    int result = note_read(directory, END_FILE, text, err);
 
     *ret_end = (struct end){0};
     if (result != HF_OK)
         return result;
     if (!text[0])
-        return faccessat(directory->fd, NAME, F_OK, 0) < 0 && errno == ENOENT
+        return faccessat(directory->fd, END_FILE, F_OK, 0) < 0 && errno == ENOENT
                    ? HF_OK
                    : refuse(directory, err);
     if (!parse(text, &end))
@@ -78,7 +77,7 @@ int end_store(const struct directory *directory, const struct end *end, struct e
     char text[TEXT_MAX];
 
     render(end, text);
-    return note_write(directory, NAME, text, err);
+    return note_write(directory, END_FILE, text, err);
 }
 
 bool end_is_same(const struct end *one, const struct end *other)

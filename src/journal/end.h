@@ -1,13 +1,15 @@
 /* end.h: the file "end", a mark: so far the log goes, at least.
  *
- * It is stored when a journal begins (what was read is what the node has), when a segment begins (so that one which is lost is
- * missed), and when it is stopped, and says nothing before a reset. It need not be taken away before the next append: that makes the
- * log longer, and the mark stays true. So there is no moment at which a crash could leave a wrong one; and a copy of the directory
- * is as good as the directory. */
+ * It is stored when a journal begins (what was read is what the node has; in a new directory before the first segment is made, so
+ * that a log without it is refused), when a segment begins (so that one which is lost is missed), and when it is stopped, and says
+ * nothing before a reset. It need not be taken away before the next append: that makes the log longer, and the mark stays true. So
+ * there is no moment at which a crash could leave a wrong one; and a copy of the directory is as good as the directory. */
 #ifndef JOURNAL_END_H
 #define JOURNAL_END_H
 
 #include "journal/directory.h"
+
+#define END_FILE "end"
 
 struct end {          /* the last record */
     bool known;       /* there is such a file */

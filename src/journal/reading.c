@@ -61,6 +61,15 @@ static int gap(const struct reading *reading, const struct found *found, struct 
                      reading->next, reading->journal->directory->path, name);
 }
 
+/* The mark is durable before the first segment is made, and never removed: no crash leaves a log without it. */
+static int refuse_unmarked(const struct reading *reading, struct error_text *err)
+{
+    return error_set(err, HF_EIO,
+                     "%s/" END_FILE ", which says how far the log goes, is missing beside a log: "
+                     "restore the directory from a backup",
+                     reading->journal->directory->path);
+}
+
 /* ---- which segments there are ----------------------------------------------------------------- */
 
 static int note_segment(void *context, const char *name, struct error_text *err)
@@ -343,6 +352,8 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
 
     if (result == HF_OK)
         result = directory_each(journal->directory, note_segment, &reading, err);
+    if (result == HF_OK && reading.count > 0 && !reading.mark.known)
+        result = refuse_unmarked(&reading, err);
     if (reading.count > 0)
         qsort(reading.found, reading.count, sizeof *reading.found, compare);
     for (size_t i = 0; i < reading.count && result == HF_OK; i++) {

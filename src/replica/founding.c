@@ -85,22 +85,30 @@ static int become_only(struct storage *storage, const struct founding *founding,
     return result;
 }
 
-/* A directory from before clusters had ids. A node alone can be given one; several would have to be given the same. */
-static int give_id(const struct storage *storage, const struct founding *founding,
-                   const struct raft_configuration *there, struct node_file *file,
-                   struct error_text *err)
+/* The file is written before the log begins, and with the cluster's id: no crash leaves a log that does not say whose it is. */
+static int check_named(const struct storage *storage, const struct founding *founding,
+                       const struct raft_configuration *there, const struct node_file *file,
+                       struct error_text *err)
 {
+    const char *path = storage->directory.path;
+    const char *what = file->there ? "does not name a cluster" : "is missing";
+
     if (file->cluster[0])
         return HF_OK;
-    if (!is_only(there, founding->id))
+    if (is_only(there, founding->id))
         return error_set(
             err, HF_EREFUSED,
-            "%s was written by an earlier version, and does not say to which cluster it "
-            "belongs: begin a new one from one of its members, with 'holdfastd "
-            "--restore-from %s --data NEW', and add the others, empty",
-            storage->directory.path, storage->directory.path);
-    memcpy(file->cluster, founding->cluster, sizeof file->cluster);
-    return HF_OK;
+            "%s holds a log, and its file '" NODE_FILE
+            "', which says whose it is, %s: restore it from a "
+            "backup, or make another store of the log: 'holdfastd --restore-from %s --data NEW'",
+            path, what, path);
+    return error_set(
+        err, HF_EREFUSED,
+        "%s holds a log, and its file '" NODE_FILE
+        "', which says whose it is, %s: remove this node with "
+        "'holdfast cluster remove', and add it again, empty, under another id; only if no other "
+        "member is left: 'holdfastd --restore-from %s --data NEW'",
+        path, what, path);
 }
 
 /* There is a log. */
@@ -115,7 +123,7 @@ static int settle_old(struct storage *storage, const struct founding *founding,
         return error_set(err, HF_EREFUSED,
                          "%s belongs to node %" PRIu64 ", and this is node %" PRIu64,
                          storage->directory.path, file->id, founding->id);
-    result = give_id(storage, founding, there, file, err);
+    result = check_named(storage, founding, there, file, err);
     if (result != HF_OK)
         return result;
     founding_members_text(founding->members, founding->member_count, wanted);

@@ -107,7 +107,7 @@ static int begin_anew(struct storage *storage, struct error_text *err)
     return result;
 }
 
-int loading_read(struct storage *storage, size_t segment_bytes, struct error_text *err)
+static int read_all(struct storage *storage, size_t segment_bytes, struct error_text *err)
 {
     struct loaded *loaded = &storage->loaded;
     int result = term_load(&storage->directory, &storage->term, err);
@@ -117,8 +117,22 @@ int loading_read(struct storage *storage, size_t segment_bytes, struct error_tex
     if (result == HF_OK)
         result = journal_open(&storage->directory, segment_bytes, keep_record, loaded,
                               &storage->journal, err);
-    if (result == HF_OK)
-        result = check_loaded(storage, err);
+    return result == HF_OK ? check_loaded(storage, err) : result;
+}
+
+int loading_read(struct storage *storage, const struct storage_options *options,
+                 struct error_text *err)
+{
+    struct loaded *loaded = &storage->loaded;
+    char path[sizeof storage->directory
+                  .path]; /* files are found by descriptors: it is for messages */
+    int result;
+
+    memcpy(path, storage->directory.path, sizeof path);
+    if (options->read_as)
+        snprintf(storage->directory.path, sizeof path, "%s", options->read_as);
+    result = read_all(storage, options->segment_bytes, err);
+    memcpy(storage->directory.path, path, sizeof path);
     if (result == HF_OK)
         result = begin_anew(storage, err);
     if (loaded->count == 0)

@@ -33,7 +33,7 @@ static bool is_nothing(const char *name)
 {
     const char *ending = strrchr(name, '.');
 
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lock") == 0 ||
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, DIRECTORY_LOCK) == 0 ||
            strcmp(name, "lost+found") == 0 || (ending && strcmp(ending, ".new") == 0);
 }
 
@@ -62,6 +62,51 @@ static int remove_file(void *context, const char *name, struct error_text *err)
 }
 
 /* ---- the target --------------------------------------------------------------------------------- */
+
+struct place { /* the target, as it was before */
+    bool there, locked;
+};
+
+static struct place look_at(const char *path)
+{
+    char lock[PATH_MAX + 8];
+
+    snprintf(lock, sizeof lock, "%s/" DIRECTORY_LOCK, path);
+    return (struct place){.there = access(path, F_OK) == 0, .locked = access(lock, F_OK) == 0};
+}
+
+/* It may not be there yet: then where it would be made. */
+static bool find_real(const char *path, char ret_real[PATH_MAX])
+{
+    char parent[PATH_MAX + 4];
+    size_t size = strlen(path);
+
+    if (realpath(path, ret_real))
+        return true;
+    while (size > 0 && path[size - 1] == '/')
+        size--;
+    while (size > 0 && path[size - 1] != '/')
+        size--;
+    snprintf(parent, sizeof parent, "%.*s", size > 0 ? (int)size : 1, size > 0 ? path : ".");
+    return realpath(parent, ret_real) != NULL;
+}
+
+/* A backup that is written to is none any more. */
+static int check_apart(const struct restore_options *options, struct error_text *err)
+{
+    char source[PATH_MAX], target[PATH_MAX];
+    size_t size;
+
+    if (!realpath(options->source, source) || !find_real(options->target, target))
+        return HF_OK; /* then it cannot be opened, or not be made */
+    size = strlen(source);
+    if (strncmp(source, target, size) != 0 || (target[size] && target[size] != '/'))
+        return HF_OK;
+    return error_set(err, HF_EREFUSED,
+                     "%s is in the backup %s, which is not to be written to: restore it to another "
+                     "place",
+                     options->target, options->source);
+}
 
 /* Empty, marked, and locked. */
 static int open_target(const char *path, struct directory *ret_directory, struct error_text *err)
@@ -101,7 +146,7 @@ static int check_source(int source, const char *path, struct error_text *err)
     if (faccessat(source, RESTORE_MARK, F_OK, 0) == 0)
         return error_set(err, HF_EREFUSED, "%s is itself a restore that did not come to its end",
                          path);
-    fd = openat(source, "lock", O_RDONLY | O_CLOEXEC);
+    fd = openat(source, DIRECTORY_LOCK, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return HF_OK;
     busy = fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
@@ -110,6 +155,21 @@ static int check_source(int source, const char *path, struct error_text *err)
         return HF_OK;
     return error_set(err, HF_EREFUSED,
                      "%s is in use by a server: stop that, or restore from a copy", path);
+}
+
+static int open_source(const char *path, struct directory *ret_source, struct error_text *err)
+{
+    int result;
+
+    *ret_source = (struct directory){.lock_fd = -1};
+    snprintf(ret_source->path, sizeof ret_source->path, "%s", path);
+    ret_source->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (ret_source->fd < 0)
+        return error_set_errno(err, HF_EREFUSED, errno, "cannot open the backup %s", path);
+    result = check_source(ret_source->fd, path, err);
+    if (result != HF_OK)
+        directory_close(ret_source);
+    return result;
 }
 
 /* 0, or an errno. */
@@ -169,26 +229,18 @@ static int copy_file(void *context, const char *name, struct error_text *err)
     return HF_OK;
 }
 
-static int copy_all(const char *path, const struct directory *target, struct error_text *err)
+static int copy_all(const struct directory *source, const struct directory *target,
+                    struct error_text *err)
 {
-    struct directory source = {.lock_fd = -1};
-    struct copying copying = {.path = path, .target = target};
-    int result;
+    struct copying copying = {.source = source->fd, .path = source->path, .target = target};
+    int result = directory_each(source, copy_file, &copying, err);
 
-    source.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (source.fd < 0)
-        return error_set_errno(err, HF_EREFUSED, errno, "cannot open the backup %s", path);
-    snprintf(source.path, sizeof source.path, "%s", path);
-    copying.source = source.fd;
-    result = check_source(source.fd, path, err);
-    if (result == HF_OK)
-        result = directory_each(&source, copy_file, &copying, err);
     if (result == HF_OK && copying.files == 0)
-        result = error_set(err, HF_EREFUSED,
-                           "%s is no copy of a data directory: there is no log in it", path);
+        result =
+            error_set(err, HF_EREFUSED, "%s is no copy of a data directory: there is no log in it",
+                      source->path);
     if (result == HF_OK && fsync(target->fd) != 0)
         result = error_set_errno(err, HF_EIO, errno, "cannot write to %s", target->path);
-    directory_close(&source);
     return result;
 }
 
@@ -316,7 +368,8 @@ static void on_closed(void *context)
 static int change(const struct restore_options *options, struct restore_result *ret_result,
                   struct error_text *err)
 {
-    struct storage_options how = {.path = options->target, .restoring = true};
+    struct storage_options how = {
+        .path = options->target, .restoring = true, .read_as = options->source};
     struct storage *storage;
     uv_loop_t loop;
     bool closed = false;
@@ -335,32 +388,68 @@ static int change(const struct restore_options *options, struct restore_result *
     return result;
 }
 
-/* It did not succeed: leaves the directory as it was, as far as that can be done. */
-static void tidy(const struct restore_options *options)
+/* It did not succeed: leaves the directory as it was, as far as that can be done. The lock goes last, and only if
+ * it came with us: somebody else may be about to take it. */
+static void tidy(const char *path, struct place before)
 {
     struct directory target;
     struct error_text err;
+    bool marked;
 
-    if (directory_open(options->target, &target, &err) != HF_OK)
+    if (directory_open(path, &target, &err) != HF_OK)
         return;
-    if (directory_each(&target, remove_file, &target, &err) == HF_OK)
-        unmark(&target, &err);
+    marked = faccessat(target.fd, RESTORE_MARK, F_OK, 0) == 0;
+    if (!marked || directory_each(&target, remove_file, &target, &err) == HF_OK) {
+        if (marked)
+            unmark(&target, &err);
+        if (!before.locked)
+            unlinkat(target.fd, DIRECTORY_LOCK, 0);
+        if (!before.there)
+            rmdir(target.path);
+    }
     directory_close(&target);
+}
+
+/* Whoever restores a backup needs no advice to restore a backup. */
+static void drop_advice(struct error_text *err)
+{
+    char *advice = strstr(err->text, ": restore ");
+
+    if (advice && strstr(advice, "from a backup"))
+        snprintf(advice, sizeof err->text - (size_t)(advice - err->text), ": take another backup");
+}
+
+static int restore_into(const struct restore_options *options, const struct directory *source,
+                        struct restore_result *ret_result, struct error_text *err)
+{
+    struct place before = look_at(options->target);
+    struct directory target;
+    int result = open_target(options->target, &target, err);
+
+    if (result == HF_OK) {
+        result = copy_all(source, &target, err);
+        directory_close(&target); /* the mark keeps others from using it */
+        if (result == HF_OK)
+            result = change(options, ret_result, err);
+    }
+    if (result != HF_OK)
+        tidy(options->target, before);
+    if (result != HF_OK)
+        drop_advice(err);
+    return result;
 }
 
 int restore_directory(const struct restore_options *options, struct restore_result *ret_result,
                       struct error_text *err)
 {
-    struct directory target;
-    int result = open_target(options->target, &target, err);
+    struct directory source;
+    int result = open_source(options->source, &source, err);
 
     if (result != HF_OK)
         return result;
-    result = copy_all(options->source, &target, err);
-    directory_close(&target); /* the mark keeps others from using it */
+    result = check_apart(options, err);
     if (result == HF_OK)
-        result = change(options, ret_result, err);
-    if (result != HF_OK)
-        tidy(options);
+        result = restore_into(options, &source, ret_result, err);
+    directory_close(&source);
     return result;
 }

@@ -445,7 +445,7 @@ int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
     if (!options->restoring)
         result = check_restored(storage, err);
     if (result == HF_OK)
-        result = loading_read(storage, options->segment_bytes, err);
+        result = loading_read(storage, options, err);
     if (result != HF_OK) {
         free_all(storage);
         return result;

@@ -41,8 +41,9 @@ struct storage_options {
      * storage_open and, until it is closed, from the loop. */
     void (*note)(void *context, int level, const char *text);
     void *context;
-    bool
-        restoring; /* see restore.h; else a directory into which a backup is being restored is refused */
+    /* See restore.h; else a directory into which a backup is being restored is refused. */
+    bool restoring;
+    const char *read_as; /* what is wrong with its files is said of this path; NULL: its own */
 };
 
 /* Reads all that is there. HF_EBUSY: another process uses the directory. HF_EREFUSED: it may not be used.

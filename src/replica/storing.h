@@ -121,7 +121,8 @@ void storage_end_appends_behind(struct storage *storage, size_t from, int status
 void storage_maybe_finish(struct storage *storage);
 
 /* ---- loading.c ---- */
-int loading_read(struct storage *storage, size_t segment_bytes, struct error_text *err);
+int loading_read(struct storage *storage, const struct storage_options *options,
+                 struct error_text *err);
 void loading_forget(struct storage *storage); /* what nobody asked for */
 int loading_on_load(struct raft_io *io, raft_term *ret_term, raft_id *ret_voted_for,
                     struct raft_snapshot **ret_snapshot, raft_index *ret_start_index,

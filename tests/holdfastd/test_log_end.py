@@ -111,7 +111,7 @@ def test_a_write_that_was_cut_short(start):
 
 
 def test_the_mark_itself(start):
-    """Damaged, it is refused like everything else; without it the log is believed as far as it is whole."""
+    """Damaged or missing, it is refused like everything else: also where the last record is damaged, too."""
     server = start()
     token = server.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
     assert server.stop() == 0
@@ -124,6 +124,30 @@ def test_the_mark_itself(start):
     mark.write_bytes(b"")
     assert_refused(server, mark)
     mark.unlink()
+    assert_refused(server, mark)
+    path, begin, to = last_append(server)
+    for at in range(begin, to, SECTOR):
+        flip(path, at)
+    assert_refused(server, mark)
+    for at in range(begin, to, SECTOR):
+        flip(path, at)
+    mark.write_bytes(whole)
+    server.restart()
+    assert server.cmd("CHECK", "x", token) == 1
+
+
+def test_a_log_without_its_node_file(start):
+    """Whose log it is is written before it begins: a directory that does not say so is not as we left it."""
+    server = start()
+    token = server.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    assert server.stop() == 0
+    node = server.data / "node"
+    whole = node.read_bytes()
+    node.unlink()
+    status, line = run_refused("--data", server.data, "--listen", "127.0.0.1:0")
+    assert status == 69 and f"{server.data} holds a log, and its file 'node'" in line, line
+    assert f"holdfastd --restore-from {server.data} --data NEW" in line and not node.exists()
+    node.write_bytes(whole)
     server.restart()
     assert server.cmd("CHECK", "x", token) == 1
 

@@ -472,8 +472,22 @@ static void test_a_missing_segment(void **state)
     file_remove(room.path, "log-4"); /* the mark knows of it */
     assert_refused();
     assert_says(&room.err, "log-4");
+    file_remove(room.path, "end"); /* nor does it help to take away the mark */
+    assert_int_equal(room_open(&room), HF_EIO);
+    assert_says(&room.err, "/end, which says how far the log goes, is missing beside a log");
+}
+
+/* With a last group that is damaged, and without: no crash leaves a log without its mark. */
+static void test_the_mark_is_missing(void **state)
+{
+    (void)state;
+    append_segments(2);
     file_remove(room.path, "end");
-    assert_tells(6);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(room_open(&room), HF_EIO);
+        assert_says(&room.err, "/end, which says how far the log goes, is missing beside a log");
+        file_flip(room.path, "log-2", 2 * BLOCK_BYTES);
+    }
 }
 
 /* Where the log begins the caller knows. */
@@ -591,9 +605,6 @@ static void test_truncated_after_an_empty_record(void **state)
         file_put(room.path, "log-1", files.file[0].bytes, size);
         assert_refused();
     }
-    file_remove(room.path, "end"); /* then it may have been shortened by us */
-    file_put(room.path, "log-1", files.file[0].bytes, BLOCK_BYTES + RECORD_HEAD);
-    assert_tells(1);
 }
 
 static void test_one_that_cannot_be_read(void **state)
@@ -708,6 +719,7 @@ int main(void)
         TEST(test_the_first_block_of_another_segment),
         TEST(test_the_header_of_something_else),
         TEST(test_a_missing_segment),
+        TEST(test_the_mark_is_missing),
         TEST(test_the_first_segment_is_missing),
         TEST(test_a_damaged_one_that_is_not_the_last),
         TEST(test_damage_to_what_replaced),

@@ -265,8 +265,8 @@ static void test_a_node_alone_becomes_a_cluster_of_one(void **state)
     assert_int_equal(settle_as(1, NULL, 0), HF_EREFUSED);
 }
 
-/* From before there were ids of clusters. A node alone gets one. */
-static void test_a_directory_without_an_id(void **state)
+/* No crash leaves a log without it. Beside other members it is theirs to take another node in; alone, the log is all there is. */
+static void test_a_log_without_the_file(void **state)
 {
     static const struct replica_member alone[] = {{2, ""}};
     char path[sizeof home + 8];
@@ -277,7 +277,8 @@ static void test_a_directory_without_an_id(void **state)
     snprintf(path, sizeof path, "%s/node", home);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(settle_as(2, three, 3), HF_EREFUSED);
-    assert_non_null(strstr(err.text, "--restore-from"));
+    assert_non_null(strstr(err.text, "file 'node', which says whose it is, is missing: remove this "
+                                     "node with 'holdfast cluster remove', and add it again"));
     assert_int_equal(access(path, F_OK), -1);
 
     shut();
@@ -286,8 +287,11 @@ static void test_a_directory_without_an_id(void **state)
     assert_int_equal(settle_as(2, NULL, 0), HF_OK);
     begin_log(alone, 1);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(settle_as(2, NULL, 0), HF_OK);
-    assert_int_equal(strlen(settled.cluster), FOUNDING_CLUSTER);
+    assert_int_equal(settle_as(2, NULL, 0), HF_EREFUSED);
+    assert_non_null(
+        strstr(err.text, "is missing: restore it from a backup, or make another store"));
+    assert_null(strstr(err.text, "cluster remove"));
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 static void test_a_damaged_file_is_told(void **state)
@@ -327,7 +331,7 @@ int main(void)
         TEST(test_what_does_not_fit_is_refused),
         TEST(test_members_may_have_changed),
         TEST(test_a_node_alone_becomes_a_cluster_of_one),
-        TEST(test_a_directory_without_an_id),
+        TEST(test_a_log_without_the_file),
         TEST(test_a_damaged_file_is_told),
     };
 

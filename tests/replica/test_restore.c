@@ -192,16 +192,17 @@ static void test_what_cannot_be_restored(void **state)
     assert_int_equal(mkdir(copy, 0700), 0);
     assert_int_equal(restore(), HF_EREFUSED);
     assert_non_null(strstr(err.text, "is no copy of a data directory"));
-    assert_false(has(target, RESTORE_MARK));
+    assert_int_equal(access(target, F_OK), -1);
     node_serve(&node);
     hold(1);
     assert_int_equal(restore(), HF_EREFUSED);
     assert_non_null(strstr(err.text, "is in use by a server"));
     node_close(&node);
+    assert_int_equal(mkdir(target, 0700), 0);
     put(target, "something");
     assert_int_equal(restore(), HF_EREFUSED);
     assert_non_null(strstr(err.text, "is not empty (there is something)"));
-    assert_true(has(target, "something"));
+    assert_true(has(target, "something") && !has(target, "lock"));
 }
 
 /* It is not opened as if it were whole: that is for the log to notice. */
@@ -216,9 +217,30 @@ static void test_damage_in_the_copy_is_told_and_nothing_left_behind(void **state
     snprintf(path, sizeof path, "%s/term", copy);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(restore(), HF_EIO);
-    assert_non_null(strstr(err.text, "'term' is lost or damaged"));
-    assert_false(has(target, "log-1"));
-    assert_false(has(target, RESTORE_MARK));
+    assert_non_null(strstr(err.text, copy));
+    assert_non_null(strstr(err.text, "'term' is lost or damaged: take another backup"));
+    assert_null(strstr(err.text, target));
+    assert_int_equal(access(target, F_OK), -1);
+    assert_int_equal(mkdir(target, 0700), 0); /* ours: it stays, and nothing is in it */
+    assert_int_equal(restore(), HF_EIO);
+    assert_int_equal(rmdir(target), 0);
+}
+
+static void test_a_backup_is_not_written_to(void **state)
+{
+    (void)state;
+    node_serve(&node);
+    hold(1);
+    node_close(&node);
+    snprintf(target, sizeof target, "%.*s/sub", PATH_MAX - 8, copy);
+    assert_int_equal(restore(), HF_EREFUSED);
+    assert_non_null(strstr(err.text, "is not to be written to"));
+    assert_false(has(copy, "sub"));
+    assert_int_equal(mkdir(target, 0700), 0);
+    assert_int_equal(restore(), HF_EREFUSED);
+    assert_false(has(target, "lock"));
+    snprintf(target, sizeof target, "%.*s-2", PATH_MAX - 8, copy); /* its name begins the same */
+    assert_int_equal(restore(), HF_OK);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -231,6 +253,7 @@ int main(void)
         TEST(test_what_was_interrupted_is_begun_again),
         TEST(test_what_cannot_be_restored),
         TEST(test_damage_in_the_copy_is_told_and_nothing_left_behind),
+        TEST(test_a_backup_is_not_written_to),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
