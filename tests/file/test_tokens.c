@@ -7,6 +7,8 @@
  * one before it [T1-T4]. */
 #include "engines/file/tokens.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,6 +37,7 @@ static struct disk {
     bool locked;
     int operations_left; /* until the process stops; -1: never */
     bool full;
+    bool taken; /* the lock, by another process that is stopped */
 } disk;
 
 static uint32_t seed;
@@ -100,6 +103,8 @@ static int fake_sync_directory(void *context)
 static int fake_lock(void *context)
 {
     (void)context;
+    if (disk.taken)
+        return EAGAIN;
     assert_false(disk.locked);
     disk.locked = true;
     return 0;
@@ -169,9 +174,9 @@ static uint64_t run_process(const char *boot_id, uint64_t newest)
         int result;
 
         if (dice(3) == 0)
-            result = tokens_raise(&tokens, newest + dice((uint32_t)TOKENS_STEP), &err);
+            result = tokens_raise(&tokens, newest + dice((uint32_t)TOKENS_STEP), CLOCK_NEVER, &err);
         else {
-            result = tokens_draw(&tokens, &token, &err);
+            result = tokens_draw(&tokens, CLOCK_NEVER, &token, &err);
             if (result == HF_OK) {
                 if (token <= newest)
                     fail_msg("token %llu after %llu", (unsigned long long)token,
@@ -201,7 +206,7 @@ static void a_new_file_begins_above_what_it_is_given(void **state)
         memcpy(disk.cached, disk.synced, sizeof disk.cached);
         tokens_init(&tokens, &fake, disk.cached, "boot");
         for (uint64_t n = 1; n <= 3; n++) {
-            assert_int_equal(tokens_draw(&tokens, &token, NULL), HF_OK);
+            assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &token, NULL), HF_OK);
             assert_true(token == firsts[i] + n);
         }
     }
@@ -245,16 +250,16 @@ static void every_single_crash_point_is_survived(void **state)
             start_disk();
             tokens_init(&tokens, &fake, disk.cached, "first");
             disk.operations_left = stop;
-            if (tokens_draw(&tokens, &before, NULL) == HF_OK &&
-                tokens_raise(&tokens, before + TOKENS_STEP, NULL) == HF_OK)
-                tokens_draw(&tokens, &before, NULL);
+            if (tokens_draw(&tokens, CLOCK_NEVER, &before, NULL) == HF_OK &&
+                tokens_raise(&tokens, before + TOKENS_STEP, CLOCK_NEVER, NULL) == HF_OK)
+                tokens_draw(&tokens, CLOCK_NEVER, &before, NULL);
             disk.operations_left = -1;
             if (!crash_machine()) {
                 assert_int_equal(before, 0);
                 continue;
             }
             tokens_init(&tokens, &fake, disk.cached, "second");
-            assert_int_equal(tokens_draw(&tokens, &after, NULL), HF_OK);
+            assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &after, NULL), HF_OK);
             assert_true(after > before);
         }
     }
@@ -269,15 +274,58 @@ static void a_full_disk_gives_nothing_and_loses_nothing(void **state)
     (void)state;
     start_disk();
     tokens_init(&tokens, &fake, disk.cached, "boot");
-    assert_int_equal(tokens_draw(&tokens, &before, &err), HF_OK);
-    assert_int_equal(tokens_raise(&tokens, before + TOKENS_STEP - 2, &err), HF_OK);
+    assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &before, &err), HF_OK);
+    assert_int_equal(tokens_raise(&tokens, before + TOKENS_STEP - 2, CLOCK_NEVER, &err), HF_OK);
     disk.full = true;
-    while (tokens_draw(&tokens, &after, &err) == HF_OK)
+    while (tokens_draw(&tokens, CLOCK_NEVER, &after, &err) == HF_OK)
         before = after;
     assert_non_null(strstr(err.text, "full"));
     disk.full = false;
-    assert_int_equal(tokens_draw(&tokens, &after, &err), HF_OK);
+    assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &after, &err), HF_OK);
     assert_true(after > before);
+}
+
+/* It has the lock, and has not raised the ceiling. Others use up what is below, and nothing above. */
+static void a_stopped_process_holds_nobody_up_below_the_ceiling(void **state)
+{
+    struct error_text err;
+    struct tokens tokens;
+    uint64_t first, token, drawn = 1;
+
+    (void)state;
+    start_disk();
+    tokens_init(&tokens, &fake, disk.cached, "boot");
+    assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &first, &err), HF_OK);
+    /* Up to where the ceiling is raised ahead of need. */
+    while (drawn < TOKENS_AHEAD - TOKENS_AHEAD_EVERY) {
+        assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &token, &err), HF_OK);
+        drawn++;
+    }
+    disk.taken = true;
+    while (tokens_draw(&tokens, 0, &token, &err) == HF_OK)
+        drawn++;
+    assert_int_equal(drawn, TOKENS_STEP);
+    assert_int_equal(tokens_draw(&tokens, 0, &token, &err), HF_EUNREACH);
+    assert_non_null(strstr(err.text, "stopped"));
+    disk.taken = false;
+    assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &token, &err), HF_OK);
+    assert_true(token > first + TOKENS_STEP);
+}
+
+/* Whoever finds half of it used up raises it, so that a process which is stopped later is not in the way. */
+static void the_ceiling_is_raised_ahead_of_need(void **state)
+{
+    struct tokens tokens;
+    uint64_t token;
+
+    (void)state;
+    start_disk();
+    tokens_init(&tokens, &fake, disk.cached, "boot");
+    for (uint64_t i = 0; i < TOKENS_AHEAD + TOKENS_AHEAD_EVERY; i++)
+        assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &token, NULL), HF_OK);
+    disk.taken = true;
+    for (uint64_t i = 0; i < TOKENS_STEP; i++)
+        assert_int_equal(tokens_draw(&tokens, 0, &token, NULL), HF_OK);
 }
 
 static void a_damaged_file_is_refused(void **state)
@@ -290,7 +338,7 @@ static void a_damaged_file_is_refused(void **state)
     start_disk();
     disk.cached[TOKENS_PAGE + 17] ^= 1;
     tokens_init(&tokens, &fake, disk.cached, "boot");
-    assert_int_equal(tokens_draw(&tokens, &token, &err), HF_EIO);
+    assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &token, &err), HF_EIO);
     assert_non_null(strstr(err.text, "damaged"));
 }
 
@@ -305,10 +353,10 @@ static void another_boot_id_never_lowers_the_counter(void **state)
     tokens_init(&one, &fake, disk.cached, "one");
     tokens_init(&other, &fake, disk.cached, "other");
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(tokens_draw(&one, &a, NULL), HF_OK);
+        assert_int_equal(tokens_draw(&one, CLOCK_NEVER, &a, NULL), HF_OK);
         if (i > 0)
             assert_true(a > b);
-        assert_int_equal(tokens_draw(&other, &b, NULL), HF_OK);
+        assert_int_equal(tokens_draw(&other, CLOCK_NEVER, &b, NULL), HF_OK);
         assert_true(b > a);
     }
 }
@@ -322,11 +370,12 @@ static void tokens_end_at_their_limit(void **state)
     (void)state;
     start_disk();
     tokens_init(&tokens, &fake, disk.cached, "boot");
-    assert_int_equal(tokens_raise(&tokens, HF_TOKEN_MAX - 3 * TOKENS_STEP, &err), HF_OK);
-    assert_int_equal(tokens_draw(&tokens, &token, &err), HF_OK);
+    assert_int_equal(tokens_raise(&tokens, HF_TOKEN_MAX - 3 * TOKENS_STEP, CLOCK_NEVER, &err),
+                     HF_OK);
+    assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &token, &err), HF_OK);
     assert_true(token > HF_TOKEN_MAX - 3 * TOKENS_STEP && token <= HF_TOKEN_MAX);
-    assert_int_equal(tokens_raise(&tokens, HF_TOKEN_MAX, &err), HF_EREFUSED);
-    assert_int_equal(tokens_draw(&tokens, &token, &err), HF_OK);
+    assert_int_equal(tokens_raise(&tokens, HF_TOKEN_MAX, CLOCK_NEVER, &err), HF_EREFUSED);
+    assert_int_equal(tokens_draw(&tokens, CLOCK_NEVER, &token, &err), HF_OK);
 }
 
 int main(void)
@@ -336,6 +385,8 @@ int main(void)
         cmocka_unit_test(tokens_grow_through_crashes_and_kills),
         cmocka_unit_test(every_single_crash_point_is_survived),
         cmocka_unit_test(a_full_disk_gives_nothing_and_loses_nothing),
+        cmocka_unit_test(a_stopped_process_holds_nobody_up_below_the_ceiling),
+        cmocka_unit_test(the_ceiling_is_raised_ahead_of_need),
         cmocka_unit_test(a_damaged_file_is_refused),
         cmocka_unit_test(another_boot_id_never_lowers_the_counter),
         cmocka_unit_test(tokens_end_at_their_limit),

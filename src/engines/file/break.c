@@ -14,9 +14,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BREAK_LOOK_MS 10 /* a holder that is killed rings no bell */
+#define BREAK_TURN_MS \
+    5000 /* to wait for another who breaks: he needs a moment, unless he is stopped */
 
 static bool count_one(void *context, int64_t at)
 {
@@ -33,22 +36,37 @@ static uint32_t count_holds(const struct lockfile *file)
     return count;
 }
 
+static int cannot_break_now(struct engine_store *store, struct error_text *err)
+{
+    if (store->host.closing && store->host.closing(store->host.context))
+        return error_set(err, HF_ECANCELED, "the store is being closed");
+    return error_set(err, HF_EUNREACH,
+                     "another process is in the middle of breaking a lock of this directory, and "
+                     "does not go on: is it stopped?");
+}
+
 /* One at a time in this directory, so that nobody replaces a file he has not looked at. The lock is
- * freed by closing the descriptor. */
+ * freed by closing the descriptor. Who has it may be stopped, so nobody waits for it in the kernel. */
 static int lock_breaking(struct engine_store *store, int *ret_fd, struct error_text *err)
 {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
+    int64_t end_ms = clock_after(clock_boot_ms(), BREAK_TURN_MS);
     int fd = forks_open(store->directory.fd, FILE_STATE_NAME, O_RDWR);
 
     if (fd < 0)
         return directory_failure(&store->directory, errno, "open the token file", err);
-    while (fcntl(fd, F_OFD_SETLKW, &range) < 0) {
-        if (errno != EINTR) {
-            int failure = errno;
+    while (fcntl(fd, F_OFD_SETLK, &range) < 0) {
+        int failure = errno;
+        bool taken = failure == EAGAIN || failure == EACCES;
 
-            forks_close(fd);
-            return directory_failure(&store->directory, failure, "lock the token file", err);
+        if (taken && clock_boot_ms() < end_ms &&
+            !(store->host.closing && store->host.closing(store->host.context))) {
+            nanosleep(&(struct timespec){.tv_nsec = BREAK_LOOK_MS * 1000000}, NULL);
+            continue;
         }
+        forks_close(fd);
+        return taken ? cannot_break_now(store, err)
+                     : directory_failure(&store->directory, failure, "lock the token file", err);
     }
     *ret_fd = fd;
     return HF_OK;

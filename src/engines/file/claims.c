@@ -25,6 +25,7 @@
 
 /* At a key that somebody has whom we do not see run; a millisecond apart. */
 #define PASSING_LOOKS 20
+#define DRAW_WAIT_MS 1000
 
 struct file_claim *file_claim_of(struct engine_claim *claim)
 {
@@ -184,16 +185,25 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
     }
 }
 
+/* Until when to wait for somebody who is raising the tokens. No longer than for a while, since we have the
+ * name meanwhile, and cannot be cancelled: the client comes again. */
+static int64_t draw_deadline(int64_t deadline_ms)
+{
+    int64_t while_ms = clock_after(clock_boot_ms(), DRAW_WAIT_MS);
+
+    return deadline_ms < while_ms ? deadline_ms : while_ms;
+}
+
 /* Steps 2 to 5. */
-static int make_known(struct engine_store *store, struct file_claim *own, bool *ret_replaced,
-                      struct error_text *err)
+static int make_known(struct engine_store *store, struct file_claim *own, int64_t deadline_ms,
+                      bool *ret_replaced, struct error_text *err)
 {
     struct engine_claim *claim = own->claim;
     uint64_t token;
     int failure, result = file_open_tokens(store, true, err);
 
     if (result == HF_OK)
-        result = tokens_draw(&store->tokens, &token, err);
+        result = tokens_draw(&store->tokens, draw_deadline(deadline_ms), &token, err);
     if (result != HF_OK)
         return result;
     failure = lockfile_lock(&own->file, F_WRLCK, RANGE_TOKEN + (int64_t)token, 1);
@@ -227,7 +237,8 @@ static void undo(struct engine_store *store, struct file_claim *own)
 }
 
 /* Steps 1 to 5, again if the file turns out to be replaced. A key may turn out to be done. */
-static int take(struct engine_store *store, struct file_claim *own, struct error_text *err)
+static int take(struct engine_store *store, struct file_claim *own, int64_t deadline_ms,
+                struct error_text *err)
 {
     bool replaced = false;
     int outcome;
@@ -240,7 +251,7 @@ static int take(struct engine_store *store, struct file_claim *own, struct error
         if (outcome == ENGINE_HELD && own->claim->once)
             outcome = file_once_decide(store, own, &replaced, err);
         if (outcome == ENGINE_HELD && !replaced)
-            outcome = make_known(store, own, &replaced, err);
+            outcome = make_known(store, own, deadline_ms, &replaced, err);
     } while (outcome == ENGINE_HELD && replaced);
     if (outcome == ENGINE_HELD && own->claim->once)
         outcome = file_once_begin(store, own, err);
@@ -249,16 +260,17 @@ static int take(struct engine_store *store, struct file_claim *own, struct error
 
 /* The same for a key, whose record may answer although somebody has the lock. Whoever does not wait
  * shall not hear that it is busy because of somebody who only looks. */
-static int take_key(struct engine_store *store, struct file_claim *own, struct error_text *err)
+static int take_key(struct engine_store *store, struct file_claim *own, int64_t deadline_ms,
+                    struct error_text *err)
 {
     int outcome = file_once_look(store, own->claim, err);
 
     if (outcome != ENGINE_HELD)
         return outcome;
-    outcome = take(store, own, err);
+    outcome = take(store, own, deadline_ms, err);
     for (int i = 0; i < PASSING_LOOKS && outcome == ENGINE_BUSY && file_once_is_passing(own); i++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        outcome = take(store, own, err);
+        outcome = take(store, own, deadline_ms, err);
     }
     return outcome;
 }
@@ -269,12 +281,12 @@ int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t
     struct file_claim *own = claims_own(claim);
     int outcome;
 
-    (void)deadline_ms; /* nothing here waits */
     if (!own)
         return error_set(err, HF_ENOMEM, "out of memory");
     if (own->held)
         return ENGINE_HELD; /* the same lease, the same token */
-    outcome = claim->once ? take_key(store, own, err) : take(store, own, err);
+    outcome =
+        claim->once ? take_key(store, own, deadline_ms, err) : take(store, own, deadline_ms, err);
     if (outcome < 0 || outcome == ENGINE_DONE || outcome == ENGINE_DIED)
         undo(store, own);
     if (outcome != ENGINE_HELD)

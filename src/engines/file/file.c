@@ -60,23 +60,22 @@ static int disk_sync_directory(void *context)
     return failure;
 }
 
-/* The kernel's lock excludes other processes. Threads of this one, in whichever store, exclude each other
- * first, and a fork waits: no child inherits the counter in the middle of being raised. */
+/* The kernel's lock excludes other processes, and other stores of this one. Threads of this store have the
+ * same descriptor, which is one to the kernel, so they exclude each other first. No mutex is held meanwhile:
+ * a fork need not wait, and its child has no use for this store. */
 static int disk_lock(void *context)
 {
     struct engine_store *store = context;
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    int failure;
 
-    forks_hold_off();
-    while (fcntl(store->tokens_fd, F_OFD_SETLKW, &range) < 0) {
-        if (errno != EINTR) {
-            int failure = errno;
-
-            forks_go_on();
-            return failure;
-        }
-    }
-    return 0;
+    if (atomic_exchange(&store->tokens_locked, true))
+        return EAGAIN;
+    if (fcntl(store->tokens_fd, F_OFD_SETLK, &range) == 0)
+        return 0;
+    failure = errno == EACCES ? EAGAIN : errno;
+    atomic_store(&store->tokens_locked, false);
+    return failure;
 }
 
 static void disk_unlock(void *context)
@@ -85,7 +84,7 @@ static void disk_unlock(void *context)
     struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
     fcntl(store->tokens_fd, F_OFD_SETLK, &range);
-    forks_go_on();
+    atomic_store(&store->tokens_locked, false);
 }
 
 /* ---- the token file -------------------------------------------------------------------------- */

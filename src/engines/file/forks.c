@@ -71,16 +71,6 @@ void forks_close(int fd)
     pthread_mutex_unlock(&opening);
 }
 
-void forks_hold_off(void)
-{
-    pthread_mutex_lock(&opening);
-}
-
-void forks_go_on(void)
-{
-    pthread_mutex_unlock(&opening);
-}
-
 void *forks_map(int fd, size_t size)
 {
     char path[64];

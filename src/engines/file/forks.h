@@ -12,10 +12,6 @@
 int forks_open(int dirfd, const char *file_name, int flags);
 void forks_close(int fd);
 
-/* Between these two no fork happens, and no other thread is between them. Short: forks and opens wait. */
-void forks_hold_off(void);
-void forks_go_on(void);
-
 /* Maps the beginning of a file through an open file description of its own. A mapping keeps the
  * description alive that it was made from, in a child too, and with it that description's locks. NULL
  * and errno when it fails. */

@@ -35,8 +35,7 @@ int file_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
 {
     int result = file_open_tokens(store, true, err);
 
-    (void)deadline_ms;
-    return result == HF_OK ? tokens_raise(&store->tokens, token, err) : result;
+    return result == HF_OK ? tokens_raise(&store->tokens, token, deadline_ms, err) : result;
 }
 
 /* The file of a name, to look only; fd is -1 if there is none. */

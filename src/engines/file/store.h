@@ -29,6 +29,7 @@ struct engine_store {
     int tokens_fd;                /* -1 until the first use */
     struct tokens tokens;         /* page is NULL when we may only read */
     _Atomic bool tokens_ready;    /* open for drawing */
+    _Atomic bool tokens_locked;   /* by a thread of ours, which raises the ceiling or is about to */
 
     /* The mutex keeps the lists, the idle files and the watches; and the file of a claim may only
      * be changed under it while the claim is in a list. */

@@ -1,10 +1,12 @@
 #include "engines/file/tokens.h"
+#include "base/clock.h"
 #include "base/hash.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 struct tokens_page {
     char magic[8];
@@ -183,50 +185,92 @@ static int begin_boot(struct tokens *tokens, struct error_text *err)
     return HF_OK;
 }
 
-static int with_lock(struct tokens *tokens, struct error_text *err)
-{
-    int failure = tokens->disk.lock(tokens->disk.context);
+/* ---- the lock -------------------------------------------------------------------------------- */
 
-    return failure ? failed(failure, "lock", err) : HF_OK;
+#define PAUSE_MS_MAX 32
+
+#define THE_BOOT 0 /* in the place of a token: that page 0 counts in this boot at all */
+
+/* Is what the lock is wanted for no longer needed: has somebody else done it? */
+static bool is_done(struct tokens *tokens, uint64_t token)
+{
+    if (token == THE_BOOT)
+        return counts_this_boot(tokens);
+    return token <= atomic_load_explicit(&tokens->page->ceiling, memory_order_acquire);
 }
 
-static int ensure_boot(struct tokens *tokens, struct error_text *err)
+/* Locks, unless it turns out to be done: then *ret_done. Does not wait in the kernel, where nothing could
+ * end it: who has the lock may be stopped for good. */
+static int lock_unless_done(struct tokens *tokens, uint64_t token, int64_t deadline_ms,
+                            bool *ret_done, struct error_text *err)
 {
-    int result = HF_OK;
+    long pause_ms = 1;
 
-    if (counts_this_boot(tokens))
-        return HF_OK;
-    if ((result = with_lock(tokens, err)) != HF_OK)
-        return result;
-    if (!counts_this_boot(tokens))
-        result = begin_boot(tokens, err);
-    tokens->disk.unlock(tokens->disk.context);
+    for (;;) {
+        int failure;
+
+        *ret_done = is_done(tokens, token);
+        if (*ret_done)
+            return HF_OK;
+        failure = tokens->disk.lock(tokens->disk.context);
+        if (failure == 0)
+            return HF_OK;
+        if (failure != EAGAIN)
+            return failed(failure, "lock", err);
+        if (clock_boot_ms() >= deadline_ms)
+            return error_set(err, HF_EUNREACH,
+                             "another process is in the middle of raising the tokens of this "
+                             "directory, and does not go on: is it stopped, or is the disk slow?");
+        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+        pause_ms = pause_ms < PAUSE_MS_MAX ? pause_ms * 2 : PAUSE_MS_MAX;
+    }
+}
+
+/* With the lock. [T1] The page shows a ceiling only when it is synced. */
+static int raise_and_publish(struct tokens *tokens, uint64_t token, struct error_text *err)
+{
+    struct slot slot;
+    int result = raise_ceiling(tokens, token, &slot, err);
+
+    if (result == HF_OK)
+        atomic_store_explicit(&tokens->page->ceiling, slot.ceiling, memory_order_release);
     return result;
 }
 
 /* [T1] Returns when `token` is at most a synced ceiling. */
-static int ensure_ceiling(struct tokens *tokens, uint64_t token, struct error_text *err)
+static int ensure(struct tokens *tokens, uint64_t token, int64_t deadline_ms,
+                  struct error_text *err)
 {
-    struct tokens_page *page = tokens->page;
-    struct slot slot;
-    int result;
+    bool done;
+    int result = lock_unless_done(tokens, token, deadline_ms, &done, err);
 
-    if (token <= atomic_load_explicit(&page->ceiling, memory_order_acquire))
-        return HF_OK;
-    if ((result = with_lock(tokens, err)) != HF_OK)
+    if (result != HF_OK || done)
         return result;
-    if (token > atomic_load(&page->ceiling)) {
-        result = raise_ceiling(tokens, token, &slot, err);
-        if (result == HF_OK)
-            atomic_store_explicit(&page->ceiling, slot.ceiling, memory_order_release);
-    }
+    if (!is_done(tokens, token))
+        result =
+            token == THE_BOOT ? begin_boot(tokens, err) : raise_and_publish(tokens, token, err);
     tokens->disk.unlock(tokens->disk.context);
     return result;
 }
 
-int tokens_draw(struct tokens *tokens, uint64_t *ret_token, struct error_text *err)
+/* `token` is ours already. If few are left below the ceiling, and nobody is raising it, we do, so that those who
+ * come after us need not wait for anybody. Failing is no matter: whoever needs it will hear of it. */
+static void raise_ahead(struct tokens *tokens, uint64_t token)
 {
-    int result = ensure_boot(tokens, err);
+    struct tokens_page *page = tokens->page;
+
+    if (token + TOKENS_AHEAD <= atomic_load_explicit(&page->ceiling, memory_order_acquire) ||
+        token % TOKENS_AHEAD_EVERY != 0 || tokens->disk.lock(tokens->disk.context) != 0)
+        return;
+    if (token + TOKENS_AHEAD > atomic_load(&page->ceiling))
+        raise_and_publish(tokens, token, NULL);
+    tokens->disk.unlock(tokens->disk.context);
+}
+
+int tokens_draw(struct tokens *tokens, int64_t deadline_ms, uint64_t *ret_token,
+                struct error_text *err)
+{
+    int result = ensure(tokens, THE_BOOT, deadline_ms, err);
     uint64_t token;
 
     if (result != HF_OK)
@@ -234,18 +278,20 @@ int tokens_draw(struct tokens *tokens, uint64_t *ret_token, struct error_text *e
     token = atomic_fetch_add(&tokens->page->last, 1) + 1;
     if (token == 0 || token > HF_TOKEN_MAX)
         return error_set(err, HF_EREFUSED, "this store has no tokens left below 2^53");
-    result = ensure_ceiling(tokens, token, err);
-    if (result == HF_OK)
-        *ret_token = token;
-    return result;
+    result = ensure(tokens, token, deadline_ms, err);
+    if (result != HF_OK)
+        return result;
+    *ret_token = token;
+    raise_ahead(tokens, token);
+    return HF_OK;
 }
 
-int tokens_raise(struct tokens *tokens, uint64_t token, struct error_text *err)
+int tokens_raise(struct tokens *tokens, uint64_t token, int64_t deadline_ms, struct error_text *err)
 {
-    int result = ensure_boot(tokens, err);
+    int result = ensure(tokens, THE_BOOT, deadline_ms, err);
 
-    if (result == HF_OK)
-        result = ensure_ceiling(tokens, token, err);
+    if (result == HF_OK && token != THE_BOOT)
+        result = ensure(tokens, token, deadline_ms, err);
     if (result == HF_OK)
         raise_last(tokens->page, token);
     return result;

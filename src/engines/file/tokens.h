@@ -23,7 +23,10 @@
  * Under another boot id page 0 is not believed: counting resumes at the ceiling of the slots, or
  * above it. [T4] Before the first token of a boot is given away, the directory entry is synced too.
  *
- * Drawing costs one atomic addition; one draw in TOKENS_STEP also costs a sync.
+ * Drawing costs one atomic addition; one draw in TOKENS_STEP also costs a sync. That one comes ahead of need:
+ * whoever finds half of the step used up raises the ceiling, if nobody is at it, and the others draw on
+ * below the old one. Only where there is nothing left, and at the first draw of a boot, is anybody waited for:
+ * by asking again and again, until a deadline, because whoever has the lock may be a process that is stopped.
  */
 #ifndef ENGINES_FILE_TOKENS_H
 #define ENGINES_FILE_TOKENS_H
@@ -34,8 +37,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* How far the ceiling is raised at once: what one sync buys, and what a reboot may waste. */
+/* How far the ceiling is raised at once: what one sync buys. A reboot may waste half as much again. */
 #define TOKENS_STEP UINT64_C(65536)
+#define TOKENS_AHEAD (TOKENS_STEP / 2) /* so many below the ceiling, it is raised */
+#define TOKENS_AHEAD_EVERY \
+    UINT64_C(64) /* draws: while somebody else is at it, so often is he asked */
 #define TOKENS_PAGE 4096
 #define TOKENS_FILE_SIZE (3 * TOKENS_PAGE)
 #define TOKENS_BOOT_ID_SIZE 40
@@ -49,7 +55,8 @@ struct tokens_disk {
     int (*write)(void *context, const void *bytes, size_t size, off_t offset);
     int (*sync)(void *context);           /* the file's data */
     int (*sync_directory)(void *context); /* that it exists at all */
-    int (*lock)(void *context);           /* against all other processes and threads; waits */
+    int (*lock)(
+        void *context); /* against all other processes and threads; EAGAIN if taken, never waits */
     void (*unlock)(void *context);
 };
 
@@ -67,10 +74,12 @@ void tokens_format(const char *store_id, uint64_t first, unsigned char ret_file[
 void tokens_init(struct tokens *tokens, const struct tokens_disk *disk, void *page,
                  const char *boot_id);
 /* A token greater than every one drawn before from this file. Errors are in words about "the token
- * file"; nothing is given away then. */
-int tokens_draw(struct tokens *tokens, uint64_t *ret_token, struct error_text *err);
+ * file"; nothing is given away then. HF_EUNREACH: until the deadline somebody else had the lock. */
+int tokens_draw(struct tokens *tokens, int64_t deadline_ms, uint64_t *ret_token,
+                struct error_text *err);
 /* All later tokens will be greater than `token`. */
-int tokens_raise(struct tokens *tokens, uint64_t token, struct error_text *err);
+int tokens_raise(struct tokens *tokens, uint64_t token, int64_t deadline_ms,
+                 struct error_text *err);
 int tokens_store_id(struct tokens *tokens, char ret_id[TOKENS_STORE_ID_SIZE],
                     struct error_text *err);
 
