@@ -24,7 +24,7 @@
  *    552   8  withheld.until_ms: not 0 when `break` has put it here; by CLOCK_BOOTTIME (withhold.h)
  *    560   8  withheld.boot: hash_bytes of the boot id
  *    568  48  withheld.old_name: what was here before, under this name in the same folder
- *    616   4  waiters: about how many wait; those who were killed are counted until nobody waits
+ *    616   4  looked: when one of those who wait last looked on its own account; CLOCK_BOOTTIME in ms, mod 2^32
  *    620   4  missed: grows with every change that those must hear of who are not asleep
  *   1024 256  record 0: the exclusive holder
  *   1280 256  record 1: the reader or permit holder with slot 0, and so on
@@ -85,7 +85,7 @@ struct lockfile_page {
     _Atomic uint32_t watchers;
     _Atomic uint32_t replaced;
     struct lockfile_withheld withheld;
-    _Atomic uint32_t waiters;
+    _Atomic uint32_t looked;
     _Atomic uint32_t missed;
     char reserved1[400];
     struct lock_record records[12];

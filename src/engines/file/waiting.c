@@ -29,8 +29,10 @@
  * lasted a while; where instances are used up, it goes on looking. Holders hear of `break` in the same
  * way, and look once before they listen. Behind all that everybody who waits looks again every
  * RECHECK_MS, for the case that the one who was woken is killed before it can act. A look costs the kernel
- * time for everybody who waits, since it keeps all ranges of a file in one list: so where many wait, each of
- * them looks more seldom, and all together about as often. */
+ * time for everybody who waits, since it keeps all ranges of a file in one list. So whoever finds that
+ * another has looked within the last RECHECK_APART_MS leaves it at that, and sleeps longer, up to
+ * RECHECK_MS_MAX: of a crowd somebody looks all the time, and a lock that is free is found by him. Nobody
+ * is counted for this, so that no number can be wrong because of those who were killed. */
 #include "engines/file/store.h"
 
 #include "base/clock.h"
@@ -47,8 +49,10 @@
 
 #define RECHECK_MS 400
 #define RECHECK_JITTER_MS 200
-#define RECHECK_EACH_MS 25 /* of jitter for each who waits: 40 looks a second, of all together */
-#define RECHECK_JITTER_MS_MAX 30000
+#define RECHECK_MS_MAX 1600 /* where others look; the jitter is added to it */
+#define RECHECK_APART_MS 25 /* 40 looks a second, of all together */
+#define RECHECK_SKIPS_MAX \
+    16 /* then we look all the same: what we wait for may be of no use to those who look */
 #define HEAD_NAP_MS 20
 #define HASTY_NAPS 4        /* of 1, 4, 16, 64 ms */
 #define LISTEN_AFTER_MS 100 /* of waiting as the head */
@@ -70,9 +74,8 @@ enum {
 static void take_back(const struct lockfile *file, _Atomic uint32_t *hint, uint32_t seen,
                       int64_t from)
 {
-    if (file->fd >= 0 && !lockfile_locked(file, from, RANGE_SLOT - from, NULL) &&
-        atomic_compare_exchange_strong(hint, &seen, 0) && from == RANGE_WAIT)
-        atomic_store(&file->page->waiters, 0); /* also of those who were killed */
+    if (file->fd >= 0 && !lockfile_locked(file, from, RANGE_SLOT - from, NULL))
+        atomic_compare_exchange_strong(hint, &seen, 0);
 }
 
 /* Whoever is awake has to look again; and whoever falls asleep just now does not. */
@@ -159,14 +162,6 @@ static uint32_t ask_for(_Atomic uint32_t *hint)
     return now ? now : ask_for(hint); /* 0 would say that nobody is there */
 }
 
-static void count_out(struct lockfile_page *page)
-{
-    uint32_t waiters = atomic_load(&page->waiters);
-
-    while (waiters > 0 && !atomic_compare_exchange_weak(&page->waiters, &waiters, waiters - 1))
-        ;
-}
-
 int waiting_register(struct engine_store *store, struct file_claim *own, struct error_text *err)
 {
     static _Atomic uint32_t next;
@@ -181,7 +176,6 @@ int waiting_register(struct engine_store *store, struct file_claim *own, struct 
     if (range == RANGE_WATCH)
         ask_for(&own->file.page->watchers);
     own->attention = ask_for(&own->file.page->attention);
-    atomic_fetch_add(&own->file.page->waiters, 1);
     pthread_mutex_lock(&store->mutex);
     list_append(&store->waiting, &own->link);
     own->registered = true;
@@ -238,7 +232,6 @@ void waiting_unregister(struct engine_store *store, struct file_claim *own)
 {
     if (!own->registered)
         return;
-    count_out(own->file.page);
     change_list(store, own, NULL);
     stop_being_shown(own);
 }
@@ -248,8 +241,6 @@ void waiting_granted(struct engine_store *store, struct file_claim *own)
     bool was_registered = own->registered, was_head = own->is_head;
     uint32_t first = 1;
 
-    if (was_registered)
-        count_out(own->file.page);
     change_list(store, own, &store->held);
     /* If we were the first to ask for attention and nobody has since, there is nobody to ring for. Then
      * our ranges may stay until the release, which takes them all: a system call less on the way of a
@@ -424,11 +415,11 @@ static uint32_t mask_of(const struct file_claim *own)
     }
 }
 
-/* How long to sleep at most before looking again. */
-static int64_t nap_ms(const struct engine_store *store, struct file_claim *own)
+/* Of those who expect a change, and do not leave it to others to look: how long until they do? 0: we are
+ * none of them. */
+static int64_t short_nap_ms(const struct engine_store *store, struct file_claim *own)
 {
     int hasty = atomic_load(&own->hasty);
-    int64_t jitter_ms;
 
     if (hasty > 0) {
         atomic_store(&own->hasty, hasty - 1);
@@ -437,29 +428,49 @@ static int64_t nap_ms(const struct engine_store *store, struct file_claim *own)
     if ((own->is_head || own->claim->mode == ENGINE_OBSERVE) &&
         (own->watch < 0 || !atomic_load(&store->listening)))
         return HEAD_NAP_MS;
-    jitter_ms = (int64_t)atomic_load(&own->file.page->waiters) * RECHECK_EACH_MS;
-    if (jitter_ms < RECHECK_JITTER_MS)
-        jitter_ms = RECHECK_JITTER_MS;
-    if (jitter_ms > RECHECK_JITTER_MS_MAX)
-        jitter_ms = RECHECK_JITTER_MS_MAX;
-    return RECHECK_MS + (int64_t)random_below((uint64_t)jitter_ms);
+    return 0;
+}
+
+/* Is it for us to look, because nobody has just done so? */
+static bool is_our_look(struct lockfile_page *page)
+{
+    uint32_t now = (uint32_t)clock_boot_ms(), last = atomic_load(&page->looked);
+
+    return now - last >= RECHECK_APART_MS &&
+           atomic_compare_exchange_strong(&page->looked, &last, now);
+}
+
+/* True: there is reason to look. False: it is just that the time has come. */
+static bool sleep_until(struct file_claim *own, int64_t until_ms)
+{
+    struct lockfile_page *page = own->file.page;
+    uint32_t bell;
+
+    do {
+        bell = atomic_load(&page->bell); /* first: what is said after this changes it */
+        if (atomic_load(&own->woken) || atomic_load(&page->missed) != own->seen)
+            return true;
+        if (clock_boot_ms() >= until_ms)
+            return false;
+    } while (!futex_wait(&page->bell, bell, mask_of(own), until_ms));
+    return true;
 }
 
 static void sleep_on_bell(const struct engine_store *store, struct file_claim *own,
                           int64_t until_ms)
 {
-    int64_t nap_end = clock_after(clock_boot_ms(), nap_ms(store, own));
-    struct lockfile_page *page = own->file.page;
-    uint32_t bell;
+    int64_t short_ms = short_nap_ms(store, own), long_ms = RECHECK_MS;
 
-    if (until_ms > nap_end)
-        until_ms = nap_end;
-    do {
-        bell = atomic_load(&page->bell); /* first: what is said after this changes it */
-        if (atomic_load(&own->woken) || atomic_load(&page->missed) != own->seen ||
-            clock_boot_ms() >= until_ms)
+    for (int skips = 0;; skips++) {
+        int64_t nap_ms = short_ms ? short_ms : long_ms + (int64_t)random_below(RECHECK_JITTER_MS);
+        int64_t end_ms = clock_after(clock_boot_ms(), nap_ms);
+
+        if (sleep_until(own, end_ms < until_ms ? end_ms : until_ms) || end_ms >= until_ms ||
+            short_ms || is_our_look(own->file.page) || skips >= RECHECK_SKIPS_MAX)
             break;
-    } while (!futex_wait(&page->bell, bell, mask_of(own), until_ms));
+        long_ms = long_ms * 2 < RECHECK_MS_MAX ? long_ms * 2 : RECHECK_MS_MAX;
+        short_ms = short_nap_ms(store, own); /* a close may have been heard meanwhile */
+    }
     atomic_store(&own->woken, false);
 }
 

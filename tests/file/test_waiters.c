@@ -1,0 +1,239 @@
+/* test_waiters.c: who waits for a lock of the file store gets it soon, though others died waiting, or
+ * though nobody is there to wake it. The processes are real, and killed; what they wait for is seen in the
+ * lock file, and asked of the kernel. */
+#include "engines/file/lockfile.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <holdfast/holdfast.h>
+
+#define NAMES 3
+#define STACK_BYTES 262144
+#define PATIENCE_MS 60000
+#define SOON_MS 5000 /* who waits looks again within two seconds; the rest is for a busy machine */
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+#define DEAD_EACH 20 /* a thread costs much there */
+#else
+#define DEAD_EACH 250 /* per name and round */
+#endif
+#define DEAD_ROUNDS 4
+
+static const char *const names[NAMES] = {"one", "two", "three"};
+static char dir[4096], url[4200];
+static struct shared {
+    _Atomic int got[NAMES];
+    _Atomic uint64_t token[NAMES];
+} * shared;
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+static int remove_everything(void **state)
+{
+    char command[9000];
+
+    (void)state;
+    munmap(shared, sizeof *shared);
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static int make_directory(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/waiters-XXXXXX",
+             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
+    if (!mkdtemp(dir))
+        return -1;
+    snprintf(url, sizeof url, "file:%s", dir);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return shared == MAP_FAILED ? -1 : 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/* A name's lock file, to look at. */
+static void look_into(const char *name, struct lockfile *ret_file)
+{
+    char path[8192];
+
+    lockfile_encode_name(name, ret_file->file_name);
+    snprintf(path, sizeof path, "%s/locks/%s", dir, ret_file->file_name);
+    ret_file->fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(ret_file->fd >= 0);
+    ret_file->page = mmap(NULL, LOCKFILE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ret_file->fd, 0);
+    assert_true(ret_file->page != MAP_FAILED);
+}
+
+static void look_away(struct lockfile *file)
+{
+    munmap(file->page, LOCKFILE_PAGE);
+    close(file->fd);
+}
+
+#define AWAIT(condition)                                             \
+    do {                                                             \
+        int64_t end_ms_ = now_ms() + PATIENCE_MS;                    \
+        while (!(condition)) {                                       \
+            if (now_ms() > end_ms_)                                  \
+                fail_msg("it did not come to pass: %s", #condition); \
+            nap();                                                   \
+        }                                                            \
+    } while (0)
+
+static hf_store *common;
+
+struct wish {
+    int name, mode, tell; /* tell: the place in `shared`, -1 */
+};
+
+/* Never gives back what it gets. */
+static void *acquire_and_stay(void *context)
+{
+    const struct wish *wish = context;
+    hf_options options = HF_OPTIONS_INIT;
+    hf_lock *lock;
+
+    options.mode = wish->mode;
+    if (hf_acquire(common, names[wish->name], &options, &lock) != HF_OK)
+        _exit(1);
+    if (wish->tell >= 0) {
+        atomic_store(&shared->token[wish->tell], hf_lock_token(lock));
+        atomic_store(&shared->got[wish->tell], 1);
+    }
+    for (;;)
+        pause();
+}
+
+/* A process with a thread for each wish, `times` over. */
+static pid_t send(const struct wish *wishes, int count, int times)
+{
+    pthread_attr_t attributes;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (hf_open(url, &common) != HF_OK)
+        _exit(1);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    for (int i = 0; i < count * times; i++) {
+        struct wish *wish = malloc(sizeof *wish);
+        pthread_t thread;
+
+        if (!wish)
+            _exit(1);
+        *wish = wishes[i % count];
+        if (pthread_create(&thread, &attributes, acquire_and_stay, wish) != 0)
+            _exit(1);
+    }
+    for (;;)
+        pause();
+}
+
+static void end(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* ---- waiters that die ------------------------------------------------------------------------ */
+
+static bool all_got(void)
+{
+    bool all = true;
+
+    for (int i = 0; i < NAMES; i++)
+        all = all && atomic_load(&shared->got[i]);
+    return all;
+}
+
+static void await_waiters(struct lockfile files[NAMES], uint32_t asked)
+{
+    for (int i = 0; i < NAMES; i++)
+        AWAIT(atomic_load(&files[i].page->attention) >= asked);
+}
+
+/* The holder, and the waiter that watched for its death, are killed at once: nobody tells the others. */
+static void the_living_do_not_oversleep_for_the_dead(void **state)
+{
+    struct wish told[NAMES], silent[NAMES];
+    struct lockfile files[NAMES];
+    pid_t holder, head, living;
+    uint32_t asked = 1;
+    int64_t killed_ms;
+
+    (void)state;
+    for (int i = 0; i < NAMES; i++) {
+        told[i] = (struct wish){i, HF_EXCLUSIVE, i};
+        silent[i] = (struct wish){i, HF_EXCLUSIVE, -1};
+    }
+    holder = send(told, NAMES, 1);
+    AWAIT(all_got());
+    for (int i = 0; i < NAMES; i++)
+        look_into(names[i], &files[i]);
+    head = send(silent, NAMES, 1);
+    for (int i = 0; i < NAMES; i++)
+        AWAIT(lockfile_locked(&files[i], RANGE_HEAD, RANGE_TOKENS, NULL));
+    for (int round = 0; round < DEAD_ROUNDS; round++) {
+        pid_t dying = send(silent, NAMES, DEAD_EACH);
+
+        asked += DEAD_EACH;
+        await_waiters(files, asked);
+        end(dying);
+    }
+    memset(shared, 0, sizeof *shared);
+    living = send(told, NAMES, 1);
+    await_waiters(files, asked + 1);
+    /* Asleep by now: it has tried after it had asked. */
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    kill(head, SIGKILL);
+    end(holder);
+    killed_ms = now_ms();
+    assert_int_equal(waitpid(head, NULL, 0), head);
+    AWAIT(all_got());
+    if (now_ms() - killed_ms > SOON_MS)
+        fail_msg("they slept for %d ms more", (int)(now_ms() - killed_ms));
+    end(living);
+    for (int i = 0; i < NAMES; i++)
+        look_away(&files[i]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_everything)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_living_do_not_oversleep_for_the_dead),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
