@@ -452,6 +452,11 @@ def test_a_restored_backup_is_another_store(start):
     assert status == 69 and "in use by a server" in said, "not from one that runs"
     assert server.stop() == 0
     status, _, said = restore(server, server.data, server.data)
+    assert status == 69 and "is not to be written to" in said, "not into the backup itself"
+    other = server.directory / "other"
+    other.mkdir()
+    (other / "node").write_text("node 1\n")
+    status, _, said = restore(server, server.data, other)
     assert status == 69 and "is not empty" in said, "not over what is there"
     status, out, said = restore(server, server.data, server.directory / "new")
     assert (status, said) == (0, "") and f"its last token was {token}" in out
