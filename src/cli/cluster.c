@@ -256,7 +256,8 @@ static int say_change(const struct wanted *wanted, int result)
 struct progress {
     uint64_t id;
     int64_t began_ms, answered_ms, told_ms; /* told: 0, not yet */
-    bool heard;                             /* it has said something to the leader */
+    int64_t until_ms;                       /* if --wait was given, when its time is over */
+    bool heard;                             /* it has said something to the leader since then */
     char told[256];
 };
 
@@ -318,6 +319,17 @@ static void sleep_or_die(struct signals *signals, const struct progress *progres
     }
 }
 
+static bool is_over(const struct wanted *wanted, const struct progress *progress)
+{
+    return wanted->waits_so_long && clock_boot_ms() >= progress->until_ms;
+}
+
+/* Since we added it: one that had this id before may have been heard long ago. */
+static bool is_heard(const struct progress *progress, const hf_member *member)
+{
+    return member->silent_ms >= 0 && member->silent_ms <= clock_boot_ms() - progress->began_ms;
+}
+
 /* One look. EXIT_DONE: it votes. EXIT_BUSY: not yet. */
 static int look_whether_it_votes(struct cli *cli, const struct wanted *wanted,
                                  struct progress *progress)
@@ -329,7 +341,8 @@ static int look_whether_it_votes(struct cli *cli, const struct wanted *wanted,
 
     about = hf_cluster_about(cluster);
     if (result != HF_OK || about->why) {
-        if (clock_boot_ms() - progress->answered_ms >= wanted->wait_ms) {
+        if (clock_boot_ms() - progress->answered_ms >= wanted->wait_ms ||
+            is_over(wanted, progress)) {
             say("node %llu is a member; whether it votes is not known: %s",
                 (unsigned long long)wanted->id, result != HF_OK ? hf_error() : about->why);
             status = EXIT_UNAVAILABLE;
@@ -340,7 +353,7 @@ static int look_whether_it_votes(struct cli *cli, const struct wanted *wanted,
     } else if (member->votes) {
         status = EXIT_DONE;
     } else {
-        progress->heard = progress->heard || member->silent_ms >= 0;
+        progress->heard = progress->heard || is_heard(progress, member);
         tell(progress, about, member);
         progress->answered_ms = clock_boot_ms();
     }
@@ -348,11 +361,11 @@ static int look_whether_it_votes(struct cli *cli, const struct wanted *wanted,
     return status;
 }
 
-/* until_ms: if --wait was given, when its time is over. */
 static int await_vote(struct cli *cli, const struct wanted *wanted, int64_t until_ms)
 {
     int64_t now_ms = clock_boot_ms();
-    struct progress progress = {.id = wanted->id, .began_ms = now_ms, .answered_ms = now_ms};
+    struct progress progress = {
+        .id = wanted->id, .began_ms = now_ms, .answered_ms = now_ms, .until_ms = until_ms};
     struct signals signals;
     int status;
 
@@ -361,7 +374,7 @@ static int await_vote(struct cli *cli, const struct wanted *wanted, int64_t unti
         return EXIT_OURS;
     }
     while ((status = look_whether_it_votes(cli, wanted, &progress)) == EXIT_BUSY) {
-        if (wanted->waits_so_long && clock_boot_ms() >= until_ms) {
+        if (is_over(wanted, &progress)) {
             say_goes_on(&progress);
             return EXIT_UNAVAILABLE;
         }

@@ -180,7 +180,7 @@ def test_add_notices_that_somebody_removes_it():
 def test_add_gives_up_when_nobody_answers_any_more():
     with Fake(ADD=b"+OK\r\n") as fake:
         fake.members.append(member(4, votes=0, behind=5))
-        adding = fake.cli.start("cluster", "add", "4", "10.0.0.4:7431", "--wait", "1s")
+        adding = fake.cli.start("cluster", "add", "4", "10.0.0.4:7431", "--wait", "4s")  # it tells something after a second
         adding.line("err")
         fake.says["CHECK"] = b"-TRYAGAIN there is no leader at the moment\r\n"
         assert adding.wait() == 69
