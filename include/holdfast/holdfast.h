@@ -126,7 +126,9 @@ enum hf_feature {
     HF_HAS_PASS_FD = 1 << 6, /* a hold can be handed to a child as a descriptor */
     HF_HAS_BREAK = 1 << 7,
     HF_HAS_FLOOR = 1 << 8,
-    HF_HAS_ONCE = 1 << 9 /* once-records: once.h */
+    HF_HAS_ONCE = 1 << 9, /* once-records: once.h */
+    HF_HAS_PUSH =
+        1 << 10 /* a holder whose hold is broken is told at once, not when it next renews */
 };
 
 /* ---- stores ---------------------------------------------------------------------------------- */
@@ -219,6 +221,9 @@ HF_API int64_t hf_lock_left_ms(hf_lock *lock);
 /* A descriptor that turns readable when the lock is lost. Belongs to the lock, and is closed by whatever
  * gives that up, before it returns: stop watching it first. Negative: an error. */
 HF_API int hf_lock_lost_fd(hf_lock *lock);
+/* Why it was lost, in words ("broken by an operator"); "" while it is held. Never waits for the store. Lives as long as
+ * the lock. */
+HF_API const char *hf_lock_lost_why(hf_lock *lock);
 /* Store id, name, mode and token as one printable string that a third party can hf_check_sequencer.
  * Needs up to HF_SEQUENCER_MAX bytes. */
 HF_API int hf_lock_sequencer(const hf_lock *lock, char *ret_text, size_t size);
@@ -246,7 +251,9 @@ HF_API int hf_adopt(hf_store *store, const char *name, const char *lease, uint64
 enum hf_entry_kind {
     HF_ENTRY_FREE = 0, /* the name is known and nobody holds it */
     HF_ENTRY_HOLDER = 1,
-    HF_ENTRY_WAITER = 2
+    HF_ENTRY_WAITER = 2,
+    HF_ENTRY_WITHHELD =
+        3 /* nobody holds the name, and nobody gets it for left_ms: after a break, or a lock-delay */
 };
 
 typedef struct hf_entry {
@@ -263,13 +270,14 @@ typedef struct hf_entry {
     int64_t left_ms;   /* until the store lets go; HF_UNLIMITED without TTL; -1 when not known */
 } hf_entry;
 
-/* Holders, then waiters of one name; empty when nobody holds it and nobody waits. */
+/* Holders, then waiters of one name; empty when nobody holds it and nobody waits. One HF_ENTRY_WITHHELD stands for the holders
+ * where there are none, and the name is not free yet. */
 HF_API int hf_show(hf_store *store, const char *name, hf_report **ret_report);
 
 typedef struct hf_list_options {
     size_t size;
     const char *match; /* a glob over names (fnmatch), or NULL */
-    int all;           /* also names that nobody holds now, where the store knows them */
+    int all; /* also names that nobody holds now (free, withheld), where the store knows them */
 } hf_list_options;
 
 #define HF_LIST_OPTIONS_INIT             \

@@ -39,7 +39,7 @@ struct inquiry {
 
 static void describe_wait(const hf_report *report, char *ret_text, size_t size, uint64_t *ret_token)
 {
-    char first[512] = "";
+    char first[512] = "", withheld[160];
     size_t holders = 0;
 
     *ret_token = 0;
@@ -53,8 +53,9 @@ static void describe_wait(const hf_report *report, char *ret_text, size_t size, 
             *ret_token = entry->token;
         }
     }
+    describe_withheld(report, withheld, sizeof withheld);
     if (holders == 0)
-        snprintf(ret_text, size, "nobody holds it at this moment");
+        snprintf(ret_text, size, "%s", *withheld ? withheld : "nobody holds it at this moment");
     else if (holders == 1)
         snprintf(ret_text, size, "held by %s", first);
     else
@@ -257,6 +258,7 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
     hf_report *report;
     hf_once *once;
     uint64_t token;
+    bool is_withheld;
     char text[1024];
 
     if (wanted->once) {
@@ -270,8 +272,10 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
     }
     if (hf_show(wanted->store, wanted->name, &report) != HF_OK)
         return;
+    describe_withheld(report, text, sizeof text);
+    is_withheld = text[0];
     describe_wait(report, text, sizeof text, &token);
-    if (token != 0)
+    if (token != 0 || is_withheld)
         error_set(err, HF_EBUSY, "'%.200s' is busy: %s", printable(wanted->name), text);
     hf_report_free(report);
 }

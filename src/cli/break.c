@@ -28,12 +28,29 @@ static void answer_json(const char *name, uint32_t broken, bool now)
     json_end(&json);
 }
 
-static void answer_text(const char *name, uint32_t broken, bool now, bool has_ttl)
+/* It may have been broken before. */
+static void answer_nobody(hf_store *store, const char *name)
+{
+    char withheld[160] = "";
+    hf_report *report;
+
+    if (hf_show(store, name, &report) == HF_OK) {
+        describe_withheld(report, withheld, sizeof withheld);
+        hf_report_free(report);
+    }
+    if (*withheld)
+        printf("nobody held '%s': it is %s (--now frees it at once)\n", printable(name), withheld);
+    else
+        printf("nobody held '%s'\n", printable(name));
+}
+
+static void answer_text(hf_store *store, const char *name, uint32_t broken, bool now)
 {
     const char *shown = printable(name);
+    uint32_t features = hf_info(store)->features;
 
     if (broken == 0) {
-        printf("nobody held '%s'\n", shown);
+        answer_nobody(store, name);
         return;
     }
     printf("broke %u hold%s of '%s'\n", (unsigned)broken, broken == 1 ? "" : "s", shown);
@@ -41,9 +58,9 @@ static void answer_text(const char *name, uint32_t broken, bool now, bool has_tt
         printf("The name is free at once. The old holder may not know yet: what it still writes is "
                "refused "
                "only by a guard that compares tokens.\n");
-    else if (has_ttl)
-        printf("The holder learns it when it next renews, and nobody else gets the name before its "
-               "TTL has run out.\n");
+    else if (features & HF_HAS_TTL)
+        printf("The holder %s, and nobody else gets the name before its TTL has run out.\n",
+               features & HF_HAS_PUSH ? "is told at once" : "learns it when it next renews");
     else
         printf("The holder has been told, and had until now to let go. If it was stopped or "
                "ignores it, "
@@ -88,7 +105,7 @@ static int run(struct cli *cli, struct args *args)
     if (cli->json)
         answer_json(name, broken, grace_ms == 0);
     else
-        answer_text(name, broken, grace_ms == 0, hf_info(cli->store)->features & HF_HAS_TTL);
+        answer_text(cli->store, name, broken, grace_ms == 0);
     return finish_output(EXIT_DONE);
 }
 

@@ -42,7 +42,9 @@ static int print_table(const hf_report *report)
 
         snprintf(token, sizeof token, "%llu", (unsigned long long)entry->token);
         table_cell(&table, printable(entry->name));
-        table_cell(&table, held ? mode_name(entry->mode) : "free");
+        table_cell(&table, held                               ? mode_name(entry->mode)
+                           : entry->kind == HF_ENTRY_WITHHELD ? "withheld"
+                                                              : "free");
         table_cell(&table, held ? token : "-");
         table_cell(&table, held ? span(entry->age_ms) : "-");
         table_cell(&table, held ? printable(entry->owner) : "-");

@@ -147,6 +147,23 @@ const char *clock_time(int64_t age_ms)
     return text;
 }
 
+void describe_withheld(const hf_report *report, char *ret_text, size_t size)
+{
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+
+        if (entry->kind != HF_ENTRY_WITHHELD)
+            continue;
+        if (entry->left_ms >= 0)
+            snprintf(ret_text, size, "withheld after a break or a lock-delay, for another %s",
+                     span(entry->left_ms));
+        else
+            snprintf(ret_text, size, "withheld after a break or a lock-delay");
+        return;
+    }
+}
+
 void describe_holder(const hf_entry *entry, char *ret_text, size_t size)
 {
     const char *owner = *entry->owner ? printable(entry->owner) : "somebody";

@@ -26,6 +26,8 @@ const char *span(int64_t ms);
 const char *clock_time(int64_t age_ms);
 
 /* "root@host backup[17], token 4, for 3.2 s" */
+/* Of one report: "withheld after a break or a lock-delay, for another 3s"; "": it is not. */
+void describe_withheld(const hf_report *report, char *ret_text, size_t size);
 void describe_holder(const hf_entry *entry, char *ret_text, size_t size);
 
 /* Whether stdout took everything; if not says so and returns EXIT_UNAVAILABLE, else `status`. */

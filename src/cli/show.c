@@ -34,6 +34,9 @@ static void print_json(const char *name, const hf_report *report)
     json_begin(&json);
     json_name(&json, name);
     json_bool(&json, "held", count_kind(report, HF_ENTRY_HOLDER) > 0);
+    for (size_t i = 0; i < hf_report_count(report); i++)
+        if (hf_report_entry(report, i)->kind == HF_ENTRY_WITHHELD)
+            json_ms(&json, "withheld_ms", hf_report_entry(report, i)->left_ms);
     json_kind(&json, "holders", report, HF_ENTRY_HOLDER);
     json_kind(&json, "waiters", report, HF_ENTRY_WAITER);
     json_end(&json);
@@ -43,9 +46,11 @@ static void print_text(const char *name, const hf_report *report)
 {
     size_t holders = count_kind(report, HF_ENTRY_HOLDER);
     size_t waiters = count_kind(report, HF_ENTRY_WAITER);
+    char withheld[160];
 
+    describe_withheld(report, withheld, sizeof withheld);
     if (holders == 0)
-        printf("%s: nobody holds it\n", printable(name));
+        printf("%s: nobody holds it%s%s\n", printable(name), *withheld ? ": " : "", withheld);
     for (size_t i = 0; i < hf_report_count(report); i++) {
         const hf_entry *entry = hf_report_entry(report, i);
         char text[512];
@@ -96,7 +101,8 @@ const struct command command_show = {
     .summary = "show who holds a lock and who waits for it",
     .usage = "NAME",
     .description =
-        "Shows the holders of NAME with token, mode, owner and age, then those who wait.",
+        "Shows the holders of NAME with token, mode, owner and age, then those who wait. After a "
+        "break\nor a lock-delay: for how long the name is still withheld.",
     .takes_json = true,
     .examples = "  holdfast show nightly\n  holdfast show nightly --json | jq '.holders[].owner'\n",
     .statuses = "  0 held or not   69, 77, 64, 70 as in 'holdfast run --help'\n",

@@ -77,9 +77,11 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
         snprintf(text, sizeof text, "it could not be renewed, and %s are left", span(left_ms));
         return text;
     }
+    reason = hf_lock_lost_why(how->lock);
+    if (how->has_ttl && clock_boot_ms() < watch->zero_ms)
+        return *reason ? reason : "the store says that it has ended";
     if (how->has_ttl)
-        return clock_boot_ms() < watch->zero_ms ? "the store says that it has ended"
-                                                : "its lease has run out";
+        return "its lease has run out";
     if (hf_renew(how->lock) != HF_ELOST)
         return "it has ended";
     reason = strstr(hf_error(), "was lost: ");

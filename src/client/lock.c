@@ -84,6 +84,19 @@ int hf_lock_lost_fd(hf_lock *lock)
     return result == HF_OK ? fd : failure_keep(result, &err);
 }
 
+/* Once it is lost, the words stay as they are. */
+const char *hf_lock_lost_why(hf_lock *lock)
+{
+    bool lost;
+
+    if (!lock || store_forked(lock->store))
+        return "";
+    pthread_mutex_lock(&lock->store->mutex);
+    lost = lock->state == CLAIM_LOST;
+    pthread_mutex_unlock(&lock->store->mutex);
+    return lost ? lock->why : "";
+}
+
 /* With the mutex held. */
 static int lost_error(const hf_lock *lock, struct error_text *err)
 {

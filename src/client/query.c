@@ -20,7 +20,8 @@ static int collect(void *context, const hf_entry *entry)
     struct collector *collector = context;
 
     if ((entry->kind == HF_ENTRY_WAITER && !collector->waiters) ||
-        (entry->kind == HF_ENTRY_FREE && !collector->free_names))
+        (entry->kind == HF_ENTRY_FREE && !collector->free_names) ||
+        (entry->kind == HF_ENTRY_WITHHELD && !collector->waiters && !collector->free_names))
         return HF_OK;
     if (collector->match && fnmatch(collector->match, entry->name, 0) != 0)
         return HF_OK;

@@ -139,14 +139,19 @@ void report_sort_by_name(hf_report *report)
         qsort(report->entries, report->count, sizeof *report->entries, by_name);
 }
 
+static int rank(int kind)
+{
+    return kind == HF_ENTRY_HOLDER ? 0 : kind == HF_ENTRY_WAITER ? 2 : 1;
+}
+
 /* Holders by their tokens, then waiters in the order in which the store named them, which is the
  * queue's. For the sort to keep that order, it goes by `size`, which holds the place meanwhile. */
 static int by_kind(const void *left, const void *right)
 {
     const hf_entry *a = left, *b = right;
 
-    if (a->kind != b->kind)
-        return a->kind == HF_ENTRY_HOLDER ? -1 : 1;
+    if (rank(a->kind) != rank(b->kind))
+        return rank(a->kind) < rank(b->kind) ? -1 : 1;
     if (a->kind == HF_ENTRY_HOLDER && a->token != b->token)
         return a->token < b->token ? -1 : 1;
     return (a->size > b->size) - (a->size < b->size);

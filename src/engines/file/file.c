@@ -294,7 +294,7 @@ const struct engine file_engine = {
             .scheme = "file",
             .url = "file:DIR",
             .features = HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_PASS_FD | HF_HAS_BREAK |
-                        HF_HAS_FLOOR | HF_HAS_ONCE,
+                        HF_HAS_PUSH | HF_HAS_FLOOR | HF_HAS_ONCE,
             .exclusion = HF_STRICT,
             .tokens = HF_STRICT,
             .survives = "death of the holder, at once; a reboot",

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "engines/file/withhold.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -203,6 +204,22 @@ static int look_at(const struct lockfile *file, const char *name, bool waiters,
     return look.result;
 }
 
+/* Nobody holds it: it may have been broken. */
+static int add_withheld(struct engine_store *store, const struct lockfile *file, const char *name,
+                        const struct engine_sink *sink)
+{
+    int64_t left_ms = withhold_left_ms(&store->directory, file);
+    hf_entry entry = {.size = sizeof entry,
+                      .kind = HF_ENTRY_WITHHELD,
+                      .name = name,
+                      .owner = "",
+                      .lease = "",
+                      .age_ms = -1,
+                      .left_ms = left_ms};
+
+    return left_ms > 0 ? sink->add(sink->context, &entry) : HF_OK;
+}
+
 int file_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
               int64_t deadline_ms, struct error_text *err)
 {
@@ -213,6 +230,8 @@ int file_show(struct engine_store *store, const char *name, const struct engine_
     if (result != HF_OK || file.fd < 0)
         return result;
     result = look_at(&file, name, true, sink, err);
+    if (result == HF_OK && !lockfile_locked(&file, RANGE_TOKEN, RANGE_TOKENS, NULL))
+        result = add_withheld(store, &file, name, sink);
     lockfile_close(&file);
     return result;
 }

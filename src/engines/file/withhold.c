@@ -93,6 +93,19 @@ static bool old_one_is_held(const struct directory *directory,
     return held;
 }
 
+int64_t withhold_left_ms(const struct directory *directory, const struct lockfile *file)
+{
+    struct lockfile_withheld withheld;
+    int64_t left_ms;
+
+    read_mark(file, &withheld);
+    left_ms = atomic_load(&withheld.until_ms) - clock_boot_ms();
+    return left_ms > 0 && names_old_file(&withheld) && withheld.boot != 0 &&
+                   withheld.boot == this_boot() && old_one_is_held(directory, &withheld)
+               ? left_ms
+               : 0;
+}
+
 bool withhold_stands(const struct directory *directory, const struct lockfile *file)
 {
     struct lockfile_withheld withheld;

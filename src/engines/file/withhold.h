@@ -20,4 +20,7 @@ bool withhold_stands(const struct directory *directory, const struct lockfile *f
 void withhold_shorten(const struct directory *directory, const struct lockfile *file,
                       int64_t grace_ms);
 
+/* To look only: for how many ms at most it is withheld; 0: it is not. */
+int64_t withhold_left_ms(const struct directory *directory, const struct lockfile *file);
+
 #endif

@@ -18,7 +18,8 @@ const struct engine holdfast_engine = {
                .scheme = "holdfast",
                .url = "holdfast://H1[,H2,H3]",
                .features = HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_FIFO |
-                           HF_HAS_DELAY | HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR | HF_HAS_ONCE,
+                           HF_HAS_DELAY | HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR |
+                           HF_HAS_ONCE | HF_HAS_PUSH,
                .exclusion = HF_STRICT,
                .tokens = HF_STRICT,
                .survives = "a restart of the server, and of a cluster the loss of a minority",

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -147,6 +148,18 @@ static void say_where(const struct engine_store *store, char *ret_where)
 
 /* ---- the greeting ---------------------------------------------------------------------------- */
 
+/* What it says to HELLO with LOSSES, or before version 6 to HELLO. */
+static bool is_of_redis(const struct resp_node *reply)
+{
+    static const char *const words[] = {"ERR Syntax error in HELLO", "ERR unknown command"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (reply->size >= strlen(words[i]) &&
+            strncasecmp(reply->text, words[i], strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
 /* A server that does not say which role it has is taken at its word when it is asked something. */
 static int on_greeting(void *context, int index, const struct resp_node *reply,
                        struct error_text *err)
@@ -156,7 +169,11 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
 
     (void)index;
     if (reply->type == RESP_ERROR)
-        return refusal_of(&scout->at, reply, err);
+        return is_of_redis(reply)
+                   ? error_set(err, HF_EREFUSED,
+                               "%s is not a holdfastd (a Redis server? then use redis://)",
+                               scout->at.shown)
+                   : refusal_of(&scout->at, reply, err);
     scout->leads = !role || resp_is(role, "master");
     if (resp_is(server, "holdfast"))
         return HF_OK;

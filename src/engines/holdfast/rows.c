@@ -92,6 +92,28 @@ static int add_claims(const struct resp_node *claims, const char *state, const c
     return result;
 }
 
+/* Nobody holds it. The longest that is left counts; a server may show only some of them. */
+static int add_withheld(const struct resp_node *lock, const char *name,
+                        const struct engine_sink *sink)
+{
+    const struct resp_node *holders = map_value(lock, "holders"), *claim;
+    int64_t left_ms = -1;
+
+    claim = holders ? holders + 1 : NULL;
+    for (uint32_t i = 0; holders && i < holders->count; i++) {
+        if (map_number(claim, "left_ms", -1) > left_ms)
+            left_ms = map_number(claim, "left_ms", -1);
+        claim += claim->span;
+    }
+    return sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
+                                                .kind = HF_ENTRY_WITHHELD,
+                                                .name = name,
+                                                .owner = "",
+                                                .lease = "",
+                                                .age_ms = -1,
+                                                .left_ms = left_ms});
+}
+
 int rows_add(const struct engine_store *store, const struct resp_node *lock,
              const struct engine_sink *sink)
 {
@@ -113,13 +135,7 @@ int rows_add(const struct engine_store *store, const struct resp_node *lock,
         result = add_claims(map_value(lock, "waiters"), "waits", name, permits, HF_ENTRY_WAITER,
                             sink, &waits);
     if (result == HF_OK && held == 0 && map_number(lock, "holds", 0) > 0)
-        result = sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
-                                                      .kind = HF_ENTRY_FREE,
-                                                      .name = name,
-                                                      .owner = "",
-                                                      .lease = "",
-                                                      .age_ms = -1,
-                                                      .left_ms = -1});
+        result = add_withheld(lock, name, sink);
     return result;
 }
 

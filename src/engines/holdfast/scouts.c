@@ -23,6 +23,7 @@
 #include "engines/holdfast/store.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -158,10 +159,23 @@ static int64_t due_ms(const struct scout *scout)
     return due ? clock_after(scout->since_ms, scout->store->timeout_ms) : CLOCK_NEVER;
 }
 
+/* A node hangs up on a client at its port for peers; so do others who do not know what we speak. */
+static void hint_at_port(const struct scout *scout, struct error_text *err)
+{
+    size_t size = strlen(err->text);
+
+    if (scout->link->state == LINK_GREETING && strstr(err->text, "closed the connection"))
+        snprintf(err->text + size, sizeof err->text - size,
+                 " at our first word: is this its port for clients (7420), and not the one for "
+                 "peers?");
+}
+
 static int hear(struct scout *scout, struct error_text *err)
 {
     int result = link_pump(scout->link, on_answer, scout, err);
 
+    if (result == HF_EUNREACH)
+        hint_at_port(scout, err);
     if (result == HF_OK && scout->state == SCOUT_CALLS && scout->link->state == LINK_READY &&
         !scout->leads)
         result = ask(scout, err);

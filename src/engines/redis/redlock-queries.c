@@ -163,7 +163,7 @@ static void read_show(void *context, int node, int index, const struct resp_node
     (void)index;
     showing->answered++;
     for (const struct resp_node *at = value + 1; at < value + value->span; at += at->span)
-        if (row_read(at, showing->name, &row))
+        if (row_read(at, showing->name, &row) && !row.withheld)
             count_row(showing, &row);
 }
 

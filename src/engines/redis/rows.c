@@ -34,6 +34,7 @@ bool row_read(const struct resp_node *value, const char *name, struct row *ret_r
     copy(resp_item(value, 3), ret_row->lease, sizeof ret_row->lease);
     copy(resp_item(value, 5), ret_row->owner, sizeof ret_row->owner);
     ret_row->waits = resp_is(resp_item(value, 0), "w");
+    ret_row->withheld = resp_is(resp_item(value, 0), "b");
     ret_row->mode = resp_is(resp_item(value, 1), "s")   ? HF_SHARED
                     : resp_is(resp_item(value, 1), "p") ? HF_PERMIT
                                                         : HF_EXCLUSIVE;
@@ -55,17 +56,18 @@ int row_add(const struct row *row, const struct engine_sink *sink)
         sha256(row->lease, strlen(row->lease), digest);
         text_hex(digest, DIGEST_BYTES, lease);
     }
-    return sink->add(sink->context,
-                     &(hf_entry){.size = sizeof(hf_entry),
-                                 .kind = row->waits ? HF_ENTRY_WAITER : HF_ENTRY_HOLDER,
-                                 .mode = row->mode,
-                                 .permits = row->permits,
-                                 .name = row->name,
-                                 .token = row->token,
-                                 .owner = row->owner,
-                                 .lease = lease,
-                                 .age_ms = row->age_ms,
-                                 .left_ms = row->left_ms});
+    return sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
+                                                .kind = row->waits      ? HF_ENTRY_WAITER
+                                                        : row->withheld ? HF_ENTRY_WITHHELD
+                                                                        : HF_ENTRY_HOLDER,
+                                                .mode = row->mode,
+                                                .permits = row->permits,
+                                                .name = row->name,
+                                                .token = row->token,
+                                                .owner = row->owner,
+                                                .lease = lease,
+                                                .age_ms = row->age_ms,
+                                                .left_ms = row->left_ms});
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

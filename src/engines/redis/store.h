@@ -147,7 +147,7 @@ struct row {
     char name[HF_NAME_MAX + 1];
     char lease[HF_LEASE_MAX * 2 + 1]; /* of another program's lock perhaps longer: cut */
     char owner[HF_OWNER_MAX + 1];
-    bool waits;
+    bool waits, withheld;
     int mode;
     uint32_t permits;
     uint64_t token;

@@ -1,4 +1,4 @@
--- Answers rows of {holder or waiter (h, w), mode, permits, lease, token, owner, age, left}, all text.
+-- Answers rows of {holder, withheld or waiter (h, b, w), mode, permits, lease, token, owner, age, left}, all text.
 local rows = {}
 local value = call('GET', main)
 
@@ -17,6 +17,11 @@ if value == '*shared' or (value and permits_of(value)) then
     end
 elseif value and value ~= '*broken' then
     holder('x', 0, value, call('PTTL', main))
+else -- after a break, or after a hold that ended with a lock-delay
+    local left = value and call('PTTL', main) or tonumber(call('HGET', info, '*back') or 0) - now
+    if left > 0 then
+        rows[#rows + 1] = {'b', 'x', '0', '', '0', '', '-1', string.format('%.0f', left)}
+    end
 end
 if ARGV[1] == 'all' then
     local found = call('ZRANGE', wait, 0, 999, 'WITHSCORES')
