@@ -227,12 +227,92 @@ static void the_living_do_not_oversleep_for_the_dead(void **state)
         look_away(&files[i]);
 }
 
+/* ---- the writer with the gate ---------------------------------------------------------------- */
+
+static _Atomic bool crowd_looks;
+
+/* As if thousands waited, of whom always somebody has just looked: the others leave it at that. */
+static void *look_all_the_time(void *context)
+{
+    const struct lockfile *file = context;
+
+    while (atomic_load(&crowd_looks)) {
+        atomic_store(&file->page->looked, (uint32_t)now_ms());
+        nap();
+    }
+    return NULL;
+}
+
+static bool watched(const struct lockfile *file, uint64_t token)
+{
+    return lockfile_locked(file, RANGE_HEAD + (int64_t)token, 1, NULL);
+}
+
+static pid_t send_one(int mode, int tell)
+{
+    return send(&(struct wish){0, mode, tell}, 1, 1);
+}
+
+/* Two readers hold it. A writer has the gate, and watches over the first; a third reader, who waits behind the
+ * gate, watches over the second. When that dies too, it is the reader who hears of it and the writer whose turn
+ * it is. */
+static void a_head_wakes_the_writer_with_the_gate(void **state)
+{
+    pid_t readers[2], writer, head;
+    struct lockfile file;
+    pthread_t crowd;
+    int64_t killed_ms;
+    uint64_t first, second;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        readers[i] = send_one(HF_SHARED, i);
+        AWAIT(atomic_load(&shared->got[i]));
+    }
+    look_into(names[0], &file);
+    writer = send_one(HF_EXCLUSIVE, 2);
+    AWAIT(lockfile_locked(&file, RANGE_HEAD, RANGE_TOKENS, NULL));
+    /* It watches over either of the two. */
+    if (!watched(&file, atomic_load(&shared->token[0]))) {
+        pid_t other = readers[0];
+
+        readers[0] = readers[1];
+        readers[1] = other;
+        first = atomic_load(&shared->token[1]);
+        second = atomic_load(&shared->token[0]);
+    } else {
+        first = atomic_load(&shared->token[0]);
+        second = atomic_load(&shared->token[1]);
+    }
+    assert_int_equal(kill(writer, SIGSTOP), 0);
+    assert_int_equal(waitpid(writer, NULL, WUNTRACED), writer);
+    end(readers[0]);
+    head = send_one(HF_SHARED, -1);
+    AWAIT(watched(&file, second));
+    atomic_store(&crowd_looks, true);
+    assert_int_equal(pthread_create(&crowd, NULL, look_all_the_time, &file), 0);
+    assert_int_equal(kill(writer, SIGCONT), 0);
+    AWAIT(!watched(&file, first)); /* the writer has looked, and found nobody to watch over */
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* and sleeps */
+    end(readers[1]);
+    killed_ms = now_ms();
+    while (!atomic_load(&shared->got[2]) && now_ms() - killed_ms < SOON_MS)
+        nap();
+    atomic_store(&crowd_looks, false);
+    pthread_join(crowd, NULL);
+    assert_int_equal(atomic_load(&shared->got[2]), 1);
+    end(writer);
+    end(head);
+    look_away(&file);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_everything)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_living_do_not_oversleep_for_the_dead),
+        TEST(a_head_wakes_the_writer_with_the_gate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,8 @@
  * file was closed. One waiter per holder, the HEAD, listens for that. When it becomes the holder or
  * leaves, the waiter that it wakes takes its place. But closing an inotify instance makes the kernel
  * wait for some 10 ms, so a head looks every HEAD_NAP_MS at first, and listens only when its wait has
- * lasted a while; where instances are used up, it goes on looking. Holders hear of `break` in the same
+ * lasted a while; where instances are used up, it goes on looking. If a writer with the gate is asleep when
+ * the last holder has died, the head wakes it. Holders hear of `break` in the same
  * way, and look once before they listen. Behind all that everybody who waits looks again every
  * RECHECK_MS, for the case that the one who was woken is killed before it can act. A look costs the kernel
  * time for everybody who waits, since it keeps all ranges of a file in one list. So whoever finds that
@@ -292,6 +293,15 @@ static void listen_to_file(struct engine_store *store, struct file_claim *own)
         atomic_store(&own->hasty, 1);
 }
 
+/* Nobody holds it, as far as tokens tell, and yet we did not get it: somebody is about to draw his token. Or
+ * the holders have died, we are the one who noticed, and a writer with the gate is asleep. It is the only one
+ * who can have the lock, so it is woken. If it was just about to sleep, we do so again after a short nap. */
+static void wake_gate_writer(const struct file_claim *own)
+{
+    if (!own->has_gate && !lockfile_locked(&own->file, RANGE_MAIN, 1, NULL))
+        futex_wake(&own->file.page->bell, BIT_GATE_WRITER, 1);
+}
+
 void waiting_watch_holder(struct engine_store *store, struct file_claim *own)
 {
     int64_t at;
@@ -305,6 +315,7 @@ void waiting_watch_holder(struct engine_store *store, struct file_claim *own)
     own->head_since_ms = clock_boot_ms();
     if (!lockfile_locked(&own->file, RANGE_TOKEN, RANGE_TOKENS, &at)) {
         own->is_head = true; /* of a holder who is about to draw his token */
+        wake_gate_writer(own);
         return;
     }
     at += RANGE_HEAD - RANGE_TOKEN;
@@ -425,6 +436,8 @@ static int64_t short_nap_ms(const struct engine_store *store, struct file_claim 
         atomic_store(&own->hasty, hasty - 1);
         return INT64_C(1) << (2 * (HASTY_NAPS - hasty));
     }
+    if (own->is_head && !own->head_token)
+        return HEAD_NAP_MS; /* nobody's death will tell us */
     if ((own->is_head || own->claim->mode == ENGINE_OBSERVE) &&
         (own->watch < 0 || !atomic_load(&store->listening)))
         return HEAD_NAP_MS;
