@@ -11,6 +11,7 @@ from sqlite_tools import (MISSING, SHELL, STALE, TABLE, Connection, connect, fol
                           refused)
 
 NOT_A_KEY = "not a key: a real number"
+WITH_NUL = "not a key: a text with a NUL in it"
 
 
 @pytest.fixture
@@ -96,6 +97,43 @@ def test_a_real_number_is_no_key(table):
         with refused(NOT_A_KEY):
             db(statement, 1.0, 30)
     assert db("SELECT id, typeof(id), state FROM batches") == [(1, "integer", "new")]
+
+
+@pytest.mark.parametrize("collation", ["NOCASE", "RTRIM", "BINARY"])
+@pytest.mark.parametrize("options", [[], ["--mode", "newer"], ["--require", "--setting"]])
+def test_a_text_with_a_nul_is_no_key(table, collation, options):
+    """NOCASE compares up to the NUL only: keys of different text are equal, and one writer would replace the other's row."""
+    db = table(f"id TEXT COLLATE {collation} PRIMARY KEY", *options)
+    for statement in UPSERTS:
+        for key in ("a\0X", "a\0", "\0"):
+            with refused(WITH_NUL):
+                db(statement, key, 40)
+    db("INSERT INTO batches VALUES ('a', 'new', 40)")
+    with refused(WITH_NUL):
+        db("UPDATE batches SET id = ?, fence_token = 41", "a\0X")
+    assert db("SELECT id, state, fence_token FROM batches") == [("a", "new", 40)] and db.mark("a", "batches") == 40
+
+
+def test_a_row_whose_key_has_a_nul_takes_no_token(table):
+    db = table("id TEXT COLLATE NOCASE PRIMARY KEY", "--setting")
+    db("INSERT INTO batches VALUES (?, 'bare', NULL)", "a\0X")
+    for statement in ("UPDATE batches SET state = 'late', fence_token = 41", "UPDATE batches SET id = 'b', fence_token = 41"):
+        with refused(WITH_NUL):
+            db(statement)
+    for statement in ("UPDATE batches SET state = 'late'", "DELETE FROM batches"):
+        with refused(WITH_NUL):
+            db(statement, token=41)
+    assert db("SELECT state, fence_token FROM batches") == [("bare", None)]
+    db("DELETE FROM batches")
+
+
+def test_a_blob_with_a_zero_is_a_key(table):
+    """As the 16 bytes of an UUID are: no collation is asked for a blob."""
+    db = table("id BLOB PRIMARY KEY")
+    db("INSERT INTO batches VALUES (?, 'new', 40)", b"a\0X")
+    db("INSERT INTO batches VALUES (?, 'new', 30)", b"a\0Y")
+    with refused(STALE):
+        db("UPDATE batches SET fence_token = 39 WHERE id = ?", b"a\0X")
 
 
 def test_a_key_that_is_generated(connect):

@@ -49,6 +49,8 @@ CREATE VIEW main.holdfast_row (guard, key, token, mode) AS SELECT guard, key, to
 CREATE TRIGGER main.holdfast_row_insert INSTEAD OF INSERT ON holdfast_row
 BEGIN
     SELECT RAISE(ABORT, 'not a key: a real number') WHERE typeof(NEW.key) = 'real'; -- 1.0 is equal to 1, and its text is not
+    SELECT RAISE(ABORT, 'not a key: a text with a NUL in it') -- NOCASE compares up to there, lower() and the mark go on
+        WHERE typeof(NEW.key) = 'text' AND instr(CAST(NEW.key AS BLOB), x'00') > 0;
     INSERT INTO holdfast_raise (guard, key, token, mode) SELECT NEW.guard, CASE g.collation
             WHEN 'NOCASE' THEN lower(CAST(NEW.key AS TEXT)) WHEN 'RTRIM' THEN rtrim(CAST(NEW.key AS TEXT)) ELSE NEW.key END,
             NEW.token, NEW.mode
