@@ -116,6 +116,7 @@ static void fill_table(const struct sql_wish *wish, struct sql_words *words)
     sql_put_literal_escaped(words, "column_name", wish->column);
     sql_put(words, "mode", newer ? "'newer'" : "'not-older'");
     sql_put(words, "too_old", newer ? "<=" : "<");
+    sql_put(words, "require", require ? "true" : "false");
     sql_put(words, "require_hint",
             "'Name it in the statement, or begin with SET LOCAL holdfast.token = ''35''.'");
     sql_put_switch(words, "if_named", named);

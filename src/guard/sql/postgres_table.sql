@@ -63,6 +63,23 @@ DECLARE
     in_row bigint;
     shared boolean := TG_NARGS > 0;
 BEGIN
+    IF TG_NARGS > 0 AND TG_ARGV[0] = 'partitioned' THEN
+        IF TG_OP = 'UPDATE' THEN
+            PERFORM @own@.holdfast_moves(TG_OP, @guard@, TG_RELID || ' ' || OLD.ctid, NEW.@key@::text, NULL, @require@);
+        ELSIF TG_OP = 'DELETE' THEN
+            IF @own@.holdfast_moves(TG_OP, @guard@, TG_RELID || ' ' || OLD.ctid, OLD.@key@::text, NULL, @require@) THEN
+                IF OLD.@key@ IS NOT NULL THEN
+                    PERFORM @own@.holdfast_raise(@guard@, OLD.@key@::text, coalesce(OLD.@column@, 0), 'keep');
+                END IF;
+                RETURN OLD;
+            END IF;
+        ELSIF @own@.holdfast_moves(TG_OP, @guard@, NULL, NEW.@key@::text, NEW.@column@, @require@) THEN
+            IF NEW.@key@ IS NOT NULL THEN
+                NEW.@column@ := nullif(@own@.holdfast_raise(@guard@, NEW.@key@::text, coalesce(NEW.@column@, 0), 'keep'), 0);
+            END IF;
+            RETURN NEW;
+        END IF;
+    END IF;
     -- What is plainly fine goes first: an UPDATE pays for little more than that.
 @if_unnamed@    IF NEW.@column@ = OLD.@column@ AND NEW.@key@ = OLD.@key@
 @if_unnamed@       AND (current_setting('holdfast.token', true) <> '' OR current_setting('holdfast.inserted', true) <> '') IS NOT TRUE THEN
@@ -168,7 +185,10 @@ END
 @if_unnamed@IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'zz_holdfast_1_named') THEN
 @if_unnamed@    DROP TRIGGER zz_holdfast_1_named ON @table@;
 @if_unnamed@END IF;
-IF shared THEN
+IF kind = 'p' THEN
+    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
+        FOR EACH ROW EXECUTE FUNCTION @guard_function@('partitioned');
+ELSIF shared THEN
     CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
         FOR EACH ROW EXECUTE FUNCTION @guard_function@('shared');
 ELSE
