@@ -67,12 +67,32 @@ static int sync_parent(const char *path, struct error_text *err)
     return HF_OK;
 }
 
+int directory_make_parents(const char *path, mode_t mode, struct error_text *err)
+{
+    char part[PATH_MAX];
+    int result = HF_OK;
+
+    for (size_t i = 1; path[i] && i < sizeof part && result == HF_OK; i++) {
+        if (path[i] != '/')
+            continue;
+        snprintf(part, sizeof part, "%.*s", (int)i, path);
+        if (mkdir(part, mode) == 0)
+            result = sync_parent(part, err);
+    }
+    return result; /* what could not be made is told by whoever needs it */
+}
+
 static int make(const char *path, struct error_text *err)
 {
     if (mkdir(path, 0700) == 0)
         return sync_parent(path, err);
     if (errno == EEXIST)
         return HF_OK;
+    if (errno == ENOENT)
+        return error_set(err, HF_EIO,
+                         "cannot make the data directory %s: the directory it would be in is not "
+                         "there: make it with 'mkdir -p'",
+                         path);
     return error_set_errno(err, errno == EACCES || errno == EPERM ? HF_EREFUSED : HF_EIO, errno,
                            "cannot make the data directory %s", path);
 }

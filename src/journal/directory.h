@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define DIRECTORY_LOCK "lock" /* a file in it */
 
@@ -16,6 +17,8 @@ struct directory {
     int lock_fd; /* of its lock file: locked as long as it is open */
 };
 
+/* As far as they are missing, and durable. */
+int directory_make_parents(const char *path, mode_t mode, struct error_text *err);
 /* HF_EBUSY: another process uses it. HF_EREFUSED: it may not be used. HF_EIO: it cannot be. */
 int directory_open(const char *path, struct directory *ret_directory, struct error_text *err);
 void directory_close(struct directory *directory);

@@ -17,6 +17,10 @@
 /* Work that is done once, so no setting: in a file or a unit it would be forgotten there. */
 #define RESTORE "restore-from"
 /* What that was before, and did harm when it was forgotten. */
+#define RESTORE_IS_WORK                                         \
+    " is no setting: it is done once, by 'holdfastd --" RESTORE \
+    " COPY --data DIR'; then start the "                        \
+    "server without it"
 #define RESTORED "restored"
 #define RESTORED_IS_GONE                                                                     \
     " is not known any more: restore with 'holdfastd --" RESTORE " COPY --data DIR', once, " \
@@ -249,7 +253,10 @@ static int unknown_name(const struct file *file, const char *name, struct error_
 {
     const char *near = nearest_name(name, false);
 
-    if (strcmp(name, RESTORED) == 0 || strcmp(name, RESTORE) == 0)
+    if (strcmp(name, RESTORE) == 0)
+        return error_set(err, CONFIG_WRONG, "%s:%u: %s" RESTORE_IS_WORK, file->path, file->line,
+                         name);
+    if (strcmp(name, RESTORED) == 0)
         return error_set(err, CONFIG_WRONG, "%s:%u: %s" RESTORED_IS_GONE, file->path, file->line,
                          name);
     if (near)
@@ -401,8 +408,9 @@ static int check_variable(const char *entry, char (*names)[SETTING_VARIABLE_MAX]
             return CONFIG_DONE;
         known[row] = names[row] + prefix;
     }
-    if (strcmp(typed, SETTING_PREFIX "RESTORED") == 0 ||
-        strcmp(typed, SETTING_PREFIX "RESTORE_FROM") == 0)
+    if (strcmp(typed, SETTING_PREFIX "RESTORE_FROM") == 0)
+        return error_set(err, CONFIG_WRONG, "the variable %s" RESTORE_IS_WORK, typed);
+    if (strcmp(typed, SETTING_PREFIX "RESTORED") == 0)
         return error_set(err, CONFIG_WRONG, "the variable %s" RESTORED_IS_GONE, typed);
     if (entry[length] && entry[length + 1] && flag_of_variable(typed))
         return error_set(err, CONFIG_WRONG,
@@ -447,6 +455,7 @@ static int find_data(const struct config_sources *sources, struct config *config
 
     if (config->data[0])
         return CONFIG_DONE;
+    config->data_is_default = true;
     if (given && given[0] == '/')
         length =
             snprintf(config->data, sizeof config->data, "%.*s", (int)strcspn(given, ":"), given);

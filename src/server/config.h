@@ -60,6 +60,7 @@ struct config {
     uint32_t unix_socket_mode;
     char password_file[CONFIG_PATH_MAX + 1]; /* "": none */
     struct secret password;                  /* read from there */
+    bool data_is_default;                    /* then missing parents are made */
     char data[CONFIG_PATH_MAX + 1];
     char restore_from[CONFIG_PATH_MAX + 1]; /* CONFIG_RESTORE: the backup */
     uint64_t id;

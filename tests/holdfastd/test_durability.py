@@ -504,6 +504,14 @@ def test_a_restore_that_was_killed_is_begun_again(start):
         shutil.rmtree(new)
 
 
+def test_a_restore_is_no_setting(tmp_path):
+    file = tmp_path / "conf"
+    file.write_text("restore-from = /backup\n")
+    done = subprocess.run([argv_of()[0], "--config", file], env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=PATIENCE)
+    assert done.returncode == 78 and "restore-from is no setting: it is done once" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("where", ["flag", "variable", "file"])
 def test_the_restored_of_before_is_an_error_that_says_what_to_do(tmp_path, where):
     """Left in a unit, it made another cluster with each start."""
@@ -521,6 +529,22 @@ def test_the_restored_of_before_is_an_error_that_says_what_to_do(tmp_path, where
 
 
 # ---- what cannot be ----------------------------------------------------------------------------------------------
+
+
+def test_the_parents_of_the_data_directory(tmp_path):
+    """Of the default place they are made, of another they are asked for."""
+    argv = [argv_of()[0], "--config", "/dev/null", "--listen", "127.0.0.1:0"]
+    done = subprocess.run([*argv, "--data", tmp_path / "no" / "data"], env=environment(), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 69 and "make it with 'mkdir -p'" in done.stderr and not (tmp_path / "no").exists()
+    process = Process(argv, {**environment(), "STATE_DIRECTORY": str(tmp_path / "a" / "b")})
+    try:
+        while " serving " not in process.line("err"):
+            pass
+        assert (tmp_path / "a" / "b" / "log-1").exists()
+    finally:
+        process.kill(15)
+        process.wait()
 
 
 def test_two_on_one_directory(start):
