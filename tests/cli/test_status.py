@@ -301,3 +301,8 @@ def test_a_jump_of_the_wall_clock_changes_nothing(cli, jump):
     assert 0 <= json.loads(entry.stdout)["holders"][0]["age_ms"] < 3600_000, entry.stdout
     assert holder.end() == 0
     assert cli("run", "--max-hold", "200ms", "x", "sleep", "100", env=elsewhen).status == 76
+
+
+def test_a_tilde_that_no_shell_expanded(cli, tmp_path):
+    said = cli("--on", "file:~/locks", "run", "x", "true", cwd=tmp_path)
+    assert said.status == 64 and "file:$HOME/" in said.stderr and not (tmp_path / "~").exists(), said.stderr

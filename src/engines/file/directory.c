@@ -95,6 +95,10 @@ static int find_path(const struct url *url, char *ret_path, size_t size, struct 
                              "file:DIR");
         rest += 2;
     }
+    if (rest[0] == '~')
+        return error_set(err, HF_EINVAL,
+                         "store URL: the shell does not expand '~' behind 'file:': write "
+                         "file:$HOME/..., or file:./~ for a directory of that name");
     if (!text_percent_decode(rest, strlen(rest), decoded, sizeof decoded))
         return error_set(err, HF_EINVAL, "store URL: the directory is badly percent-encoded");
     if (decoded[0] == '/') {
