@@ -283,18 +283,21 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
 static int acquire_any(const struct acquisition *wanted, struct taken *ret_taken, int *ret_signal,
                        struct error_text *err)
 {
+    bool is_here = !(hf_info(wanted->store)->features & HF_HAS_TTL);
     int number = 0, result = HF_EBUSY;
 
     *ret_signal = 0;
     /* The first attempt does not wait. Where it cannot take long it is made here and now, without a second
      * thread: an uncontended run must start as flock(1) does. Elsewhere it shows whether the store is there
      * at all: once we wait, the library sits out every outage, which somebody who mistyped a host
-     * name would take for a lock that is held for ever. */
-    if (!(hf_info(wanted->store)->features & HF_HAS_TTL))
+     * name would take for a lock that is held for ever. A directory is there: what keeps us from it is
+     * another process that is stopped for now, and that is waited for. */
+    if (is_here)
         result = acquire_now(wanted, ret_taken, err);
     else if (!wanted->patient)
         result = acquire_started(wanted, 0, ret_taken, &number, err);
-    if (result == HF_EBUSY && number == 0 && wanted->options.wait_ms != 0)
+    if ((result == HF_EBUSY || (is_here && result == HF_EUNREACH)) && number == 0 &&
+        wanted->options.wait_ms != 0)
         result = acquire_started(wanted, wanted->options.wait_ms, ret_taken, &number, err);
     while (number == 0 && result == HF_OK) { /* asked to stop before there is a job to ask */
         int next = signals_take(wanted->signals);

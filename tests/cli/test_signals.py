@@ -1,11 +1,16 @@
 """Signals: to a waiter, to a holder, and while only holding."""
+import fcntl
 import os
 import pathlib
 import signal
+import struct
 import subprocess
+import time
 
 import pytest
 from conftest import BIN, await_gone, eventually, is_running
+
+F_OFD_SETLK = 37  # Linux; Python's fcntl knows it from 3.9 on
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
@@ -28,6 +33,36 @@ def test_waiter_gives_up_its_place_in_a_queue(ttl_cli):
     assert waiter.wait() == 143
     assert ttl_cli.show("x")["waiters"] == [], "at once, not when its lease runs out"
     assert holder.end() == 0
+
+
+@pytest.fixture
+def stopped_drawer(cli, directory):
+    """As after a boot, with another process stopped while it makes the first draw: it has the lock of the counter."""
+    assert cli("run", "before", "true").status == 0
+    with open(directory / "locks" / "holdfast-state", "r+b", buffering=0) as state:
+        state.seek(8)
+        state.write(bytes(40))  # the boot id: another one
+        fcntl.fcntl(state, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        yield state
+
+
+def test_who_waits_for_a_stopped_drawer_can_be_ended(cli, stopped_drawer):
+    waiter = cli.start("run", "--wait", "1m", "x", "--", "echo", "never")
+    time.sleep(3)  # far longer than one attempt takes
+    assert waiter.popen.poll() is None, "it goes on waiting"
+    waiter.kill(signal.SIGTERM)
+    assert waiter.wait() == 143
+    assert waiter.rest() == []
+
+
+def test_who_waits_for_a_stopped_drawer_goes_on_with_it(cli, stopped_drawer):
+    assert cli("run", "-n", "x", "true").status == 69
+    waiter = cli.start("run", "--wait", "1m", "x", "--", "echo", "ran")
+    time.sleep(3)
+    assert waiter.popen.poll() is None, "it goes on waiting"
+    stopped_drawer.close()
+    assert waiter.line() == "ran"
+    assert waiter.wait() == 0
 
 
 def test_signals_are_forwarded(cli):

@@ -26,6 +26,7 @@
 /* At a key that somebody has whom we do not see run; a millisecond apart. */
 #define PASSING_LOOKS 20
 #define DRAW_WAIT_MS 1000
+#define DRAW_TRY_MS 500 /* of who does not wait: the client tries twice */
 
 struct file_claim *file_claim_of(struct engine_claim *claim)
 {
@@ -187,9 +188,9 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
 
 /* Until when to wait for somebody who is raising the tokens. No longer than for a while, since we have the
  * name meanwhile, and cannot be cancelled: the client comes again. */
-static int64_t draw_deadline(int64_t deadline_ms)
+static int64_t draw_deadline(const struct engine_claim *claim, int64_t deadline_ms)
 {
-    int64_t while_ms = clock_after(clock_boot_ms(), DRAW_WAIT_MS);
+    int64_t while_ms = clock_after(clock_boot_ms(), claim->will_wait ? DRAW_WAIT_MS : DRAW_TRY_MS);
 
     return deadline_ms < while_ms ? deadline_ms : while_ms;
 }
@@ -203,7 +204,7 @@ static int make_known(struct engine_store *store, struct file_claim *own, int64_
     int failure, result = file_open_tokens(store, true, err);
 
     if (result == HF_OK)
-        result = tokens_draw(&store->tokens, draw_deadline(deadline_ms), &token, err);
+        result = tokens_draw(&store->tokens, draw_deadline(claim, deadline_ms), &token, err);
     if (result != HF_OK)
         return result;
     failure = lockfile_lock(&own->file, F_WRLCK, RANGE_TOKEN + (int64_t)token, 1);
