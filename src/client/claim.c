@@ -267,7 +267,7 @@ int claim_renew(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
     int result = store->engine->renew(store->engine_store, &claim, 1, &left_ms, deadline_ms, err);
 
     if (left_ms == ENGINE_GONE)
-        return error_set(err, HF_ELOST, "the store says that the lease has ended");
+        return error_set(err, HF_ELOST, "the store says that it has ended");
     if (left_ms < 0)
         return result != HF_OK ? result : error_set(err, HF_EUNKNOWN, "the store does not say");
     pthread_mutex_lock(&store->mutex);

@@ -250,7 +250,7 @@ static void note_answers(struct batch *batch, int64_t sent_ms)
         if (batch->left_ms[i] >= 0)
             claim_counts_from(lock, sent_ms, batch->left_ms[i]);
         else if (batch->left_ms[i] == ENGINE_GONE)
-            claim_lost(lock, LOSS_TOLD, "the store says that the lease has ended");
+            claim_lost(lock, LOSS_TOLD, "the store says that it has ended");
         else
             pause_after_failure(lock, now_ms);
         batch->wake[i] = lock->gone;
