@@ -423,6 +423,11 @@ static int check_restored(const struct storage *storage, struct error_text *err)
     return result;
 }
 
+int storage_make_parents(const char *path, unsigned mode, struct error_text *err)
+{
+    return directory_make_parents(path, (mode_t)mode, err);
+}
+
 int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
                  struct storage **ret_storage, struct error_text *err)
 {

@@ -46,6 +46,8 @@ struct storage_options {
     const char *read_as; /* what is wrong with its files is said of this path; NULL: its own */
 };
 
+/* Of a data directory, as far as they are missing. */
+int storage_make_parents(const char *path, unsigned mode, struct error_text *err);
 /* Reads all that is there. HF_EBUSY: another process uses the directory. HF_EREFUSED: it may not be used.
  * HF_EIO: it cannot be, or what is in it is not whole; nothing in it has been changed then. HF_ENOMEM. */
 int storage_open(struct uv_loop_s *loop, const struct storage_options *options,

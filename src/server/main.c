@@ -1,5 +1,5 @@
 /* main.c: holdfastd. What it was told is config.c's business, what it does serving.c's. */
-#include "journal/directory.h"
+#include "replica/storage.h"
 #include "server/config.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -22,7 +22,7 @@ int main(int argc, char **argv)
     /* A user's state is private; below /var/lib others may look, as systemd makes it. What could not be made is told when it
      * is opened. */
     if (config.data_is_default)
-        directory_make_parents(config.data, geteuid() == 0 ? 0755 : 0700, &err);
+        storage_make_parents(config.data, geteuid() == 0 ? 0755 : 0700, &err);
     if (config.ask == CONFIG_RESTORE) {
         status = restore_backup(&config);
         config_wipe(&config);
