@@ -72,7 +72,7 @@ int directory_make_parents(const char *path, mode_t mode, struct error_text *err
     char part[PATH_MAX];
     int result = HF_OK;
 
-    for (size_t i = 1; path[i] && i < sizeof part && result == HF_OK; i++) {
+    for (size_t i = 1; i < sizeof part && path[i] && result == HF_OK; i++) {
         if (path[i] != '/')
             continue;
         snprintf(part, sizeof part, "%.*s", (int)i, path);

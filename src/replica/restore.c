@@ -432,10 +432,10 @@ static int restore_into(const struct restore_options *options, const struct dire
         if (result == HF_OK)
             result = change(options, ret_result, err);
     }
-    if (result != HF_OK)
+    if (result != HF_OK) {
         tidy(options->target, before);
-    if (result != HF_OK)
         drop_advice(err);
+    }
     return result;
 }
 
