@@ -87,7 +87,7 @@ TABLE = [
     (["SELECT", "1"], Error("ERR there is only database 0")),
     (["AUTH", "x"], Error("ERR AUTH: this server has no password")),
     (["CLUSTER", "MYID"], "1"),
-    (["CLUSTER", "STATUS"], Map(role="leader", id=1, leader=1, term=ANY, commit=ANY, applied=ANY, cluster=ANY, members=ANY)),
+    (["CLUSTER", "STATUS"], Map(role="leader", id=1, leader=1, term=ANY, commit=ANY, applied=ANY, cluster=ANY, trouble="", members=ANY)),
     (["CLUSTER", "DIGEST"], Map(applied=ANY, table=ANY, members=ANY, members_index=ANY, broken="")),
     (["CLUSTER", "SLOTS"], [[0, 16383, ["127.0.0.1", ANY, "1"]]]),
     (["COMMAND", "COUNT"], ANY),

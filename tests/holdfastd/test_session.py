@@ -153,7 +153,7 @@ def test_cluster(server, client):
     assert client.cmd("CLUSTER", "TRANSFER", "1") == "OK"
     member, = pairs_of(client.cmd("CLUSTER", "STATUS"))["members"]
     assert pairs_of(member) == {"id": 1, "peer": "", "client": "127.0.0.1:%d" % server.port, "votes": 1, "behind": 0,
-                                "silent": 0}
+                                "silent": 0, "lost": 0}
 
 
 # ---- SUBSCRIBE ---------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ static int begin_boot(struct tokens *tokens, struct error_text *err)
 {
     struct tokens_page *page = tokens->page;
     uint64_t words[TOKENS_BOOT_ID_SIZE / 8], resume_at;
-    struct slot slot;
+    struct slot slot = {.generation = 0};
     off_t spare = 0;
     int failure, result;
 
@@ -229,7 +229,7 @@ static int lock_unless_done(struct tokens *tokens, uint64_t token, int64_t deadl
 /* With the lock. [T1] The page shows a ceiling only when it is synced. */
 static int raise_and_publish(struct tokens *tokens, uint64_t token, struct error_text *err)
 {
-    struct slot slot;
+    struct slot slot = {.generation = 0};
     int result = raise_ceiling(tokens, token, &slot, err);
 
     if (result == HF_OK)
@@ -301,7 +301,7 @@ int tokens_raise(struct tokens *tokens, uint64_t token, int64_t deadline_ms, str
 int tokens_store_id(struct tokens *tokens, char ret_id[TOKENS_STORE_ID_SIZE],
                     struct error_text *err)
 {
-    struct slot slot;
+    struct slot slot = {.generation = 0};
     off_t spare = 0;
     int result = newest_slot(tokens, &slot, &spare, err);
 
