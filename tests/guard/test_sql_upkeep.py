@@ -79,7 +79,7 @@ def test_the_later_options_win(batches):
     assert batches("UPDATE batches SET fence_token = 34") == 1
     batches("TRUNCATE batches")
     assert batches("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1") == [
-        ("zz_holdfast_2",), ("zz_holdfast_3_truncate",)]
+        ("zz_holdfast_2",), ("zz_holdfast_2_update",), ("zz_holdfast_3_truncate",), ("zz_holdfast_4_found",)]
 
 
 def test_another_column_takes_over_the_marks(batches):

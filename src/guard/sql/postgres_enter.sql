@@ -114,25 +114,6 @@ BEGIN
 END
 @inner@;
 
--- For the UPDATE of a row: the row carries its own mark, but holdfast_marks may have a greater one, left by an INSERT that found
--- the row there and did nothing. Where it may not see that, because its snapshot is from before, and where the row is not
--- all there is (a_shared), the mark is raised, too.
-CREATE OR REPLACE FUNCTION @own@.holdfast_check(a_guard text, a_key text, a_token bigint, a_mode text, a_shared boolean)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
-DECLARE
-    seen bigint;
-BEGIN
-    IF a_shared OR current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM @own@.holdfast_raise(a_guard, a_key, a_token, a_mode);
-        RETURN;
-    END IF;
-    SELECT m.token INTO seen FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard AND m.key = a_key;
-    IF seen > a_token OR (seen = a_token AND a_mode = 'newer') THEN
-        PERFORM @own@.holdfast_refuse(a_guard, a_key, a_token, seen);
-    END IF;
-END
-@inner@;
-
 -- For the triggers of tables: what the transaction brings for a row whose statement names no token; NULL if nothing.
 CREATE OR REPLACE FUNCTION @own@.holdfast_brought(a_row text)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
@@ -185,7 +166,43 @@ BEGIN
 END
 @inner@;
 
--- The mark that the row of a key carries, if there is one. The row is held until the transaction ends.
+-- For the triggers of tables: an INSERT notes the keys whose row it found, for when its statement is over.
+CREATE OR REPLACE FUNCTION @own@.holdfast_found(a_guard text, a_key text)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
+BEGIN
+    PERFORM set_config('holdfast.found', concat(current_setting('holdfast.found', true),
+        encode(convert_to(a_guard, 'UTF8'), 'hex'), ':', encode(convert_to(a_key, 'UTF8'), 'hex'), ' '), true);
+END
+@inner@;
+
+-- The statement is over, and nothing may have come of it (ON CONFLICT DO NOTHING). Its token was seen: these rows carry it.
+CREATE OR REPLACE FUNCTION @own@.holdfast_found_rows()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    a_guard text := TG_ARGV[0];
+    mine text := encode(convert_to(a_guard, 'UTF8'), 'hex') || ':';
+    notes text[] := string_to_array(rtrim(current_setting('holdfast.found', true)), ' ');
+    about record;
+    mark record;
+BEGIN
+    PERFORM set_config('holdfast.found', coalesce((SELECT string_agg(n || ' ', '') FROM unnest(notes) AS n
+        WHERE NOT starts_with(n, mine)), ''), true); -- those of other tables: this is inside of a trigger of theirs
+    SELECT * INTO about FROM @own@.holdfast_guards AS g WHERE g.guard = a_guard;
+    FOR mark IN SELECT m.key, m.token FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard
+        AND m.key IN (SELECT convert_from(decode(split_part(n, ':', 2), 'hex'), 'UTF8') FROM unnest(notes) AS n WHERE starts_with(n, mine))
+    LOOP
+        BEGIN
+            EXECUTE format('UPDATE %1$s SET %2$I = %3$L WHERE %4$I = %5$L AND coalesce(%2$I, 0) < %3$L',
+                about.target, about.token_column, mark.token, about.key_column, mark.key);
+        EXCEPTION WHEN raise_exception THEN
+            NULL; -- the table has a trigger that lets nobody change this row
+        END;
+    END LOOP;
+    RETURN NULL;
+END
+@inner@;
+
+-- The mark that the row of a key carries: 0 if none, NULL if there is no row. The row is held until the transaction ends.
 CREATE OR REPLACE FUNCTION @own@.holdfast_in_row(a_guard text, a_key text)
 RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
 DECLARE
@@ -194,7 +211,7 @@ DECLARE
 BEGIN
     SELECT g.* INTO about FROM @own@.holdfast_guards AS g JOIN pg_class AS c ON c.oid = g.target WHERE g.guard = a_guard;
     IF FOUND THEN
-        EXECUTE format('SELECT max(t.mark) FROM (SELECT %I AS mark FROM %s WHERE %I = %L FOR NO KEY UPDATE) AS t',
+        EXECUTE format('SELECT max(t.mark) FROM (SELECT coalesce(%I, 0) AS mark FROM %s WHERE %I = %L FOR NO KEY UPDATE) AS t',
             about.token_column, about.target, about.key_column, a_key) INTO mark;
     END IF;
     RETURN mark;
@@ -226,7 +243,7 @@ BEGIN
     SELECT m.token INTO old_mark FROM @own@.holdfast_marks AS m
         WHERE m.guard = holdfast_reset.guard AND m.key = holdfast_reset.key FOR UPDATE;
     in_row := @own@.holdfast_in_row(guard, key);
-    old_mark := greatest(old_mark, in_row);
+    old_mark := greatest(old_mark, nullif(in_row, 0));
     IF old_mark IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'P0002', MESSAGE = format('"%s" has no mark', concat_ws(':', nullif(guard, ''), key));
     ELSIF mark IS NULL OR mark < 0 OR mark > old_mark THEN

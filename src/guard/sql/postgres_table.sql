@@ -1,6 +1,7 @@
 
--- The table: triggers that refuse stale tokens. The mark of a key is the greater one of two. A row that is there carries one
--- in the column, raised by UPDATE. holdfast_marks has the other, raised by INSERT and DELETE, so that it outlives the row.
+-- The table: triggers that refuse stale tokens. A row that is there carries the mark of its key in the column. holdfast_marks
+-- has the marks of keys whose row is gone: INSERT and DELETE raise them there. Where rows can vanish without a DELETE, it has
+-- all marks, and a key's mark is the greater one of both.
 DO @outer@
 #variable_conflict use_column
 DECLARE
@@ -80,11 +81,6 @@ BEGIN
             RETURN NEW;
         END IF;
     END IF;
-    -- What is plainly fine goes first: an UPDATE pays for little more than that.
-@if_unnamed@    IF NEW.@column@ = OLD.@column@ AND NEW.@key@ = OLD.@key@
-@if_unnamed@       AND (current_setting('holdfast.token', true) <> '' OR current_setting('holdfast.inserted', true) <> '') IS NOT TRUE THEN
-@if_unnamed@        RETURN NEW;
-@if_unnamed@    END IF;
 @if_named@    -- Only this trigger knows that the statement names the column, should it name the value that is there: it tells the
 @if_named@    -- other trigger by the sign.
 @if_named@    IF TG_NAME = 'zz_holdfast_1_named' THEN
@@ -95,10 +91,6 @@ BEGIN
 @if_named@        END IF;
 @if_named@        RETURN NEW;
 @if_named@    END IF;
-@if_older@    IF NEW.@column@ > OLD.@column@ AND NEW.@column@ <= 9007199254740991 AND NEW.@key@ = OLD.@key@ THEN
-@if_older@        PERFORM @own@.holdfast_check(@guard@, NEW.@key@::text, NEW.@column@, @mode@, shared);
-@if_older@        RETURN NEW;
-@if_older@    END IF;
     name := @guard@ || ':' || CASE TG_OP WHEN 'INSERT' THEN NEW.@key@ ELSE OLD.@key@ END;
     IF current_setting('holdfast.reset', true) IN (name, @guard@) AND has_table_privilege(@marks_name@, 'UPDATE') THEN
         RETURN NEW; -- holdfast_reset(), or this guard, as it is applied
@@ -147,20 +139,24 @@ BEGIN
 @if_newer@        IF current_setting('holdfast.inserted', true) = brought || ' ' || name THEN
 @if_newer@            RETURN NEW; -- ON CONFLICT DO UPDATE: this token was let in by the INSERT
 @if_newer@        END IF;
-        IF brought IS NOT NULL AND NEW.@key@ IS NOT NULL THEN
-            PERFORM @own@.holdfast_check(@guard@, NEW.@key@::text, brought, @mode@, shared);
+        IF shared AND brought IS NOT NULL AND NEW.@key@ IS NOT NULL THEN
+            PERFORM @own@.holdfast_raise(@guard@, NEW.@key@::text, brought, @mode@);
         END IF;
         RETURN NEW;
     END IF;
 
-    -- INSERT, or another key. A row that is there already carries a mark, too. This one takes over the mark of the key, also if
-    -- it brings no token.
+    -- INSERT, or another key. A row that is there already carries the mark; one may come while holdfast_raise() waits for whoever
+    -- brings it. This row takes over the mark of the key, also if it brings no token.
     IF brought IS NOT NULL THEN
         in_row := @own@.holdfast_in_row(@guard@, NEW.@key@::text);
         IF brought @too_old@ in_row THEN
             PERFORM @own@.holdfast_refuse(@guard@, NEW.@key@::text, brought, in_row);
         END IF;
         NEW.@column@ := @own@.holdfast_raise(@guard@, NEW.@key@::text, brought, @mode@);
+        in_row := coalesce(in_row, @own@.holdfast_in_row(@guard@, NEW.@key@::text));
+        IF in_row < brought AND TG_OP = 'INSERT' AND NOT shared THEN
+            PERFORM @own@.holdfast_found(@guard@, NEW.@key@::text);
+        END IF;
     ELSIF NEW.@key@ IS NOT NULL THEN
         NEW.@column@ := nullif(@own@.holdfast_raise(@guard@, NEW.@key@::text, 0, 'keep'), 0);
     END IF;
@@ -186,17 +182,33 @@ END
 @if_unnamed@    DROP TRIGGER zz_holdfast_1_named ON @table@;
 @if_unnamed@END IF;
 IF kind = 'p' THEN
-    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
-        FOR EACH ROW EXECUTE FUNCTION @guard_function@('partitioned');
+    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR DELETE ON @table@ FOR EACH ROW
+        EXECUTE FUNCTION @guard_function@('partitioned');
+    CREATE OR REPLACE TRIGGER zz_holdfast_2_update BEFORE UPDATE ON @table@ FOR EACH ROW
+        EXECUTE FUNCTION @guard_function@('partitioned');
 ELSIF shared THEN
-    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
-        FOR EACH ROW EXECUTE FUNCTION @guard_function@('shared');
+    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR DELETE ON @table@ FOR EACH ROW
+        EXECUTE FUNCTION @guard_function@('shared');
+    CREATE OR REPLACE TRIGGER zz_holdfast_2_update BEFORE UPDATE ON @table@ FOR EACH ROW
+        EXECUTE FUNCTION @guard_function@('shared');
 ELSE
-    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR UPDATE OR DELETE ON @table@
-        FOR EACH ROW EXECUTE FUNCTION @guard_function@();
+    CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR DELETE ON @table@ FOR EACH ROW
+        EXECUTE FUNCTION @guard_function@();
+    -- An UPDATE that is plainly fine does not even call the function. (PostgreSQL reads this anew for each statement: it is short.)
+    CREATE OR REPLACE TRIGGER zz_holdfast_2_update BEFORE UPDATE ON @table@ FOR EACH ROW WHEN ((
+            NEW.@key@ OPERATOR(pg_catalog.=) OLD.@key@ AND NEW.@column@ OPERATOR(pg_catalog.<=) 9007199254740991
+            AND (NEW.@column@ OPERATOR(pg_catalog.>) OLD.@column@
+@if_unnamed@                 OR NEW.@column@ OPERATOR(pg_catalog.=) OLD.@column@ AND pg_catalog.concat(
+@if_unnamed@                     pg_catalog.current_setting('holdfast.token', true), pg_catalog.current_setting('holdfast.inserted', true)) OPERATOR(pg_catalog.=) ''
+            )
+        ) IS NOT TRUE)
+        EXECUTE FUNCTION @guard_function@();
 END IF;
 CREATE OR REPLACE TRIGGER zz_holdfast_3_truncate BEFORE TRUNCATE ON @table@
     FOR EACH STATEMENT EXECUTE FUNCTION @truncate_function@();
+CREATE OR REPLACE TRIGGER zz_holdfast_4_found AFTER INSERT ON @table@ FOR EACH STATEMENT
+    WHEN (pg_catalog.current_setting('holdfast.found', true) OPERATOR(pg_catalog.<>) '')
+    EXECUTE FUNCTION @own@.holdfast_found_rows(@guard@);
 
 INSERT INTO @own@.holdfast_guards VALUES (@guard@, target, @key_name@, @column_name@) ON CONFLICT (guard) DO UPDATE
     SET target = excluded.target, key_column = excluded.key_column, token_column = excluded.token_column;

@@ -10,7 +10,9 @@ END IF;
 IF target IS NOT NULL THEN
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_1_named ON %s', target);
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_2 ON %s', target);
+    EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_2_update ON %s', target);
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_3_truncate ON %s', target);
+    EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_4_found ON %s', target);
 END IF;
 DROP FUNCTION IF EXISTS @guard_function@();
 DROP FUNCTION IF EXISTS @truncate_function@();
