@@ -64,15 +64,13 @@ static void assert_refused(const struct given *given, int status, const char *me
     assert_memory_equal(&untouched, &config, sizeof config);
 }
 
-static char *answer(void)
+static void answer(char **ret_text)
 {
-    char *text = NULL;
     size_t size;
-    FILE *out = open_memstream(&text, &size);
+    FILE *out = open_memstream(ret_text, &size);
 
     assert_true(config_answer(&config, out));
     fclose(out);
-    return text;
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -168,7 +166,7 @@ static void every_setting_comes_from_every_source(void **state)
         }
         read_well(&given);
         snprintf(line, sizeof line, "%s = %s  # %s\n", row->name, value, source);
-        text = answer();
+        answer(&text);
         assert_contains(text, line);
         free(text);
     }
@@ -226,7 +224,7 @@ static void help_and_version_read_nothing_else(void **state)
     assert_int_equal(CONFIG_HELP, config.ask);
     given.flags[0] = "--version";
     read_well(&given);
-    text = answer();
+    answer(&text);
     assert_string_equal("holdfastd " HOLDFAST_VERSION "\n", text);
     free(text);
 }
@@ -238,10 +236,11 @@ static void help_shows_every_setting(void **state)
 
     (void)state;
     read_well(&(struct given){.flags = {"--help"}});
-    text = answer();
+    answer(&text);
     for (size_t i = 0; i < setting_count; i++) {
         const struct setting *row = &settings[i];
         char part[256];
+        const char *heading;
 
         if (row->lone) /* it needs no value, and the next word would not be taken for one */
             snprintf(part, sizeof part, "  --%s   ", row->name);
@@ -255,7 +254,9 @@ static void help_shows_every_setting(void **state)
         if (strcmp(group, row->group) != 0)
             assert_contains(text, part);
         snprintf(part, sizeof part, "\n%s:\n", row->group);
-        assert_null(strstr(strstr(text, part) + 1, part)); /* each heading once */
+        heading = strstr(text, part);
+        assert_non_null(heading);
+        assert_null(strstr(heading + 1, part)); /* each heading once */
         group = row->group;
     }
     assert_contains(text, "--check-config ");
@@ -507,18 +508,18 @@ static void what_is_in_effect_can_be_read_again(void **state)
     (void)state;
     snprintf(flag, sizeof flag, "--password-file=%s", password);
     read_well(&given);
-    text = answer();
+    answer(&text);
     assert_contains(text, "listen = 0.0.0.0:7420, [::1]:5, unix:/run/x y  # flag\n");
     assert_contains(text, "id = 1  # default\n");
     assert_null(strstr(text, "hunter2"));
     read_well(&(struct given){.text = text, .flags = {"--check-config"}});
-    again = answer();
+    answer(&again);
     assert_contains(again, "id = 1  # file\n");
     assert_string_equal(without_sources(text), without_sources(again));
     free(text);
     free(again);
     read_well(&(struct given){.flags = {"--check-config"}});
-    text = answer();
+    answer(&text);
     assert_contains(text, "\n# password-file is not set\n");
     free(text);
 }
