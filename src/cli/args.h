@@ -19,6 +19,7 @@ struct command {
     const char *description;           /* of --help */
     const struct option_spec *options; /* ended by an all-zero row; NULL: none */
     bool takes_json;
+    bool for_eval; /* a shell evaluates its output: when it fails, that must fail, too */
     const char *examples, *statuses; /* of --help */
     /* Returns the exit status. */
     int (*run)(struct cli *cli, struct args *args);

@@ -124,8 +124,8 @@ const struct command command_lock = {
         "Nobody renews meanwhile but you; 'holdfast run' is safer wherever it fits.",
     .options = options,
     .takes_json = true,
-    .examples = "  lease=$(holdfast lock deploy --ttl 5m) || exit\n"
-                "  eval \"$lease\"\n"
+    .for_eval = true,
+    .examples = "  eval \"$(holdfast lock deploy --ttl 5m)\" || exit\n"
                 "  step-one && holdfast renew deploy && step-two\n"
                 "  holdfast unlock deploy\n",
     .statuses =

@@ -133,6 +133,9 @@ int main(int argc, char **argv)
     struct cli cli = {0};
     int status = dispatch(&cli, argc, argv);
 
+    /* eval "" succeeds, and the script would go on without the lock. */
+    if (status != EXIT_DONE && cli.command && cli.command->for_eval && !cli.json)
+        printf("(exit %d)\n", status);
     hf_close(cli.store);
     return finish_output(status);
 }

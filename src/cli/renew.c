@@ -48,7 +48,7 @@ const struct command command_renew = {
         "Renews the lease of NAME and prints the milliseconds that it is certain to last.",
     .options = options,
     .takes_json = true,
-    .examples = "  eval \"$(holdfast lock deploy)\"; holdfast renew deploy\n",
+    .examples = "  eval \"$(holdfast lock deploy)\" || exit; holdfast renew deploy\n",
     .statuses = "  0 renewed   1 no longer held   69, 77, 64, 70 as in 'holdfast run --help'\n",
     .run = run,
 };

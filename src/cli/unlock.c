@@ -33,7 +33,7 @@ const struct command command_unlock = {
     .description = "Gives up NAME if this lease and token still hold it; touches nothing newer.",
     .options = options,
     .takes_json = true,
-    .examples = "  eval \"$(holdfast lock deploy)\"; work; holdfast unlock deploy\n",
+    .examples = "  eval \"$(holdfast lock deploy)\" || exit; work; holdfast unlock deploy\n",
     .statuses =
         "  0 given up   1 was not held any more   69, 77, 64, 70 as in 'holdfast run --help'\n",
     .run = run,

@@ -30,6 +30,20 @@ def test_by_eval(ttl_cli):
     assert (alive, unlock, renew) == ("alive", "unlock 1", "renew 1")
 
 
+def test_eval_fails_when_there_is_no_lock(ttl_cli):
+    """With the exit status of lock: an empty text would be evaluated with success, and the script go on."""
+    held = ttl_cli("lock", "x").status
+    done = sh(ttl_cli, """
+        set +e
+        eval "$($H lock x --no-wait)"; echo $?
+        eval "$($H lock x y)"; echo $?
+        eval "$($H --on no-such-store: lock x)"; echo $?
+        echo "token: $HOLDFAST_TOKEN"
+    """)
+    assert held == 0 and done.stdout.splitlines() == ["75", "64", "64", "token: "]
+    assert ttl_cli("lock", "x", "--no-wait", "--json").stdout == ""
+
+
 def test_lines_are_as_documented(ttl_cli):
     one, two = ttl_cli("lock", "x").stdout.splitlines()
     assert one.startswith("HOLDFAST_LEASE=") and one.endswith("; export HOLDFAST_LEASE")
