@@ -9,9 +9,11 @@
  *
  *     x x C x C     ──▶     x x     C x     C
  *
- * and a change only when the one before it is applied. A leader proposes a change when the one before it is committed, so the same
- * message, or an earlier one, says that; libraft hears of it by a heartbeat before it gets the part. If it should not be so,
- * the part is dropped, and the leader, which hears how far this node is, sends it again. */
+ * and a change only when the one before it is applied. A leader proposes a change when the one before it is committed: so where
+ * a second one is in its log, the first was committed, whether the message says so or not. A leader that was restarted does not
+ * know it any more, and could not learn it from a majority before that majority has the second. libraft hears of it by a heartbeat
+ * before it gets the part. If that is refused, because this node's log differs, the part is dropped, and the leader, which
+ * hears how far this node is, sends it again. */
 #include "replica/inside.h"
 
 #include <string.h>
@@ -57,10 +59,14 @@ static bool is_early(const struct replica *replica, const struct raft_append_ent
            noted <= append->prev_log_index;
 }
 
+/* With the change that is noted as committed, and whatever else the leader knows of. */
 static void deliver_heartbeat(struct replica *replica, const struct raft_message *message)
 {
     struct raft_message heartbeat = *message;
+    raft_index noted = replica->raft.configuration_uncommitted_index;
 
+    if (heartbeat.append_entries.leader_commit < noted)
+        heartbeat.append_entries.leader_commit = noted;
     heartbeat.append_entries.entries = NULL;
     heartbeat.append_entries.n_entries = 0;
     gate_deliver(replica, &heartbeat);

@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from helpers import LARGE, add, pour
+from helpers import LARGE, add, all_there, held, pour
 from nodes import HERE, TTL_MAX, NotDone, Session, Unknown, fresh, until
 
 SLOW_DISK = os.environ.get("HF_SLOW", str(HERE.parents[1] / "build-check/tests/holdfastd/hf-slow.so"))
@@ -84,6 +84,35 @@ def test_a_node_that_was_away_changes_the_members(start):
     cluster.lead_by(away)
     assert cluster.ask("CLUSTER", "REMOVE", 5) == "OK"
     assert seen_by(away) == dict.fromkeys(range(1, 5), True)
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_two_of_three_of_whom_one_missed_two_changes(start, snapshots):
+    """All are killed, and come back but for one. The leader knows no more that the first change was committed, and counts on the
+    other, which gets both now: it must not wait for the one until it has the other."""
+    cluster = start(3, *SNAPSHOTS)
+    holds = held(cluster, 3)
+    if snapshots:
+        with cluster.session() as session:
+            until(lambda: pour(session) or all(list(node.data.glob("snapshot-*")) for node in cluster), "all have a snapshot")
+    cluster.settled()
+    away, other = cluster.followers()
+    knows = cluster.leader()
+    away.kill9()
+    fourth = add(cluster, 4)
+    assert cluster.ask("CLUSTER", "REMOVE", 4) == "OK"
+    holds += held(cluster, 3)
+    fourth.kill9()
+    cluster.nodes.pop(4)
+    for node in (knows, other):
+        node.kill9()
+    for node in (knows, away):
+        node.begin()
+    for node in (knows, away):
+        until(node.answers, f"{node} answers")
+    cluster.leader()
+    with cluster.session() as session:
+        assert all_there(session, holds)
 
 
 # ---- whose term it is --------------------------------------------------------------------------------------------
