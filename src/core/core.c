@@ -510,6 +510,7 @@ static void apply_identity(struct core *core, uint32_t number, const struct core
                                    ? HF_TOKEN_MAX
                                    : core->last_token + CORE_RESTORE_JUMP;
             core->member_count = 0; /* and the members are others, perhaps with the same numbers */
+            core->members_version++;
         }
     }
     answer(core, number, ANSWER_NUMBER, core->last_token);

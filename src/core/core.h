@@ -235,6 +235,10 @@ struct core_counts {
 void core_count(const struct core *core, struct core_counts *ret_counts);
 /* Where clients find this member of the cluster; "": nobody has said. Lives until the next apply. */
 struct core_text core_member(const struct core *core, uint64_t id);
+/* The id of the nth of those that are known, from 0; 0: there are not so many. */
+uint64_t core_member_id(const struct core *core, unsigned n);
+/* Another one whenever something about a member may have changed. Not state. */
+uint64_t core_members_version(const struct core *core);
 
 /* ---- looking at it ---------------------------------------------------------------------------- */
 

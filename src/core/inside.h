@@ -124,6 +124,7 @@ struct core {
     unsigned char id[16];
     struct member members[CORE_MEMBERS_MAX];
     uint32_t member_count;
+    uint64_t members_version; /* not state */
 
     uint32_t ended, places, ghosts; /* how many */
     uint64_t grants, expired, broken;

@@ -25,6 +25,7 @@ bool member_set(struct core *core, uint64_t id, struct core_text address)
     struct member *member = &core->members[at];
     size_t behind = (core->member_count - at) * sizeof *member;
 
+    core->members_version++;
     if (address.size == 0) {
         if (!is_at(core, at, id))
             return false;
@@ -51,4 +52,14 @@ struct core_text core_member(const struct core *core, uint64_t id)
     if (!is_at(core, at, id))
         return (struct core_text){"", 0};
     return (struct core_text){core->members[at].address, core->members[at].size};
+}
+
+uint64_t core_member_id(const struct core *core, unsigned n)
+{
+    return n < core->member_count ? core->members[n].id : 0;
+}
+
+uint64_t core_members_version(const struct core *core)
+{
+    return core->members_version;
 }

@@ -337,6 +337,7 @@ static void replace(struct core *core, struct core *fresh)
 
     *core = *fresh;
     core->epoch = 0;
+    core->members_version = old.members_version + 1;
     core->lease_index.slab = &core->leases;
     core->lock_index.slab = &core->locks;
     core->claim_index.slab = &core->claims;

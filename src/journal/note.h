@@ -15,4 +15,11 @@ int note_read(const struct directory *directory, const char *name, char ret_text
 int note_write(const struct directory *directory, const char *name, const char *text,
                struct error_text *err);
 
+/* The same for a text of lines, with their checksum as the last one. One without, which was written before there were checksums, is
+ * taken as it is. HF_EIO: it is damaged. */
+int note_read_checked(const struct directory *directory, const char *name,
+                      char ret_text[NOTE_MAX + 1], struct error_text *err);
+int note_write_checked(const struct directory *directory, const char *name, const char *text,
+                       struct error_text *err);
+
 #endif

@@ -60,7 +60,7 @@ int node_file_read(const struct directory *directory, struct node_file *ret_file
                    struct error_text *err)
 {
     char text[NOTE_MAX + 1];
-    int result = note_read(directory, NODE_FILE, text, err);
+    int result = note_read_checked(directory, NODE_FILE, text, err);
 
     *ret_file = (struct node_file){.there = text[0]};
     if (result != HF_OK || !text[0])
@@ -90,7 +90,7 @@ int node_file_write(const struct directory *directory, const struct node_file *f
     add_line(text, "cluster", file->members);
     add_line(text, how_words[file->how], file->cluster);
     add_line(text, "restored", file->restored);
-    return note_write(directory, NODE_FILE, text, err);
+    return note_write_checked(directory, NODE_FILE, text, err);
 }
 
 bool node_file_same(const struct node_file *one, const struct node_file *other)

@@ -186,13 +186,13 @@ void storage_status(const struct storage *storage, struct storage_status *ret_st
 int storage_read_note(const struct storage *storage, const char *name,
                       char ret_text[STORAGE_NOTE_MAX + 1], struct error_text *err)
 {
-    return note_read(&storage->directory, name, ret_text, err);
+    return note_read_checked(&storage->directory, name, ret_text, err);
 }
 
 int storage_write_note(const struct storage *storage, const char *name, const char *text,
                        struct error_text *err)
 {
-    return note_write(&storage->directory, name, text, err);
+    return note_write_checked(&storage->directory, name, text, err);
 }
 
 /* Any thread's. */

@@ -462,7 +462,7 @@ static enum bootstrap_answer judge(const struct server *server, uint64_t from, c
                                    const char *of, const char *list)
 {
     const struct bootstrap *bootstrap = &server->bootstrap;
-    struct core_text life = lives_find(&server->lives, from);
+    struct core_text life = lives_text(&server->lives, from);
 
     if (strcmp(what, "member") == 0)
         return strcmp(of, bootstrap->cluster) == 0 ? MEMBER_FOUNDED : MEMBER_ELSEWHERE;

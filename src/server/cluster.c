@@ -3,11 +3,9 @@
  * Peers tell each other where clients find them when they connect. Whoever leads puts that into the log, so that
  * every node can send a client to the leader. */
 #include "replica/network.h"
-#include "server/founders.h"
 #include "server/log.h"
 #include "server/server.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,7 +54,7 @@ bool cluster_leader_address(const struct server *server, char *ret_text, size_t 
            cluster_client_address(server, leader, ret_text, size);
 }
 
-static bool is_member(const struct server *server, uint64_t id)
+bool cluster_is_member(const struct server *server, uint64_t id)
 {
     struct replica_seen seen[REPLICA_MEMBERS_MAX];
     unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
@@ -72,7 +70,7 @@ static bool may_be_member(const struct server *server, uint64_t id)
 {
     struct replica_seen any;
 
-    return replica_members(server->replica, &any, 1) == 0 || is_member(server, id);
+    return replica_members(server->replica, &any, 1) == 0 || cluster_is_member(server, id);
 }
 
 static bool same(struct core_text a, struct core_text b)
@@ -80,19 +78,60 @@ static bool same(struct core_text a, struct core_text b)
     return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
 }
 
-static struct core_text life_known(const struct server *server, uint64_t id)
-{
-    struct core_text known = life_of(core_member(replica_table(server->replica), id));
-
-    return known.size > 0 ? known : lives_find(&server->lives, id);
-}
-
-/* See lives.h. */
+/* See lives.h. The table may be an old one: only of nodes that were never met it is asked. */
 static bool has_lost_its_data(const struct server *server, uint64_t id, struct core_text about)
 {
-    struct core_text known = life_known(server, id);
+    struct core_text known = lives_find(&server->lives, id)
+                                 ? lives_text(&server->lives, id)
+                                 : life_of(core_member(replica_table(server->replica), id));
 
     return known.size > 0 && !same(known, life_of(about));
+}
+
+static void learn_life(struct server *server, uint64_t id, struct core_text life)
+{
+    struct replica_status status;
+    struct error_text err;
+
+    replica_status(server->replica, &status);
+    if (id != server->config->id &&
+        lives_learn(&server->lives, server->storage, id, life, status.applied_index, &err) != HF_OK)
+        log_warning(err.text);
+}
+
+/* What the log says. Of a member on which all agree it is right: what it said of one that had the id before was cleared before this
+ * one was added. */
+static void learn_lives(struct server *server)
+{
+    uint64_t ids[LIVES_MAX];
+    unsigned count = server->lives.count;
+
+    for (unsigned i = 0; i < count; i++)
+        ids[i] = server->lives.at[i].id;
+    for (unsigned i = 0; i < count; i++)
+        if (!may_be_member(server, ids[i]))
+            learn_life(server, ids[i], (struct core_text){"", 0});
+    for (unsigned i = 0; core_member_id(replica_table(server->replica), i) != 0; i++) {
+        uint64_t id = core_member_id(replica_table(server->replica), i);
+        struct core_text life = life_of(core_member(replica_table(server->replica), id));
+
+        if (life.size > 0 && cluster_is_member(server, id))
+            learn_life(server, id, life);
+    }
+}
+
+void cluster_learn(struct server *server)
+{
+    uint64_t table = core_members_version(replica_table(server->replica));
+    uint64_t members = replica_members_version(server->replica);
+
+    if (!server->network || !replica_members_agreed(server->replica) ||
+        (server->learnt_table == table && server->learnt_members == members))
+        return;
+    server->learnt_table = table;
+    server->learnt_members = members;
+    learn_lives(server);
+    server->said_new = true; /* of one that is no member, nothing must be left in the table */
 }
 
 static bool is_among(const uint64_t *ids, uint64_t id)
@@ -103,25 +142,36 @@ static bool is_among(const uint64_t *ids, uint64_t id)
     return false;
 }
 
-/* So that whoever looks is told. */
-static void note_lost(struct server *server, uint64_t id, bool lost)
+static void replace_first(uint64_t *ids, uint64_t id, uint64_t by)
 {
-    uint64_t from = lost ? 0 : id;
-
-    if (lost == is_among(server->lost, id))
-        return;
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->lost[i] == from) {
-            server->lost[i] = lost ? id : 0;
+        if (ids[i] == id) {
+            ids[i] = by;
             return;
         }
 }
 
+static void put_among(uint64_t *ids, uint64_t id)
+{
+    if (!is_among(ids, id))
+        replace_first(ids, 0, id);
+}
+
+static void drop_from(uint64_t *ids, uint64_t id)
+{
+    replace_first(ids, id, 0);
+}
+
+bool cluster_is_lost(const struct server *server, uint64_t id)
+{
+    return is_among(server->lost, id);
+}
+
 static bool refuse_node(struct server *server, uint64_t id, const char *why)
 {
-    if (server->refused_id != id)
+    if (!is_among(server->turned_away, id))
         log_error(why, log_number("node", (int64_t)id));
-    server->refused_id = id;
+    put_among(server->turned_away, id);
     return false;
 }
 
@@ -133,7 +183,8 @@ static bool is_removed(const struct server *server, uint64_t id)
 {
     uint64_t leader = replica_leader(server->replica);
 
-    return leader != 0 && leader != id && is_among(server->removed, id) && !is_member(server, id);
+    return leader != 0 && leader != id && is_among(server->removed, id) &&
+           !cluster_is_member(server, id);
 }
 
 static void note_removed(struct server *server, uint64_t id)
@@ -153,7 +204,7 @@ static void note_agreed(struct server *server)
     unsigned count;
 
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->agreed[i] != 0 && !is_member(server, server->agreed[i]))
+        if (server->agreed[i] != 0 && !cluster_is_member(server, server->agreed[i]))
             note_removed(server, server->agreed[i]);
     memset(server->agreed, 0, sizeof server->agreed);
     count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
@@ -187,8 +238,7 @@ static void note_said(struct server *server, uint64_t id, const char *about)
     said->id = id;
     snprintf(said->about, sizeof said->about, "%s", about);
     server->said_new = true;
-    if (server->refused_id == id)
-        server->refused_id = 0;
+    drop_from(server->turned_away, id);
 }
 
 /* What another node says of itself is remembered, before anything is taken from it. */
@@ -198,7 +248,7 @@ static bool remember(struct server *server, uint64_t id, const char *about)
     struct error_text err;
 
     if (life_of(text).size == 0 ||
-        lives_set(&server->lives, server->storage, id, life_of(text), &err) != HF_OK)
+        lives_meet(&server->lives, server->storage, id, life_of(text), &err) != HF_OK)
         return refuse_node(server, id, "a node is not let in: which life it has cannot be stored");
     note_said(server, id, about);
     return true;
@@ -227,14 +277,14 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
     if (replica_waits(server->replica) || !may_be_member(server, node->id))
         return NETWORK_ALL;
     if (has_lost_its_data(server, node->id, about)) {
-        note_lost(server, node->id, true);
+        put_among(server->lost, node->id); /* so that whoever looks is told */
         refuse_node(
             server, node->id,
             "a node has come back without its data, and is not let in: remove it, and add it "
             "under another id");
         return node->cluster[0] ? NETWORK_NOTHING : NETWORK_WORDS;
     }
-    note_lost(server, node->id, false);
+    drop_from(server->lost, node->id);
     return remember(server, node->id, node->about) ? NETWORK_ALL : NETWORK_NOTHING;
 }
 
@@ -275,17 +325,8 @@ void cluster_turned_away(struct server *server, char why)
     log_warning(REMOVED);
 }
 
-static bool is_member_of(void *context, uint64_t id)
-{
-    return may_be_member(context, id);
-}
-
 void cluster_tidy(struct server *server)
 {
-    struct error_text err;
-
-    if (lives_tidy(&server->lives, server->storage, is_member_of, server, &err) != HF_OK)
-        log_warning(err.text);
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
         struct said *said = &server->said[i];
 
@@ -296,8 +337,7 @@ void cluster_tidy(struct server *server)
     }
 }
 
-/* "" forgets it. What does not go into the log now is tried again in the next round. */
-static bool make_known(struct server *server, uint64_t id, const char *about)
+bool cluster_make_known(struct server *server, uint64_t id, const char *about)
 {
     struct core_text known = core_member(replica_table(server->replica), id);
     struct core_command command = {
@@ -316,250 +356,15 @@ void cluster_publish(struct server *server)
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
         const struct said *said = &server->said[i];
 
-        if (said->id != 0 && is_member(server, said->id))
-            all = make_known(server, said->id, said->about) && all;
+        if (said->id != 0 && cluster_is_member(server, said->id))
+            all = cluster_make_known(server, said->id, said->about) && all;
     }
+    for (unsigned i = 0; replica_members_agreed(server->replica) &&
+                         core_member_id(replica_table(server->replica), i) != 0;
+         i++)
+        if (!cluster_is_member(server, core_member_id(replica_table(server->replica), i)))
+            all =
+                cluster_make_known(server, core_member_id(replica_table(server->replica), i), "") &&
+                all;
     server->said_new = !all;
-}
-
-/* ---- looking ------------------------------------------------------------------------------------- */
-
-static void write_number(struct resp_writer *out, const char *field, int64_t number)
-{
-    resp_write_text(out, field);
-    resp_write_integer(out, number);
-}
-
-static void write_member(struct connection *connection, const struct replica_seen *seen,
-                         const struct replica_status *status)
-{
-    struct resp_writer *out = &connection->out;
-    char client[CORE_ADDRESS_MAX + 1] = "";
-    bool leads = status->leader_id == status->id && status->id != 0;
-
-    cluster_client_address(connection->server, seen->id, client, sizeof client);
-    resp_write_map(out, 7, connection->resp3);
-    write_number(out, "id", (int64_t)seen->id);
-    resp_write_text(out, "peer");
-    resp_write_text(out, seen->address);
-    resp_write_text(out, "client");
-    resp_write_text(out, client);
-    write_number(out, "votes", seen->votes);
-    write_number(out, "behind", leads ? (int64_t)(status->last_index - seen->match_index) : -1);
-    write_number(out, "silent", seen->silent_ms);
-    write_number(out, "lost", is_among(connection->server->lost, seen->id));
-}
-
-/* What keeps this node from taking part; "": nothing that it knows. */
-static const char *trouble_of(const struct server *server)
-{
-    if (server->stopped_why[0])
-        return server->stopped_why;
-    return server->shut_out ? server->shut_out : "";
-}
-
-static void cluster_status(struct connection *connection)
-{
-    struct resp_writer *out = &connection->out;
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    struct replica_status status;
-    unsigned count = replica_members(connection->server->replica, seen, REPLICA_MEMBERS_MAX);
-
-    replica_status(connection->server->replica, &status);
-    resp_write_map(out, 9, connection->resp3);
-    resp_write_text(out, "role");
-    resp_write_text(out, role_word(connection->server));
-    write_number(out, "id", (int64_t)status.id);
-    write_number(out, "leader", (int64_t)status.leader_id);
-    write_number(out, "term", (int64_t)status.term);
-    write_number(out, "commit", (int64_t)status.commit_index);
-    write_number(out, "applied", (int64_t)status.applied_index);
-    resp_write_text(out, "cluster");
-    resp_write_text(out, connection->server->bootstrap.cluster);
-    resp_write_text(out, "trouble");
-    resp_write_text(out, trouble_of(connection->server));
-    resp_write_text(out, "members");
-    resp_write_array(out, count);
-    for (unsigned i = 0; i < count; i++)
-        write_member(connection, &seen[i], &status);
-}
-
-static void write_hash(struct resp_writer *out, const char *field, uint64_t hash)
-{
-    char text[17];
-
-    snprintf(text, sizeof text, "%016" PRIx64, hash);
-    resp_write_text(out, field);
-    resp_write_text(out, text);
-}
-
-/* From this node's own table, whatever others have: what is compared must not come from one place. */
-static void cluster_digest(struct connection *connection)
-{
-    struct resp_writer *out = &connection->out;
-    struct replica_digest digest;
-    struct error_text err = {""};
-
-    replica_digest(connection->server->replica, &digest);
-    core_check(replica_table(connection->server->replica), &err);
-    resp_write_map(out, 5, connection->resp3);
-    write_number(out, "applied", (int64_t)digest.index);
-    write_hash(out, "table", digest.table);
-    write_hash(out, "members", digest.members);
-    write_number(out, "members_index", (int64_t)digest.members_index);
-    resp_write_text(out, "broken");
-    resp_write_text(out, err.text);
-}
-
-/* One range of slots, on the node that leads: what `redis-cli -c` and cluster clients want to know. */
-static void cluster_slots(struct connection *connection)
-{
-    struct resp_writer *out = &connection->out;
-    const struct server *server = connection->server;
-    uint64_t leader = replica_leader(server->replica);
-    char text[CORE_ADDRESS_MAX + 1], id[24];
-    struct endpoint at;
-
-    if (leader == 0 || !cluster_client_address(server, leader, text, sizeof text) ||
-        endpoint_parse(text, &at, NULL) != HF_OK) {
-        resp_write_array(out, 0);
-        return;
-    }
-    snprintf(id, sizeof id, "%" PRIu64, leader);
-    resp_write_array(out, 1);
-    resp_write_array(out, 3);
-    resp_write_integer(out, 0);
-    resp_write_integer(out, 16383);
-    resp_write_array(out, 3);
-    resp_write_text(out, at.host);
-    resp_write_integer(out, at.port);
-    resp_write_text(out, id);
-}
-
-/* ---- changing -------------------------------------------------------------------------------------- */
-
-void cluster_changed(void *context, void *about, enum replica_change result)
-{
-    struct server *server = context;
-    struct request *request = about;
-    struct resp_writer *out;
-
-    if (!request) { /* the hand-over of a clean stop: whatever came of it, we go */
-        server->handed_over = true;
-        return;
-    }
-    out = &request->connection->out;
-    if (result == REPLICA_CHANGED)
-        resp_write_simple(out, "OK");
-    else if (result == REPLICA_UNCHANGED)
-        resp_write_error(out, "TRYAGAIN it did not take over in time");
-    else
-        resp_write_error(out, "UNKNOWN this node leads no more: see CLUSTER STATUS");
-    if (result == REPLICA_CHANGED && request->forgets && server->role == REPLICA_LEADING)
-        make_known(server, request->forgets, "");
-    request_finish(request);
-}
-
-static enum verdict changed(struct request *request, int result, const struct error_text *err)
-{
-    struct connection *connection = request->connection;
-    char text[ERROR_TEXT_MAX];
-
-    if (result == HF_OK)
-        return VERDICT_DONE;
-    request_forget(request);
-    if (result == HF_EUNREACH)
-        return refuse(connection, "%s", answer_not_leading(connection->server, text, sizeof text));
-    return refuse(connection, "%s %s", result == HF_EBUSY ? "TRYAGAIN" : "ERR", err->text);
-}
-
-static enum verdict cluster_add(struct connection *connection, const struct resp_node *value)
-{
-    struct config_cluster one;
-    struct error_text err = {""};
-    struct request *request;
-    char text[ENDPOINT_TEXT_MAX + 24];
-    uint64_t id;
-
-    if (value->count != 4)
-        return refuse(connection, "ERR CLUSTER ADD id host:port");
-    if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
-        return VERDICT_REFUSED;
-    snprintf(text, sizeof text, "%" PRIu64 "=%.*s", id,
-             (int)(word_at(value, 3)->size < sizeof text ? word_at(value, 3)->size : sizeof text),
-             word_at(value, 3)->text);
-    if (founders_kind.parse(NULL, text, &one, &err) != HF_OK || one.count != 1)
-        return refuse(connection, "ERR %s", err.text[0] ? err.text : "one node at a time");
-    if (!connection->server->network)
-        return refuse(connection, "ERR this node is alone: start it with itself as the only member "
-                                  "of its cluster, then add others");
-    if (connection->server->role == REPLICA_LEADING && is_among(connection->server->lost, id) &&
-        is_member(connection->server, id))
-        return refuse(connection,
-                      "ERR node %" PRIu64 " has come back without its data: remove it, then add it "
-                      "under another id",
-                      id);
-    request = request_begin(connection);
-    return changed(request,
-                   replica_add(connection->server->replica, id, one.at[0].address, request, &err),
-                   &err);
-}
-
-static enum verdict cluster_remove(struct connection *connection, const struct resp_node *value)
-{
-    struct error_text err = {""};
-    struct request *request;
-    uint64_t id;
-
-    if (value->count != 3)
-        return refuse(connection, "ERR CLUSTER REMOVE id");
-    if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
-        return VERDICT_REFUSED;
-    request = request_begin(connection);
-    request->forgets = id;
-    return changed(request, replica_remove(connection->server->replica, id, request, &err), &err);
-}
-
-static enum verdict cluster_transfer(struct connection *connection, const struct resp_node *value)
-{
-    struct error_text err = {""};
-    struct request *request;
-    uint64_t id = 0;
-
-    if (value->count > 3)
-        return refuse(connection, "ERR CLUSTER TRANSFER [id]");
-    if (value->count == 3 &&
-        !parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
-        return VERDICT_REFUSED;
-    request = request_begin(connection);
-    return changed(request, replica_transfer(connection->server->replica, id, request, &err), &err);
-}
-
-enum verdict command_cluster(struct connection *connection, const struct resp_node *value)
-{
-    const struct resp_node *what = word_at(value, 1);
-    char id[24];
-
-    if (word_is(what, "INIT"))
-        return command_cluster_init(connection, value);
-    if (word_is(what, "ADD"))
-        return cluster_add(connection, value);
-    if (word_is(what, "REMOVE"))
-        return cluster_remove(connection, value);
-    if (word_is(what, "TRANSFER"))
-        return cluster_transfer(connection, value);
-    if (word_is(what, "STATUS")) {
-        cluster_status(connection);
-    } else if (word_is(what, "DIGEST")) {
-        cluster_digest(connection);
-    } else if (word_is(what, "SLOTS")) {
-        cluster_slots(connection);
-    } else if (word_is(what, "MYID")) {
-        snprintf(id, sizeof id, "%" PRIu64, connection->server->config->id);
-        resp_write_text(&connection->out, id);
-    } else {
-        return refuse(connection, "ERR CLUSTER is followed by STATUS, DIGEST, INIT, ADD, REMOVE, "
-                                  "TRANSFER, SLOTS or MYID");
-    }
-    return VERDICT_DONE;
 }

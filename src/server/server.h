@@ -196,11 +196,12 @@ struct server {
     struct said said[REPLICA_MEMBERS_MAX];
     struct lives lives;
     struct bootstrap bootstrap;
-    uint64_t refused_id;                 /* the node that was last not let in; 0: none */
+    uint64_t turned_away[REPLICA_MEMBERS_MAX]; /* nodes that are not let in: the log says so once */
     uint64_t lost[REPLICA_MEMBERS_MAX];  /* members that came back without their data; 0: nobody */
     bool said_new;                       /* something that the table may not know */
     uint64_t leader_id, members_version; /* as they were a round ago */
-    uint64_t agreed_version;             /* of the members when they were last agreed on: */
+    uint64_t learnt_table, learnt_members; /* what lives.h has heard of */
+    uint64_t agreed_version;               /* of the members when they were last agreed on: */
     uint64_t agreed[REPLICA_MEMBERS_MAX];
     uint64_t removed[REPLICA_MEMBERS_MAX]; /* the last that were members, and then were not */
     bool handed_over; /* a clean stop has asked another node to lead, and that is over */
@@ -373,8 +374,16 @@ enum verdict command_quit(struct connection *, const struct resp_node *);
 enum verdict command_info(struct connection *, const struct resp_node *);
 enum verdict command_command(struct connection *, const struct resp_node *);
 const char *role_word(const struct server *server);
-/* ---- cluster.c ---- */
+/* ---- cluster_commands.c ---- */
 enum verdict command_cluster(struct connection *, const struct resp_node *);
+/* What the replica calls. */
+void cluster_changed(void *context, void *request, enum replica_change result);
+/* ---- cluster.c ---- */
+bool cluster_is_member(const struct server *server, uint64_t id);
+/* A member, and has come back without its data. */
+bool cluster_is_lost(const struct server *server, uint64_t id);
+/* The leader puts into the log where clients find a node, and its life; "" forgets it. False: not now, try again. */
+bool cluster_make_known(struct server *server, uint64_t id, const char *about);
 /* Another node has connected, and introduced itself. False: it is not wanted. */
 bool cluster_met(struct server *server, const struct network_node *node);
 /* Members that came back without their data wait, and cannot know why nobody comes: they are told. */
@@ -392,14 +401,14 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
 void cluster_publish(struct server *server);
 /* Forgets what those have said who are no members any more: after each change of them. */
 void cluster_tidy(struct server *server);
+/* What the log says by now of the lives of members. */
+void cluster_learn(struct server *server);
 /* Hangs up on those who are no members any more: when the members are agreed on, or another node leads. */
 void cluster_cut_off(struct server *server);
 /* Where clients find this node. False: nobody has said. */
 bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size);
 /* The leader's, if it is another node. */
 bool cluster_leader_address(const struct server *server, char *ret_text, size_t size);
-/* What the replica calls. */
-void cluster_changed(void *context, void *request, enum replica_change result);
 /* ---- bootstrap.c ---- */
 enum verdict command_cluster_init(struct connection *, const struct resp_node *);
 /* ---- node.c ---- */
