@@ -259,6 +259,11 @@ static int apply_entries(const struct loaded *loaded, struct core *table, struct
     return result;
 }
 
+static uint64_t add_tokens(uint64_t token, uint64_t count)
+{
+    return token > HF_TOKEN_MAX - count ? HF_TOKEN_MAX : token + count;
+}
+
 /* What the copy knows. */
 static int look(const struct storage *storage, const struct restore_options *options,
                 struct restore_result *ret_result, struct error_text *err)
@@ -282,20 +287,21 @@ static int look(const struct storage *storage, const struct restore_options *opt
     if (result != HF_OK)
         return error_set(err, HF_EIO, "the data of %s cannot be applied", options->source);
     *ret_result = (struct restore_result){.token = counts.last_token, .holds = counts.holds};
-    ret_result->next = counts.last_token > options->clock ? counts.last_token : options->clock;
-    ret_result->next = ret_result->next > HF_TOKEN_MAX - CORE_RESTORE_JUMP
-                           ? HF_TOKEN_MAX
-                           : ret_result->next + CORE_RESTORE_JUMP;
+    ret_result->from = options->clock;
+    if (counts.last_token > options->clock)
+        ret_result->from =
+            add_tokens(counts.last_token, options->clock % (uint64_t)CORE_RESTORE_JUMP);
+    ret_result->next = add_tokens(ret_result->from, CORE_RESTORE_JUMP);
     return HF_OK;
 }
 
 static int append_identity(struct storage *storage, const struct restore_options *options,
-                           struct error_text *err)
+                           const struct restore_result *found, struct error_text *err)
 {
     unsigned char id[16];
     struct core_command identity = {.op = CORE_IDENTITY,
                                     .flags = CORE_FORCE,
-                                    .token = options->clock,
+                                    .token = found->from,
                                     .result = {(const char *)id, sizeof id}};
     struct core_packer packer = {0};
     struct raft_buffer entry;
@@ -354,7 +360,7 @@ static int make_another(struct storage *storage, const struct restore_options *o
     if (result == HF_OK)
         result = append_member(storage, options, err);
     if (result == HF_OK)
-        result = append_identity(storage, options, err);
+        result = append_identity(storage, options, ret_result, err);
     if (result == HF_OK)
         result = write_node(storage, options, ret_result, err);
     return result == HF_OK ? unmark(&storage->directory, err) : result;

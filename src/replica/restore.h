@@ -6,8 +6,9 @@
  *     a new cluster id        members of the old cluster do not hear this node, nor it them
  *     a new term, and then two entries at the end of the log:
  *       the members           this node, and nobody else
- *       the store's identity  a new id, and the next token is CORE_RESTORE_JUMP above the last in the copy, or above the wall
- *                             clock: two restores of one copy do not give the same tokens
+ *       the store's identity  a new id, and the next token is CORE_RESTORE_JUMP above the wall clock; or, where the copy's last is
+ *                             ahead of that, above the last, and as much more as the clock's lower bits say: two restores of
+ *                             one copy do not give the same tokens
  *
  * The raise of the tokens is in the log itself: it happens exactly once, whenever and however often the node is started.
  * A file 'restoring' is in the directory from the beginning to the end; a start refuses a directory that has it, and a restore
@@ -33,6 +34,7 @@ struct restore_options {
 
 struct restore_result {
     uint64_t token; /* the last one that the copy knows, */
+    uint64_t from;  /* what the jump begins at, */
     uint64_t next;  /* and what the restored store's are greater than */
     uint32_t holds;
 };

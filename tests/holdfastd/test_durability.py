@@ -427,10 +427,15 @@ def next_above(said):
     return int(re.search(r"the next ones are above (\d+),", said)[1])
 
 
-def test_one_backup_restored_twice_gives_no_token_twice(start):
-    """A disaster, a restore, some work, and another disaster before the next backup."""
+@pytest.mark.parametrize("ahead", [False, True])
+def test_one_backup_restored_twice_gives_no_token_twice(start, ahead):
+    """A disaster, a restore, some work, and another disaster before the next backup. ahead: the backup's tokens are ahead of the
+    clock, as after an earlier restore."""
     server = start()
     server.cmd("ACQUIRE", "x", "l")
+    if ahead:
+        server.cmd("FLOOR", time.time_ns() // 1000 + 10**12)
+        server.cmd("ACQUIRE", "y", "l")
     assert server.stop() == 0
     copy, given = server.data, []
     for place in ("first", "second"):
