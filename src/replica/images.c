@@ -50,6 +50,19 @@ static void end_put(struct storage *storage, int status)
     req->cb(req, status);
 }
 
+/* A node that cannot store its leader's snapshot stays behind: nobody else would know why. */
+static void note_failure(struct storage *storage)
+{
+    char text[ERROR_TEXT_MAX + 80];
+
+    if (storage->put.told || !storage->note)
+        return;
+    storage->put.told = true;
+    snprintf(text, sizeof text, "a snapshot cannot be stored, and is tried again and again: %s",
+             storage->put.err.text);
+    storage->note(storage->context, 2, text);
+}
+
 static void on_image_written(uv_work_t *work, int status)
 {
     struct storage *storage = work->data;
@@ -59,6 +72,7 @@ static void on_image_written(uv_work_t *work, int status)
     put->running = false;
     if (put->result != HF_OK && !storage->closing) {
         put->again = TRY_AGAIN_TICKS; /* a disk that is full may have room again */
+        note_failure(storage);
         return;
     }
     uv_mutex_lock(&storage->journal_mutex);

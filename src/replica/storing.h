@@ -46,6 +46,7 @@ struct putting { /* a snapshot on its way to the disk */
     bool running;
     bool waits;     /* for a write to the log, which it replaces */
     unsigned again; /* ticks until it is tried again */
+    bool told;      /* the operator, that it failed */
     struct error_text err;
     int result; /* the thread's */
 };

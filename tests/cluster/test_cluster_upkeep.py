@@ -309,6 +309,31 @@ def test_a_full_disk_of(start, small_disk, who):
             assert client.cmd("ONCE", "READ", key)[:2] == ["DONE", token]
 
 
+def test_no_room_for_the_leaders_snapshot(start, small_disk):
+    """It says so, stays behind, and catches up when there is room."""
+    cluster = start(3, "--snapshot-bytes", "1MiB", founded=False)
+    node = cluster[3]
+    node.data = small_disk / "data"
+    cluster.begin()
+    cluster.settled()
+    subprocess.run(["mount", "-o", "remount,size=14m", str(small_disk)], check=True)
+    node.kill9()
+
+    def is_large():
+        return any(path.stat().st_size > 14 * 2**20 for path in cluster.leader().data.glob("snapshot-*"))
+
+    done = fill(cluster, is_large)
+    assert node.launch()
+    line = node.await_line("a snapshot cannot be stored")
+    assert "No space left on device" in line
+    subprocess.run(["mount", "-o", "remount,size=256m", str(small_disk)], check=True)
+    cluster.settled()
+    cluster.lead_by(node)
+    with node.connect() as client:
+        for key, token in done.items():
+            assert client.cmd("ONCE", "READ", key)[:2] == ["DONE", token]
+
+
 # ---- one after the other -----------------------------------------------------------------------------------------
 
 
