@@ -323,6 +323,27 @@ int replica_add(struct replica *replica, uint64_t id, const char *address, void 
     return begin_change(replica, result, request, err);
 }
 
+static bool is_alive(const struct replica *replica, uint64_t id)
+{
+    int64_t silent = silent_us(replica, id);
+
+    return id == replica->id || (silent >= 0 && silent <= lately_us(replica));
+}
+
+/* Of those who would vote then: is a majority alive? If not, nobody would serve, nor could the change be taken back. */
+static bool can_do_without(const struct replica *replica, uint64_t id)
+{
+    const struct raft_configuration *members = members_of(replica);
+    unsigned alive = 0, voters = 0;
+
+    for (unsigned i = 0; i < members->n; i++)
+        if (members->servers[i].id != id && members->servers[i].role == RAFT_VOTER) {
+            voters++;
+            alive += is_alive(replica, members->servers[i].id);
+        }
+    return 2 * alive > voters;
+}
+
 int replica_remove(struct replica *replica, uint64_t id, void *request, struct error_text *err)
 {
     int result = may_change(replica, err);
@@ -334,6 +355,11 @@ int replica_remove(struct replica *replica, uint64_t id, void *request, struct e
                          (unsigned long long)id);
     if (!find(replica, id))
         return error_set(err, HF_EINVAL, "node %llu is no member", (unsigned long long)id);
+    if (!can_do_without(replica, id))
+        return error_set(err, HF_EINVAL,
+                         "without node %llu no majority of the members would be there: bring the "
+                         "silent ones back, or remove them first",
+                         (unsigned long long)id);
     result = raft_remove(&replica->raft, &replica->change.members, id, NULL);
     return begin_change(replica, result, request, err);
 }
@@ -346,11 +372,10 @@ static uint64_t choose_heir(struct replica *replica)
 
     for (unsigned i = 0; i < members->n; i++) {
         const struct raft_server *server = &members->servers[i];
-        int64_t silent = silent_us(replica, server->id);
         uint64_t match = match_index(replica, server->id);
 
-        if (server->id == replica->id || server->role != RAFT_VOTER || silent < 0 ||
-            silent > lately_us(replica) || match < most)
+        if (server->id == replica->id || server->role != RAFT_VOTER ||
+            !is_alive(replica, server->id) || match < most)
             continue;
         best = server->id;
         most = match;

@@ -171,6 +171,21 @@ def test_a_node_alone_is_grown(start):
     cluster.settled()
 
 
+def test_a_node_without_which_there_is_no_majority_stays(start):
+    """One of three is dead: without another one the leader would be alone among two, and nobody could take that back."""
+    cluster = start()
+    leader = cluster.settled()
+    dead, needed = cluster.followers()
+    dead.kill9()
+    until(lambda: leader.members()[dead.number]["silent"] > 2000, "it is noticed")
+    with leader.connect() as client:
+        text = client.error("CLUSTER", "REMOVE", needed.number)
+        assert text.startswith(f"ERR without node {needed.number} no majority of the members would be there"), text
+        assert client.cmd("CLUSTER", "REMOVE", dead.number) == "OK"
+        assert client.cmd("CLUSTER", "REMOVE", needed.number) == "OK"
+    assert cluster.ask("ACQUIRE", fresh("name"), fresh()) > 0
+
+
 @pytest.mark.parametrize("how", ["running", "dead"])
 def test_a_removed_node(start, how):
     """The rest goes on, it does not disturb them, whether or not it has heard of it, and its number can be given to
