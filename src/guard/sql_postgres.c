@@ -102,7 +102,8 @@ static void fill_table(const struct sql_wish *wish, struct sql_words *words)
 {
     const char *schema = wish->table_schema[0] ? wish->table_schema : wish->schema;
     bool newer = wish->options.mode == HF_NEWER, require = wish->options.require;
-    /* Where it matters whether a statement names the column with the value that is there. */
+    /* Where it matters, for plain tables, too, whether a statement names the column with the value
+     * that is there. */
     bool named = require || newer;
 
     sql_put_name(words, "table", schema, wish->table);
@@ -119,7 +120,7 @@ static void fill_table(const struct sql_wish *wish, struct sql_words *words)
     sql_put(words, "require", require ? "true" : "false");
     sql_put(words, "require_hint",
             "'Name it in the statement, or begin with SET LOCAL holdfast.token = ''35''.'");
-    sql_put_switch(words, "if_named", named);
+    sql_put(words, "named", named ? "true" : "false");
     sql_put_switch(words, "if_unnamed", !named);
     sql_put_switch(words, "if_older", !newer);
     sql_put_switch(words, "if_newer", newer);

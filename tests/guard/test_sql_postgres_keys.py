@@ -46,6 +46,18 @@ def test_a_row_that_an_insert_finds_carries_its_token(db, options):
     assert batches("SHOW holdfast.found") == [("",)]
 
 
+@pytest.mark.parametrize("options", [[], ["--require"], ["--mode", "newer"]])
+@pytest.mark.parametrize("found", ["ON CONFLICT DO NOTHING", "ON CONFLICT (id) DO UPDATE SET state = 'x' WHERE false"])
+def test_a_late_update_that_names_the_token_that_it_left_in_the_row(db, options, found):
+    """A (34) wrote the row, B (35) found it, and A comes back."""
+    batches = Batches(db, *options)
+    assert batches("INSERT INTO batches VALUES (7, 'x', 0, 35) " + found) == 0
+    for statement in ("UPDATE batches SET state = 'late', fence_token = 34", "UPDATE batches SET state = 'late', fence_token = fence_token - 1"):
+        with refused(STALE, 34, 35):
+            batches(statement)
+    assert batches.row() == ("new", 35)
+
+
 def test_a_row_that_comes_while_an_insert_waits_carries_its_token(db, batches):
     """The INSERT saw no row, waits for the mark, and finds the row of whoever had that."""
     old, new = db.session().begin(), db.session().begin()

@@ -43,6 +43,43 @@ def test_a_key_that_is_in_two_partitions_has_one_mark(parts):
     parts("UPDATE events SET fence_token = 21")
 
 
+@pytest.mark.parametrize("options", [[], ["--require"], ["--mode", "newer"]])
+@pytest.mark.parametrize("late", ["UPDATE {} SET state = 'late', fence_token = 34 WHERE id = 7 AND part = 2",
+                                  "UPDATE {} SET state = 'late', part = part, fence_token = fence_token WHERE id = 7 AND part = 2"])
+def test_a_late_update_that_names_the_token_of_a_row_elsewhere(db, options, late):
+    """A key in two partitions: A (34) wrote both rows, B (36) one of them. A's late UPDATE of the other names what is in it."""
+    moving = Moving(db)
+    moving("INSERT INTO batches VALUES (7, 2, 'new', 34)")
+    moving.apply(*options)
+    moving("UPDATE batches SET state = 'next', fence_token = 36 WHERE id = 7 AND part = 1")
+    for table in ("batches", "batches_2"):
+        with refused(STALE, "token 34"):
+            moving(late.format(table))
+    assert moving("SELECT state, fence_token FROM batches ORDER BY part") == [("next", 36), ("new", 34)]
+    if not options:  # older programs, which know of no tokens
+        assert moving("UPDATE batches SET state = 'bare' WHERE part = 2") == 1
+    with refused("22023", "-34 is not a fencing token"):
+        moving("UPDATE batches SET fence_token = -34 WHERE part = 2")
+
+
+@pytest.mark.parametrize("table", ["UNLOGGED TABLE batches (id int PRIMARY KEY, part int, state text)",
+                                   "TABLE batches (id int, part int, state text, PRIMARY KEY (id, part)) PARTITION BY LIST (part)"])
+@pytest.mark.parametrize("found", ["ON CONFLICT DO NOTHING", "ON CONFLICT (id, part) DO UPDATE SET state = 'x' WHERE false"])
+def test_a_late_update_that_names_the_token_that_it_left_in_the_row(db, table, found):
+    session = db.session()
+    session(f"CREATE {table}")
+    if "PARTITION" in table:
+        session("CREATE TABLE batches_1 PARTITION OF batches FOR VALUES IN (1)")
+    else:
+        found = found.replace("(id, part)", "(id)")
+    db.apply("--table", "batches")
+    session("INSERT INTO batches VALUES (7, 1, 'new', 34)")
+    session("INSERT INTO batches VALUES (7, 1, 'x', 35) " + found)
+    with refused(STALE, 34, 35):
+        session("UPDATE batches SET state = 'late', fence_token = 34")
+    assert session("SELECT state FROM batches") == [("new",)]
+
+
 def test_a_partition_that_comes_is_guarded(parts):
     parts("CREATE TABLE events_3 (id int NOT NULL, year int NOT NULL, state text, fence_token bigint, PRIMARY KEY (id, year))")
     parts("INSERT INTO events_3 VALUES (8, 3, 'new', 50)")

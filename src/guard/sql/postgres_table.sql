@@ -63,8 +63,9 @@ DECLARE
     brought bigint;
     in_row bigint;
     shared boolean := TG_NARGS > 0;
+    named boolean := shared OR @named@; -- is there the trigger that knows whether a statement names the column?
 BEGIN
-    IF TG_NARGS > 0 AND TG_ARGV[0] = 'partitioned' THEN
+    IF shared AND TG_ARGV[0] = 'partitioned' THEN
         IF TG_OP = 'UPDATE' THEN
             PERFORM @own@.holdfast_moves(TG_OP, @guard@, TG_RELID || ' ' || OLD.ctid, NEW.@key@::text, NULL, @require@);
         ELSIF TG_OP = 'DELETE' THEN
@@ -81,16 +82,16 @@ BEGIN
             RETURN NEW;
         END IF;
     END IF;
-@if_named@    -- Only this trigger knows that the statement names the column, should it name the value that is there: it tells the
-@if_named@    -- other trigger by the sign.
-@if_named@    IF TG_NAME = 'zz_holdfast_1_named' THEN
-@if_named@        IF NEW.@column@ < 1 THEN
-@if_named@            PERFORM @own@.holdfast_no_token(NEW.@column@);
-@if_named@        ELSIF NEW.@column@ = OLD.@column@ THEN
-@if_named@            NEW.@column@ := -NEW.@column@;
-@if_named@        END IF;
-@if_named@        RETURN NEW;
-@if_named@    END IF;
+    -- Only this trigger knows that the statement names the column, should it name the value that is there: it tells the
+    -- other trigger by the sign.
+    IF TG_NAME = 'zz_holdfast_1_named' THEN
+        IF NEW.@column@ < 1 THEN
+            PERFORM @own@.holdfast_no_token(NEW.@column@);
+        ELSIF NEW.@column@ = OLD.@column@ THEN
+            NEW.@column@ := -NEW.@column@;
+        END IF;
+        RETURN NEW;
+    END IF;
     name := @guard@ || ':' || CASE TG_OP WHEN 'INSERT' THEN NEW.@key@ ELSE OLD.@key@ END;
     IF current_setting('holdfast.reset', true) IN (name, @guard@) AND has_table_privilege(@marks_name@, 'UPDATE') THEN
         RETURN NEW; -- holdfast_reset(), or this guard, as it is applied
@@ -102,10 +103,10 @@ BEGIN
             PERFORM set_config('holdfast.inserted', brought || ' ' || name, true);
         END IF;
     ELSIF TG_OP = 'UPDATE' THEN
-@if_named@        IF NEW.@column@ = -OLD.@column@ THEN
-@if_named@            NEW.@column@ := OLD.@column@;
-@if_named@            brought := OLD.@column@;
-@if_named@        END IF;
+        IF named AND NEW.@column@ = -OLD.@column@ THEN
+            NEW.@column@ := OLD.@column@;
+            brought := OLD.@column@;
+        END IF;
         IF NEW.@column@ IS DISTINCT FROM OLD.@column@ THEN
             brought := NEW.@column@;
         END IF;
@@ -176,11 +177,12 @@ END
 @inner@;
 
 -- Triggers fire in the order of their names: these should be the last ones.
-@if_named@CREATE OR REPLACE TRIGGER zz_holdfast_1_named BEFORE UPDATE OF @column@ ON @table@
-@if_named@    FOR EACH ROW EXECUTE FUNCTION @guard_function@();
-@if_unnamed@IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'zz_holdfast_1_named') THEN
-@if_unnamed@    DROP TRIGGER zz_holdfast_1_named ON @table@;
-@if_unnamed@END IF;
+IF shared OR @named@ THEN
+    CREATE OR REPLACE TRIGGER zz_holdfast_1_named BEFORE UPDATE OF @column@ ON @table@
+        FOR EACH ROW EXECUTE FUNCTION @guard_function@();
+ELSIF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'zz_holdfast_1_named') THEN
+    DROP TRIGGER zz_holdfast_1_named ON @table@;
+END IF;
 IF kind = 'p' THEN
     CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR DELETE ON @table@ FOR EACH ROW
         EXECUTE FUNCTION @guard_function@('partitioned');
