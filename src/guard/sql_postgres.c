@@ -132,6 +132,8 @@ static void fill(const struct sql_wish *wish, struct sql_words *words)
 {
     put_quotes(wish, words);
     sql_put_name(words, "own", NULL, wish->schema);
+    sql_put_literal_escaped(words, "own_name", sql_value(words, "own"));
+    sql_put_switch(words, "if_table", wish->table[0] != '\0');
     put_name_literal(words, "marks_name", wish->schema, "holdfast_marks");
     put_name_literal(words, "guards_name", wish->schema, "holdfast_guards");
     if (wish->table[0])

@@ -342,3 +342,50 @@ def test_reset_of_a_row(guarded):
     db("UPDATE batches SET fence_token = 21")
     with refused(STALE):
         db("UPDATE batches SET fence_token = 20")
+
+
+# ---- applying it again, with other columns
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_another_key_column_is_refused(guarded, off):
+    """Marks are of the keys that they were brought for: those of rows that are gone cannot be told in others."""
+    db = guarded("--setting")
+    db("ALTER TABLE batches ADD COLUMN code TEXT")
+    db("UPDATE batches SET code = 'k7'", token=50)
+    if off:
+        db.apply("--table", "batches", "--undo")
+    with pytest.raises(sqlite3.IntegrityError, match="the marks of this table are of the keys in another column"):
+        db.apply("--table", "batches", "--setting", "--key-column", "code")
+    db.apply("--table", "batches", "--setting", "--key-column", "ID")
+    with refused(STALE):
+        db("UPDATE batches SET state = 'late', fence_token = 49")
+    db("DELETE FROM holdfast_marks WHERE guard = 'batches'")
+    db.apply("--table", "batches", "--setting", "--key-column", "code")
+    with refused(STALE):
+        db("UPDATE batches SET fence_token = 33")  # what a row carries stays known
+
+
+def test_a_key_column_that_was_renamed(guarded):
+    db = guarded()
+    db("DELETE FROM batches")
+    db("ALTER TABLE batches RENAME COLUMN id TO number")
+    with pytest.raises(sqlite3.IntegrityError, match="in another column"):
+        db.apply("--table", "batches", "--key-column", "number")
+    db("UPDATE holdfast_guards SET key_column = 'number' WHERE guard = 'batches'")
+    db.apply("--table", "batches", "--key-column", "number")
+    with refused(STALE):
+        db("INSERT INTO batches VALUES (7, 'late', 0, 33)")
+
+
+@pytest.mark.parametrize("options", [["--column", "token"], ["--mode", "newer"], ["--require"], ["--setting"], []])
+def test_other_options_forget_no_mark(guarded, connect, options):
+    guarded("--setting")
+    db = connect(helper=True)
+    db("ALTER TABLE batches ADD COLUMN token INTEGER")
+    db("UPDATE batches SET state = 'next'", token=50)  # the row still carries 34
+    db.apply("--table", "batches", *options)
+    column = "token" if "token" in options else "fence_token"
+    for statement in (f"UPDATE batches SET {column} = 49", f"REPLACE INTO batches (id, {column}) VALUES (7, 49)"):
+        with refused(STALE):
+            db(statement)

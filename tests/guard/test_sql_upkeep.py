@@ -106,6 +106,103 @@ def test_while_it_was_off_it_forgot_nothing(batches):
             batches("UPDATE batches SET fence_token = %s WHERE id = %s", token, key)
 
 
+def test_what_is_written_while_it_was_off_lowers_no_mark(batches):
+    """Not even one of which only the row knew."""
+    batches("UPDATE batches SET fence_token = 50")
+    batches.apply("--undo")
+    batches("UPDATE batches SET state = 'meanwhile', fence_token = 40")
+    batches.apply()
+    with refused(STALE, 49, 50):
+        batches("UPDATE batches SET fence_token = 49")
+
+
+def refusal(batches, *options):
+    """What psql says, and that nothing has changed."""
+    count = "SELECT count(*), max(oid::int) FROM pg_class UNION ALL SELECT count(*), max(oid::int) FROM pg_proc"
+    before = batches(count)
+    done = batches.db.psql(printed("--dialect", "postgres", *options))
+    assert done.returncode == 3 and batches(count) == before
+    return done.stderr
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_another_schema_for_its_own_tables_is_refused(db, batches, off):
+    """It would know of no mark. off: nor if the guard was undone."""
+    batches("UPDATE batches SET fence_token = 50")
+    batches("DELETE FROM batches")
+    batches("CREATE SCHEMA other; CREATE SCHEMA third; CREATE TABLE third.holdfast_marks (x int)")
+    if off:
+        batches.apply("--undo")
+    said = refusal(batches, "--schema", "other", "--table", "public.batches")
+    assert "the marks of public.batches are in the schema public" in said and "Say --schema public" in said
+    batches.apply()
+    with refused(STALE, 49, 50):
+        batches("INSERT INTO batches VALUES (7, 'late', 0, 49)")
+    # As the hint says.
+    batches.apply("--undo")
+    db.apply("--schema", "other")
+    move = ("WITH m AS (DELETE FROM public.holdfast_marks WHERE guard = 'public.batches' RETURNING *)"
+            ' INSERT INTO "other".holdfast_marks SELECT * FROM m')
+    assert move in said
+    batches(move)
+    db.apply("--schema", "other", "--table", "public.batches")
+    with refused(STALE, 49, 50):
+        batches("INSERT INTO batches VALUES (7, 'late', 0, 49)")
+    assert "are in the schema other" in refusal(batches, "--table", "batches")
+
+
+def test_the_schema_of_a_stranger_is_no_hindrance(db, batches):
+    """Who may not read it cannot know what is in it."""
+    role = db.role()
+    batches(f"CREATE SCHEMA mine AUTHORIZATION {role}")
+    user = db.session(role)
+    user("CREATE TABLE mine.batches (id int PRIMARY KEY)")
+    user(printed("--dialect", "postgres", "--schema", "mine", "--table", "batches"))
+    user("INSERT INTO mine.batches VALUES (7, 20)")
+    with refused(STALE, 19, 20):
+        user("UPDATE mine.batches SET fence_token = 19")
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_another_key_column_is_refused(batches, off):
+    """Marks are of the keys that they were brought for: those of rows that are gone cannot be told in others."""
+    batches("ALTER TABLE batches ADD COLUMN code text UNIQUE")
+    batches("INSERT INTO batches VALUES (8, 'x', 0, 40, 'k8')")
+    batches("DELETE FROM batches WHERE id = 8", token=50)
+    if off:
+        batches.apply("--undo")
+    said = refusal(batches, "--table", "batches", "--key-column", "code")
+    assert 'the marks of public.batches are of the keys in its column "id", not "code"' in said
+    batches.apply()
+    with refused(STALE, 49, 50):
+        batches("INSERT INTO batches VALUES (8, 'late', 0, 49, 'k8')")
+    forget = "DELETE FROM \"public\".\"holdfast_marks\" WHERE guard = 'public.batches'"
+    assert forget in said
+    batches(forget)
+    batches.apply("--key-column", "code")
+    with refused(STALE, 33, 34):  # what a row carries stays known
+        batches("UPDATE batches SET fence_token = 33 WHERE id = 7")
+
+
+def test_a_key_column_that_was_renamed(batches):
+    batches("DELETE FROM batches", token=50)
+    batches("ALTER TABLE batches RENAME COLUMN id TO number")
+    rename = "UPDATE \"public\".\"holdfast_guards\" SET key_column = 'number' WHERE guard = 'public.batches'"
+    assert rename in refusal(batches, "--table", "batches", "--key-column", "number")
+    batches(rename)
+    batches.apply("--key-column", "number")
+    with refused(STALE, 49, 50):
+        batches("INSERT INTO batches VALUES (7, 'late', 0, 49)")
+
+
+def test_it_is_undone_where_its_columns_are_gone(db, batches):
+    batches("ALTER TABLE batches RENAME COLUMN fence_token TO token")
+    batches.apply("--undo")
+    batches("UPDATE batches SET token = 1")
+    db.apply("--undo")
+    assert batches("SELECT to_regclass('holdfast_marks')") == [(None,)]
+
+
 def test_tokens_that_were_there_before_are_marks(db):
     session = db.session()
     session("CREATE TABLE batches (id uuid PRIMARY KEY, fence_token bigint)")

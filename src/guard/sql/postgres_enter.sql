@@ -1,7 +1,25 @@
 -- Holdfast's guard for PostgreSQL 14 or later: it refuses whoever comes with an older token.
 -- One statement, all of it or nothing. Applying it again is harmless, and forgets nothing.
 DO @outer@
+@if_table@DECLARE
+@if_table@    other name;
+@if_table@    known boolean;
 BEGIN
+
+@if_table@-- The marks of a table are in one schema: here they would be unknown, and forgotten.
+@if_table@FOR other IN SELECT n.nspname FROM pg_class AS m JOIN pg_class AS g USING (relnamespace) JOIN pg_namespace AS n ON n.oid = relnamespace
+@if_table@    WHERE m.relname = 'holdfast_marks' AND g.relname = 'holdfast_guards' AND n.oid IS DISTINCT FROM to_regnamespace(@own_name@)
+@if_table@    AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(m.oid, 'SELECT') AND has_table_privilege(g.oid, 'SELECT')
+@if_table@LOOP
+@if_table@    EXECUTE format('SELECT EXISTS (SELECT FROM %1$I.holdfast_marks WHERE guard = %2$L)'
+@if_table@        ' OR EXISTS (SELECT FROM %1$I.holdfast_guards WHERE guard = %2$L AND target <> 0)', other, @guard@) INTO known;
+@if_table@    IF known THEN
+@if_table@        RAISE EXCEPTION 'the marks of % are in the schema %', @guard@, quote_ident(other)
+@if_table@            USING HINT = format('Say --schema %1$s. Or, to move them: undo its guard there, apply what --schema %2$s prints without a table, and say'
+@if_table@                ' WITH m AS (DELETE FROM %1$s.holdfast_marks WHERE guard = %3$L RETURNING *) INSERT INTO %2$s.holdfast_marks SELECT * FROM m',
+@if_table@                quote_ident(other), @own_name@, @guard@);
+@if_table@    END IF;
+@if_table@END LOOP;
 
 -- The greatest token seen, for each key. guard: '' for holdfast_enter, else the table.
 -- xact: the transaction that wrote it last.
@@ -13,7 +31,8 @@ IF to_regclass(@marks_name@) IS NULL THEN
         xact xid8 NOT NULL DEFAULT pg_current_xact_id(),
         PRIMARY KEY (guard, key)
     ) WITH (fillfactor = 70);
-    -- Which tables have triggers, and what their columns are called. guard: the name that the table had then.
+    -- Which tables have triggers, and what their columns are called. guard: the name that the table had then. target: 0 if
+    -- the guard was undone; its marks are still of the keys in that column.
     CREATE TABLE @own@.holdfast_guards (
         guard text PRIMARY KEY,
         target regclass NOT NULL,

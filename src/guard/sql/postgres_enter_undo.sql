@@ -4,7 +4,7 @@ DECLARE
     guarded text;
 BEGIN
 IF to_regclass(@guards_name@) IS NOT NULL THEN
-    SELECT string_agg(guard, ', ') INTO guarded FROM @own@.holdfast_guards;
+    SELECT string_agg(guard, ', ') INTO guarded FROM @own@.holdfast_guards WHERE target <> 0;
     IF guarded IS NOT NULL THEN
         RAISE EXCEPTION 'still guarded: %', guarded USING HINT = 'Undo each table first.';
     END IF;

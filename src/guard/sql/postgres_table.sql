@@ -14,6 +14,7 @@ DECLARE
     key_type regtype := (SELECT coalesce(nullif(t.typbasetype, 0), t.oid) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
                          WHERE a.attrelid = target AND a.attnum = key_number);
     token_type regtype := (SELECT atttypid FROM pg_attribute WHERE attrelid = target AND attname = @column_name@ AND NOT attisdropped);
+    old_key text := (SELECT key_column FROM @own@.holdfast_guards WHERE guard = @guard@);
     old_column text := (SELECT token_column FROM @own@.holdfast_guards WHERE guard = @guard@);
     old_name text := (SELECT guard FROM @own@.holdfast_guards AS g WHERE g.target = to_regclass(@table_name@) AND guard <> @guard@);
     other_table regclass := (SELECT oid FROM @own@.holdfast_guards AS g JOIN pg_class AS c ON c.oid = g.target
@@ -32,6 +33,11 @@ ELSIF old_name IS NOT NULL THEN
         USING HINT = format('Undo the guard of that name, then say UPDATE %s SET guard = %L WHERE guard = %L', @marks_name@, @guard@, old_name);
 ELSIF other_table IS NOT NULL THEN
     RAISE EXCEPTION '% is the guard of %, which was renamed', @guard@, other_table USING HINT = 'Undo it first.';
+ELSIF old_key <> @key_name@ AND EXISTS (SELECT FROM @own@.holdfast_marks WHERE guard = @guard@) THEN
+    RAISE EXCEPTION 'the marks of % are of the keys in its column "%", not "%"', @guard@, old_key, @key_name@
+        USING HINT = format('If that is what it was called before, say UPDATE %s SET key_column = %L WHERE guard = %L. Else make sure that'
+            ' no holder of before is left, and forget the marks: DELETE FROM %s WHERE guard = %3$L',
+            @guards_name@, @key_name@, @guard@, @marks_name@);
 ELSIF key_number IS NULL THEN
     RAISE EXCEPTION '% has no column "%"', target, @key_name@ USING HINT = 'Say which column has the key: --key-column';
 ELSIF key_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype, 'text'::regtype, 'varchar'::regtype,

@@ -9,8 +9,12 @@ CREATE TABLE IF NOT EXISTS main.holdfast_marks (
     token INTEGER NOT NULL,
     PRIMARY KEY (guard, key)
 ) WITHOUT ROWID;
--- Which tables have triggers, and how their keys are compared.
-CREATE TABLE IF NOT EXISTS main.holdfast_guards (guard TEXT NOT NULL PRIMARY KEY, collation TEXT NOT NULL) WITHOUT ROWID;
+-- Of the keys in which column a table's marks are, and how they are compared; also when its guard was undone.
+CREATE TABLE IF NOT EXISTS main.holdfast_guards (
+    guard TEXT NOT NULL PRIMARY KEY,
+    key_column TEXT NOT NULL,
+    collation TEXT NOT NULL
+) WITHOUT ROWID;
 -- Every mark that was lowered.
 CREATE TABLE IF NOT EXISTS main.holdfast_resets (
     at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,

@@ -11,6 +11,8 @@ CREATE TRIGGER main.holdfast_problems_delete BEFORE DELETE ON holdfast_problems
 BEGIN
     SELECT RAISE(ROLLBACK, 'the triggers of this guard are on a table that was renamed: rename it back, and undo its guard first')
         WHERE OLD.problem = 'renamed';
+    SELECT RAISE(ROLLBACK, 'the marks of this table are of the keys in another column: see holdfast_guards and holdfast-guard-sql(1)')
+        WHERE OLD.problem = 'key';
     SELECT RAISE(ROLLBACK, 'the key column has a collation of its own: only BINARY, NOCASE and RTRIM can be guarded')
         WHERE OLD.problem = 'collation';
     SELECT RAISE(ROLLBACK, 'a unique index on the key column has another collation than the column')
@@ -18,6 +20,9 @@ BEGIN
 END;
 INSERT INTO main.holdfast_problems SELECT 'renamed' FROM main.sqlite_master
     WHERE type = 'trigger' AND lower(name) = lower(@trigger_name@) AND lower(tbl_name) <> @guard@;
+INSERT INTO main.holdfast_problems SELECT 'key' FROM main.holdfast_guards AS g
+    WHERE g.guard = @guard@ AND g.key_column <> @key_name@ COLLATE NOCASE
+    AND EXISTS (SELECT 1 FROM main.holdfast_marks AS m WHERE m.guard = @guard@);
 
 DROP TRIGGER IF EXISTS main.@insert_trigger@;
 CREATE TRIGGER main.@insert_trigger@ AFTER INSERT ON @table@
@@ -93,8 +98,8 @@ DROP TRIGGER IF EXISTS main.@delete_trigger@;
 DROP INDEX IF EXISTS main.holdfast_probe;
 CREATE INDEX main.holdfast_probe ON @table@ (@key@) WHERE @key@ IS NULL AND @key@ IS NOT NULL; -- of no row
 DELETE FROM main.holdfast_guards WHERE guard = @guard@;
-INSERT INTO main.holdfast_guards (guard, collation)
-    SELECT @guard@, upper(coll) FROM pragma_index_xinfo('holdfast_probe', 'main') WHERE seqno = 0;
+INSERT INTO main.holdfast_guards (guard, key_column, collation)
+    SELECT @guard@, @key_name@, upper(coll) FROM pragma_index_xinfo('holdfast_probe', 'main') WHERE seqno = 0;
 DROP INDEX main.holdfast_probe;
 
 -- Marks and tokens from before, under their keys as they are compared now; but not the token of a row whose mark was lowered.
