@@ -75,7 +75,9 @@ static void fill_table(const struct sql_wish *wish, struct sql_words *words)
     sql_put_switch(words, "if_require", o->require);
     sql_put_switch(words, "if_setting", o->setting);
     sql_put_switch(words, "if_setting_newer", o->setting && newer);
+    sql_put_switch(words, "if_setting_older", o->setting && !newer);
     sql_put_switch(words, "if_after", o->require || o->setting);
+    sql_put_switch(words, "if_update", o->require || o->setting || newer);
 }
 
 static void fill(const struct sql_wish *wish, struct sql_words *words)

@@ -389,3 +389,54 @@ def test_other_options_forget_no_mark(guarded, connect, options):
     for statement in (f"UPDATE batches SET {column} = 49", f"REPLACE INTO batches (id, {column}) VALUES (7, 49)"):
         with refused(STALE):
             db(statement)
+
+
+# ---- newer, and an INSERT that finds its row
+
+
+UPSERT = "INSERT INTO batches (id, state, fence_token) VALUES (7, 'x', 36) ON CONFLICT (id) DO UPDATE SET state = 'first'"
+IGNORED = "INSERT OR IGNORE INTO batches (id, state, fence_token) VALUES (7, 'x', 36)"
+AGAIN = ["UPDATE batches SET state = 'second', fence_token = 36", "UPDATE batches SET id = 8, fence_token = 36",
+         "REPLACE INTO batches (id, state, fence_token) VALUES (7, 'second', 36)", UPSERT, UPSERT + ", fence_token = 36",
+         "INSERT INTO batches (id, state, fence_token) VALUES (8, 'second', 36) ON CONFLICT (id) DO UPDATE SET id = 7, fence_token = 36"]
+
+
+@pytest.mark.parametrize("options", [[], ["--setting"]])
+@pytest.mark.parametrize("again", AGAIN)
+def test_newer_an_upsert_that_does_not_name_its_token_in_the_update(guarded, options, again):
+    """It is a write of that token all the same, and there is one."""
+    db = guarded("--mode", "newer", *options)
+    db("INSERT INTO batches VALUES (8, 'other', 0, 34)")
+    db(UPSERT)
+    assert db.row() == ("first", 34) and db.mark(7, "batches") == 36
+    with refused(STALE):
+        db(again)
+    assert db.row() == ("first", 34)
+    db("UPDATE batches SET state = 'next', fence_token = 37 WHERE id = 7")
+
+
+@pytest.mark.parametrize("again", AGAIN[:3])
+def test_newer_an_insert_that_did_nothing_leaves_one_write(guarded, again):
+    db = guarded("--mode", "newer")
+    db(IGNORED)
+    db("UPDATE batches SET state = 'first', fence_token = 36")
+    with refused(STALE):
+        db(again)
+    assert db.row() == ("first", 36)
+
+
+def test_newer_what_an_insert_left_lets_nobody_pass_who_became_stale(guarded):
+    """The next holder deletes the row, or the guard has another mode for a while: neither writes as an INSERT or UPDATE does."""
+    db = guarded("--mode", "newer", "--setting")
+    db(IGNORED)
+    db("DELETE FROM batches", token=40)
+    with refused(STALE):
+        db("INSERT INTO batches VALUES (7, 'late', 0, 36)")
+    db("INSERT INTO batches VALUES (7, 'new', 0, 41)")
+    db(IGNORED.replace("36", "42"))
+    db.apply("--table", "batches")
+    db("UPDATE batches SET state = 'next', fence_token = 50")
+    db.apply("--table", "batches", "--mode", "newer")
+    with refused(STALE):
+        db("UPDATE batches SET state = 'late', fence_token = 42")
+    assert db.row() == ("next", 50)

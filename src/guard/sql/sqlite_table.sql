@@ -28,10 +28,10 @@ DROP TRIGGER IF EXISTS main.@insert_trigger@;
 CREATE TRIGGER main.@insert_trigger@ AFTER INSERT ON @table@
 BEGIN
 @if_require@    SELECT RAISE(ABORT, 'no fencing token') WHERE @inserted@ IS NULL;
-    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, @mode@
-@if_older@        WHERE @inserted@ IS NOT NULL;
-@if_newer@        WHERE @inserted@ IS NOT NULL AND NOT EXISTS (
-@if_newer@        SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND NEW.@key@ IS key AND token IS @inserted@);
+@if_older@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, NULL
+@if_newer@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, CASE WHEN NOT EXISTS (
+@if_newer@        SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND NEW.@key@ IS key AND token IS @inserted@) THEN 'newer' END
+        WHERE @inserted@ IS NOT NULL;
 @if_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
 END;
 
@@ -41,20 +41,21 @@ CREATE TRIGGER main.@upsert_trigger@ BEFORE INSERT ON @table@
     WHEN @inserted@ IS NOT NULL AND EXISTS (SELECT 1 FROM @table@ WHERE @key@ = NEW.@key@)
 BEGIN
     INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, @mode@;
-@if_newer@    -- What follows in this statement must know that the token is not here for the second time.
+@if_newer@    -- What follows in this statement must know that the token is not here for the second time. The note is good for one
+@if_newer@    -- write, of whichever statement, and only as long as the token is the mark.
 @if_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
 @if_newer@    INSERT INTO holdfast_inserted (guard, key, token) VALUES (@guard@, NEW.@key@, @inserted@);
 END;
 @if_newer@CREATE TABLE IF NOT EXISTS main.holdfast_inserted (guard TEXT NOT NULL PRIMARY KEY, key, token) WITHOUT ROWID;
+@if_newer@DELETE FROM main.holdfast_inserted WHERE guard = @guard@;
 
 -- This trigger fires if the statement names the column, also with the value that is there.
 DROP TRIGGER IF EXISTS main.@named_trigger@;
 CREATE TRIGGER main.@named_trigger@ BEFORE UPDATE OF @column@ ON @table@ WHEN NEW.@column@ IS NOT NULL
 BEGIN
-@if_older@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, NEW.@column@, @mode@;
-@if_newer@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, NEW.@column@, @mode@
-@if_newer@        WHERE NOT EXISTS (
-@if_newer@        SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND OLD.@key@ IS key AND token IS NEW.@column@);
+@if_older@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, NEW.@column@, NULL;
+@if_newer@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, NEW.@column@, CASE WHEN NOT EXISTS (
+@if_newer@        SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND OLD.@key@ IS key AND token IS NEW.@column@) THEN 'newer' END;
     INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, NEW.@column@, @mode@
         WHERE NEW.@key@ IS NOT OLD.@key@;
 @if_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
@@ -73,21 +74,21 @@ DROP TRIGGER IF EXISTS main.@delete_trigger@;
 @if_after@BEGIN
 @if_after@    DELETE FROM holdfast_named WHERE guard = @guard@;
 @if_after@END;
-@if_after@CREATE TRIGGER main.@update_trigger@ AFTER UPDATE ON @table@
-@if_after@BEGIN
+@if_update@CREATE TRIGGER main.@update_trigger@ AFTER UPDATE ON @table@
+@if_update@BEGIN
 @if_require@    SELECT RAISE(ABORT, 'no fencing token') WHERE @set@ IS NULL AND NOT EXISTS (
 @if_require@        SELECT 1 FROM holdfast_named WHERE guard = @guard@ AND key IS OLD.@key@ AND token IS NEW.@column@);
-@if_setting@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, @set@, @mode@
-@if_setting@        WHERE @set@ IS NOT NULL
-@if_setting_newer@        AND NOT EXISTS (SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND OLD.@key@ IS key AND token IS @set@)
-@if_setting@        AND NOT EXISTS (
+@if_setting_older@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, @set@, NULL
+@if_setting_newer@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, OLD.@key@, @set@, CASE WHEN NOT EXISTS (
+@if_setting_newer@        SELECT 1 FROM holdfast_inserted WHERE guard = @guard@ AND OLD.@key@ IS key AND token IS @set@) THEN 'newer' END
+@if_setting@        WHERE @set@ IS NOT NULL AND NOT EXISTS (
 @if_setting@        SELECT 1 FROM holdfast_named WHERE guard = @guard@ AND key IS OLD.@key@ AND token IS NEW.@column@);
 @if_setting@    INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @set@, @mode@
 @if_setting@        WHERE NEW.@key@ IS NOT OLD.@key@ AND @set@ IS NOT NULL AND NOT EXISTS (
 @if_setting@        SELECT 1 FROM holdfast_named WHERE guard = @guard@ AND key IS OLD.@key@ AND token IS NEW.@column@);
 @if_after@    DELETE FROM holdfast_named WHERE guard = @guard@;
-@if_setting_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@;
-@if_after@END;
+@if_newer@    DELETE FROM holdfast_inserted WHERE guard = @guard@; -- ON CONFLICT DO UPDATE may write without naming the token
+@if_update@END;
 @if_after@CREATE TRIGGER main.@delete_trigger@ AFTER DELETE ON @table@
 @if_after@BEGIN
 @if_require@    SELECT RAISE(ABORT, 'no fencing token') WHERE @set@ IS NULL;
