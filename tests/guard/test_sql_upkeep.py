@@ -265,3 +265,66 @@ def test_a_key_that_the_database_makes_up(db):
     session("INSERT INTO batches (state, fence_token) VALUES ('a', 34), ('b', 34)")
     with refused(STALE, 'token 33 for "public.batches:2": 34'):
         session("UPDATE batches SET fence_token = 33 WHERE id = 2")
+
+
+# ---- rows that their own owner does not see: FORCE ROW LEVEL SECURITY
+
+
+HIDDEN = "would be affected by row-level security policy"
+
+
+@pytest.fixture
+def owner(db):
+    """An owner without any rights over others', with a schema of its own, and a guarded table in it."""
+    role = db.role()
+    db.session()(f"CREATE SCHEMA mine AUTHORIZATION {role}")
+    session = db.session(role)
+    session("SET search_path = mine")
+    session("CREATE TABLE batches (id int PRIMARY KEY, state text, fence_token bigint)")
+    session.guard = printed("--dialect", "postgres", "--schema", "mine", "--table", "batches")
+    return session
+
+
+def hide(session):
+    session("ALTER TABLE batches ENABLE ROW LEVEL SECURITY; ALTER TABLE batches FORCE ROW LEVEL SECURITY;"
+            "CREATE POLICY visible ON batches USING (state = 'seen') WITH CHECK (true)")
+
+
+def test_a_table_whose_owner_does_not_see_all_rows_is_refused(owner):
+    hide(owner)
+    with refused("P0001", "the owner of this guard does not see all rows of batches"):
+        owner(owner.guard)
+    owner("ALTER TABLE batches NO FORCE ROW LEVEL SECURITY")
+    owner(owner.guard)
+
+
+@pytest.mark.parametrize("statement", ["TRUNCATE batches", "INSERT INTO batches VALUES (7, 'x', 90) ON CONFLICT DO NOTHING",
+                                       "SELECT holdfast_reset('7', 0, 'mine.batches')"])
+def test_rows_that_are_hidden_later_keep_their_marks(owner, statement):
+    """What has to look at all rows fails then, and nothing is forgotten."""
+    owner(owner.guard)
+    owner("INSERT INTO batches VALUES (7, 'new', 34)")
+    owner("UPDATE batches SET fence_token = 50")
+    hide(owner)
+    with refused("42501", HIDDEN):
+        owner(statement)
+    with refused("P0001", "does not see all rows"):
+        owner(owner.guard)
+    owner("ALTER TABLE batches NO FORCE ROW LEVEL SECURITY")
+    owner("TRUNCATE batches")
+    with refused(STALE, 40, 50):
+        owner("INSERT INTO batches VALUES (7, 'late', 40)")
+
+
+def test_a_guard_whose_owner_sees_all_rows_is_no_hindrance(db, batches):
+    role = db.role()
+    batches("INSERT INTO batches VALUES (8, 'seen', 0, 34)")
+    hide(batches)
+    batches.apply()
+    batches(f"GRANT SELECT, INSERT, UPDATE, TRUNCATE ON batches TO {role}")
+    user = db.session(role)
+    assert user("UPDATE batches SET fence_token = 50") == 1
+    with refused(STALE, 33, 34):
+        user("INSERT INTO batches VALUES (7, 'late', 0, 33) ON CONFLICT DO NOTHING")  # a row that it does not see
+    user("TRUNCATE batches")
+    assert (batches.mark(7), batches.mark(8)) == (34, 50)

@@ -194,9 +194,12 @@ BEGIN
 END
 @inner@;
 
+-- Functions that look for rows of guarded tables must see them all: with row_security off PostgreSQL lets them fail where a
+-- policy would hide some.
+
 -- The statement is over, and nothing may have come of it (ON CONFLICT DO NOTHING). Its token was seen: these rows carry it.
 CREATE OR REPLACE FUNCTION @own@.holdfast_found_rows()
-RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS @inner@
 DECLARE
     a_guard text := TG_ARGV[0];
     mine text := encode(convert_to(a_guard, 'UTF8'), 'hex') || ':';
@@ -223,7 +226,7 @@ END
 
 -- The mark that the row of a key carries: 0 if none, NULL if there is no row. The row is held until the transaction ends.
 CREATE OR REPLACE FUNCTION @own@.holdfast_in_row(a_guard text, a_key text)
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS @inner@
 DECLARE
     about record;
     mark bigint;
@@ -239,7 +242,7 @@ END
 
 -- For rows that go without a DELETE: the marks that they carry go to holdfast_marks.
 CREATE OR REPLACE FUNCTION @own@.holdfast_remember(a_guard text)
-RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off AS @inner@
 DECLARE
     about record;
 BEGIN
@@ -253,7 +256,7 @@ END
 
 -- For operators: lowers a mark, and writes down who did. guard: '' for holdfast_enter, else the table.
 CREATE OR REPLACE FUNCTION @own@.holdfast_reset(key text, mark bigint DEFAULT 0, guard text DEFAULT '')
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS @inner@
 DECLARE
     old_mark bigint;
     in_row bigint;

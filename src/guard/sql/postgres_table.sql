@@ -19,6 +19,11 @@ DECLARE
     old_name text := (SELECT guard FROM @own@.holdfast_guards AS g WHERE g.target = to_regclass(@table_name@) AND guard <> @guard@);
     other_table regclass := (SELECT oid FROM @own@.holdfast_guards AS g JOIN pg_class AS c ON c.oid = g.target
                              WHERE guard = @guard@ AND c.oid <> to_regclass(@table_name@));
+    -- Does a policy hide rows from whoever applies this, or from the owner of the functions that look for rows?
+    hidden boolean := (SELECT c.relrowsecurity AND EXISTS (SELECT FROM pg_roles AS r
+            WHERE r.oid IN (current_user::regrole, (SELECT proowner FROM pg_proc WHERE oid = (@own_name@ || '.holdfast_in_row(text, text)')::regprocedure))
+            AND NOT (r.rolsuper OR r.rolbypassrls OR NOT c.relforcerowsecurity AND pg_has_role(r.oid, c.relowner, 'USAGE')))
+        FROM pg_class AS c WHERE c.oid = @table_name@::regclass);
 BEGIN
 
 IF kind NOT IN ('r', 'p') THEN
@@ -28,6 +33,9 @@ ELSIF (SELECT relispartition FROM pg_class WHERE oid = target) THEN
 ELSIF kind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = target) THEN
     RAISE EXCEPTION '% has children, which inherit no triggers', target
         USING HINT = 'Make them partitions, or call holdfast_enter() first in each transaction.';
+ELSIF hidden THEN
+    RAISE EXCEPTION 'the owner of this guard does not see all rows of %: it has row level security', target
+        USING HINT = format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, or let a role with BYPASSRLS own the functions of the guard.', target);
 ELSIF old_name IS NOT NULL THEN
     RAISE EXCEPTION '% is guarded as %: it was renamed', target, old_name
         USING HINT = format('Undo the guard of that name, then say UPDATE %s SET guard = %L WHERE guard = %L', @marks_name@, @guard@, old_name);
@@ -173,7 +181,7 @@ END
 
 -- TRUNCATE names no key, so no token of a row can be compared.
 CREATE OR REPLACE FUNCTION @truncate_function@()
-RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS @inner@
 BEGIN
 @if_require@    RAISE EXCEPTION USING ERRCODE = 'HF002', MESSAGE = format('no fencing token for TRUNCATE of %s', @guard@),
 @if_require@        HINT = 'TRUNCATE cannot bring one: use DELETE.';
