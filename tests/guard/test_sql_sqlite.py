@@ -304,7 +304,7 @@ def test_odd_names_of_tables_and_columns(connect, name):
     db.apply(*options, "--undo")
     db(f"UPDATE {table} SET {column} = 1")
     assert [name for kind, name in objects(db) if kind == "trigger" and "holdfast_" in name[:9]] == [
-        "holdfast_enter_insert", "holdfast_raise_insert", "holdfast_reset_insert", "holdfast_row_insert"]
+        "holdfast_enter_insert", "holdfast_raise_insert", "holdfast_reset_insert", "holdfast_row_insert", "holdfast_spelling_insert"]
     assert db("SELECT * FROM victim") == []
 
 

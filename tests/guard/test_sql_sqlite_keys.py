@@ -183,6 +183,78 @@ def test_tokens_that_were_written_while_it_was_off_count(guarded):
     assert db.mark(7, "batches") == 20, "it was lowered on purpose"
 
 
+def test_what_is_written_while_it_was_off_counts_also_where_a_mark_was_lowered(guarded):
+    db = guarded()
+    db("INSERT INTO holdfast_reset (key, token, guard) VALUES (7, 0, 'batches')")
+    db.apply("--table", "batches")
+    assert db.mark(7, "batches") == 0, "the row still carries 34, which was taken back on purpose"
+    db("UPDATE batches SET fence_token = 20")
+    db.apply("--table", "batches", "--undo")
+    db("UPDATE batches SET fence_token = 30")
+    db.apply("--table", "batches")
+    with refused(STALE):
+        db("UPDATE batches SET fence_token = 29")
+
+
+@pytest.mark.parametrize("column", ["id TEXT COLLATE NOCASE PRIMARY KEY", "id TEXT COLLATE RTRIM PRIMARY KEY"])
+def test_functions_that_a_connection_has_of_its_own(table, connect, column):
+    """ICU brings a lower() that folds more letters than NOCASE does."""
+    db, other = table(column), connect()
+    other.db.create_function("lower", 1, lambda text: text and text.lower(), deterministic=True)
+    other.db.create_function("upper", 1, lambda text: text and text.upper(), deterministic=True)
+    other.db.create_function("rtrim", 1, lambda text: text and text.rstrip("r "), deterministic=True)
+    other("INSERT INTO batches VALUES ('Ärger', 'new', 50), ('ärger', 'other', 30)")
+    with refused(STALE):
+        db("UPDATE batches SET state = 'late', fence_token = 40 WHERE id = 'Ärger'")
+    db("UPDATE batches SET fence_token = 60 WHERE id = 'Ärger'")
+    with refused(STALE):
+        other("UPDATE batches SET state = 'late', fence_token = 55 WHERE id = 'Ärger'")
+    other.apply("--table", "batches")
+    other("UPDATE batches SET fence_token = 31 WHERE id = 'ärger'")
+    assert db("SELECT token FROM holdfast_marks ORDER BY 1") == [(31,), (60,)]
+
+
+def test_keys_that_were_compared_otherwise_before(table):
+    """One mark of 'a' and 'A' cannot be told in two."""
+    db = table("id TEXT COLLATE NOCASE PRIMARY KEY")
+    db("INSERT INTO batches VALUES ('a', 'new', 40)")
+    db("DROP TABLE batches")
+    db("CREATE TABLE batches (id TEXT PRIMARY KEY, state TEXT, fence_token INTEGER)")
+    assert "were compared otherwise" in refusal(db)
+    db("DELETE FROM holdfast_marks")
+    db.apply("--table", "batches")
+
+
+# ---- the number that stands for an id that is not known yet
+
+
+@pytest.mark.parametrize("options", [[], ["--mode", "newer"], ["--setting"]])
+def test_an_id_that_sqlite_chooses_is_not_the_row_minus_one(table, options):
+    """Before it is inserted, such a row has the id -1."""
+    db = table("id INTEGER PRIMARY KEY", *options)
+    db("INSERT INTO batches VALUES (-1, 'bare', NULL)")
+    db("INSERT INTO batches (state, fence_token) VALUES ('one', 50)")
+    db("INSERT INTO batches (state, fence_token) VALUES ('two', 40)")
+    assert db("SELECT key, token FROM holdfast_marks ORDER BY 2") == [("1", 40), ("0", 50)]
+    for statement in ("UPDATE batches SET fence_token = 60 WHERE id = -1", "REPLACE INTO batches VALUES (-1, 'x', 60)",
+                      "INSERT INTO batches VALUES (-1, 'x', 60) ON CONFLICT DO UPDATE SET fence_token = excluded.fence_token",
+                      "UPDATE batches SET id = -1, fence_token = 60 WHERE state = 'one'"):
+        with refused("not a key: -1, which stands for an id that SQLite has yet to choose"):
+            db(statement)
+    db("UPDATE batches SET state = 'still bare' WHERE id = -1")
+
+
+@pytest.mark.parametrize("column", ["id INT PRIMARY KEY", "id INTEGER UNIQUE", "id INTEGER PRIMARY KEY DESC", "id TEXT PRIMARY KEY"])
+def test_minus_one_is_a_key_elsewhere(table, column):
+    db = table(column)
+    db("INSERT INTO batches VALUES (-1, 'new', 40)")
+    for statement in UPSERTS:
+        with refused(STALE):
+            db(statement, -1, 39)
+    db(UPSERTS[0], -1, 41)
+    assert db.mark(-1, "batches") == 41
+
+
 # ---- one rule: what was seen is the mark, whatever came of it
 
 

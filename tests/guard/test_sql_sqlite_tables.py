@@ -440,3 +440,24 @@ def test_newer_what_an_insert_left_lets_nobody_pass_who_became_stale(guarded):
     with refused(STALE):
         db("UPDATE batches SET state = 'late', fence_token = 42")
     assert db.row() == ("next", 50)
+
+
+@pytest.mark.parametrize("options, said, with_setting", [
+    (["--require"], MISSING, None), (["--require", "--setting"], MISSING, 35), (["--mode", "newer", "--setting"], None, STALE)])
+def test_replace_with_recursive_triggers(guarded, connect, options, said, with_setting):
+    """It deletes the row first, and whoever deletes must bring the setting: what is refused is refused before anything is lost."""
+    guarded(*options)
+    db = connect(helper=True)
+    db("PRAGMA recursive_triggers = ON")
+    if said:
+        with refused(said):
+            db("REPLACE INTO batches VALUES (7, 'next', 0, 35)")
+        assert db.row() == ("new", 34)
+    else:
+        db("REPLACE INTO batches VALUES (7, 'next', 0, 35)")
+    if with_setting == STALE:
+        with refused(STALE):
+            db("REPLACE INTO batches VALUES (7, 'next', 0, 36)", token=36)
+    elif with_setting:
+        db("REPLACE INTO batches VALUES (7, 'next', 0, 35)", token=with_setting)
+    assert db.row() == (("new", 34) if said and not with_setting else ("next", 35))

@@ -9,7 +9,8 @@ CREATE TABLE IF NOT EXISTS main.holdfast_marks (
     token INTEGER NOT NULL,
     PRIMARY KEY (guard, key)
 ) WITHOUT ROWID;
--- Of the keys in which column a table's marks are, and how they are compared; also when its guard was undone.
+-- Of the keys in which column a table's marks are, and how they are compared; also when its guard was undone. collation: ROWID if
+-- the column is the table's rowid.
 CREATE TABLE IF NOT EXISTS main.holdfast_guards (
     guard TEXT NOT NULL PRIMARY KEY,
     key_column TEXT NOT NULL,
@@ -47,16 +48,44 @@ BEGIN
         WHERE NOT EXISTS (SELECT 1 FROM holdfast_marks AS m WHERE m.guard = NEW.guard AND m.key = CAST(NEW.key AS TEXT));
 END;
 
--- The same for a row of a table. Keys that its column takes for equal ('a' and 'A' with NOCASE) have one mark.
+-- Keys that a table's column takes for equal ('a' and 'A' with NOCASE) have one mark, under the spelling that came first. It is
+-- found by comparing: functions like lower() may be another one's in each connection.
+CREATE TABLE IF NOT EXISTS main.holdfast_nocase (
+    guard TEXT NOT NULL,
+    key TEXT NOT NULL COLLATE NOCASE,
+    PRIMARY KEY (guard, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS main.holdfast_rtrim (
+    guard TEXT NOT NULL,
+    key TEXT NOT NULL COLLATE RTRIM,
+    PRIMARY KEY (guard, key)
+) WITHOUT ROWID;
+DROP VIEW IF EXISTS main.holdfast_spelling;
+CREATE VIEW main.holdfast_spelling (guard, key, collation) AS SELECT guard, key, NULL FROM holdfast_nocase;
+CREATE TRIGGER main.holdfast_spelling_insert INSTEAD OF INSERT ON holdfast_spelling
+BEGIN
+    INSERT INTO holdfast_nocase (guard, key) SELECT NEW.guard, NEW.key WHERE NEW.collation = 'NOCASE'
+        AND NOT EXISTS (SELECT 1 FROM holdfast_nocase AS n WHERE n.guard = NEW.guard AND n.key = NEW.key);
+    INSERT INTO holdfast_rtrim (guard, key) SELECT NEW.guard, NEW.key WHERE NEW.collation = 'RTRIM'
+        AND NOT EXISTS (SELECT 1 FROM holdfast_rtrim AS r WHERE r.guard = NEW.guard AND r.key = NEW.key);
+END;
+
+-- The same as holdfast_raise, for a row of a table.
 DROP VIEW IF EXISTS main.holdfast_row;
 CREATE VIEW main.holdfast_row (guard, key, token, mode) AS SELECT guard, key, token, NULL FROM holdfast_marks;
 CREATE TRIGGER main.holdfast_row_insert INSTEAD OF INSERT ON holdfast_row
 BEGIN
     SELECT RAISE(ABORT, 'not a key: a real number') WHERE typeof(NEW.key) = 'real'; -- 1.0 is equal to 1, and its text is not
-    SELECT RAISE(ABORT, 'not a key: a text with a NUL in it') -- NOCASE compares up to there, lower() and the mark go on
+    SELECT RAISE(ABORT, 'not a key: a text with a NUL in it') -- NOCASE compares up to there, the mark's key goes on
         WHERE typeof(NEW.key) = 'text' AND instr(CAST(NEW.key AS BLOB), x'00') > 0;
+    SELECT RAISE(ABORT, 'not a key: -1, which stands for an id that SQLite has yet to choose') FROM holdfast_guards AS g
+        WHERE NEW.key IS -1 AND g.guard = NEW.guard AND g.collation = 'ROWID' AND NEW.mode IS NOT 'keep';
+    INSERT INTO holdfast_spelling (guard, key, collation) SELECT NEW.guard, CAST(NEW.key AS TEXT), g.collation
+        FROM holdfast_guards AS g WHERE g.guard = NEW.guard AND g.collation IN ('NOCASE', 'RTRIM') AND NEW.key IS NOT NULL;
     INSERT INTO holdfast_raise (guard, key, token, mode) SELECT NEW.guard, CASE g.collation
-            WHEN 'NOCASE' THEN lower(CAST(NEW.key AS TEXT)) WHEN 'RTRIM' THEN rtrim(CAST(NEW.key AS TEXT)) ELSE NEW.key END,
+            WHEN 'NOCASE' THEN (SELECT n.key FROM holdfast_nocase AS n WHERE n.guard = NEW.guard AND n.key = CAST(NEW.key AS TEXT))
+            WHEN 'RTRIM' THEN (SELECT r.key FROM holdfast_rtrim AS r WHERE r.guard = NEW.guard AND r.key = CAST(NEW.key AS TEXT))
+            ELSE NEW.key END,
             NEW.token, NEW.mode
         FROM (SELECT 1) LEFT JOIN holdfast_guards AS g ON g.guard = NEW.guard;
 END;

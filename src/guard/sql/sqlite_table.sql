@@ -5,22 +5,26 @@ SAVEPOINT holdfast;
 -- Both columns must be there. SQLite cannot add one only if it is missing: --add-column prints that statement, too.
 SELECT @table@.@key@, @table@.@column@ FROM main.@table@ LIMIT 0;
 
--- What cannot be guarded is collected here, and said at the end.
-CREATE TABLE main.holdfast_problems (problem TEXT);
-CREATE TRIGGER main.holdfast_problems_delete BEFORE DELETE ON holdfast_problems
+-- What was here before, and what cannot be guarded, is collected here; the latter is said at the end.
+CREATE TABLE main.holdfast_applying (word TEXT);
+CREATE TRIGGER main.holdfast_applying_delete BEFORE DELETE ON holdfast_applying
 BEGIN
     SELECT RAISE(ROLLBACK, 'the triggers of this guard are on a table that was renamed: rename it back, and undo its guard first')
-        WHERE OLD.problem = 'renamed';
+        WHERE OLD.word = 'renamed';
     SELECT RAISE(ROLLBACK, 'the marks of this table are of the keys in another column: see holdfast_guards and holdfast-guard-sql(1)')
-        WHERE OLD.problem = 'key';
+        WHERE OLD.word = 'key';
     SELECT RAISE(ROLLBACK, 'the key column has a collation of its own: only BINARY, NOCASE and RTRIM can be guarded')
-        WHERE OLD.problem = 'collation';
+        WHERE OLD.word = 'collation';
+    SELECT RAISE(ROLLBACK, 'the keys of this table were compared otherwise before: see holdfast_guards and holdfast-guard-sql(1)')
+        WHERE OLD.word = 'compared';
     SELECT RAISE(ROLLBACK, 'a unique index on the key column has another collation than the column')
-        WHERE OLD.problem = 'index';
+        WHERE OLD.word = 'index';
 END;
-INSERT INTO main.holdfast_problems SELECT 'renamed' FROM main.sqlite_master
-    WHERE type = 'trigger' AND lower(name) = lower(@trigger_name@) AND lower(tbl_name) <> @guard@;
-INSERT INTO main.holdfast_problems SELECT 'key' FROM main.holdfast_guards AS g
+INSERT INTO main.holdfast_applying SELECT 'renamed' FROM main.sqlite_master
+    WHERE type = 'trigger' AND name = @trigger_name@ COLLATE NOCASE AND tbl_name <> @guard@ COLLATE NOCASE;
+INSERT INTO main.holdfast_applying SELECT 'on' FROM main.sqlite_master WHERE type = 'trigger' AND name = @trigger_name@ COLLATE NOCASE;
+INSERT INTO main.holdfast_applying SELECT 'was ' || g.collation FROM main.holdfast_guards AS g WHERE g.guard = @guard@;
+INSERT INTO main.holdfast_applying SELECT 'key' FROM main.holdfast_guards AS g
     WHERE g.guard = @guard@ AND g.key_column <> @key_name@ COLLATE NOCASE
     AND EXISTS (SELECT 1 FROM main.holdfast_marks AS m WHERE m.guard = @guard@);
 
@@ -39,6 +43,7 @@ END;
 DROP TRIGGER IF EXISTS main.@upsert_trigger@;
 CREATE TRIGGER main.@upsert_trigger@ BEFORE INSERT ON @table@
     WHEN @inserted@ IS NOT NULL AND EXISTS (SELECT 1 FROM @table@ WHERE @key@ = NEW.@key@)
+    AND (NEW.@key@ IS NOT -1 OR (SELECT g.collation FROM holdfast_guards AS g WHERE g.guard = @guard@) IS NOT 'ROWID')
 BEGIN
     INSERT INTO holdfast_row (guard, key, token, mode) SELECT @guard@, NEW.@key@, @inserted@, @mode@;
 @if_newer@    -- What follows in this statement must know that the token is not here for the second time. The note is good for one
@@ -100,22 +105,35 @@ DROP INDEX IF EXISTS main.holdfast_probe;
 CREATE INDEX main.holdfast_probe ON @table@ (@key@) WHERE @key@ IS NULL AND @key@ IS NOT NULL; -- of no row
 DELETE FROM main.holdfast_guards WHERE guard = @guard@;
 INSERT INTO main.holdfast_guards (guard, key_column, collation)
-    SELECT @guard@, @key_name@, upper(coll) FROM pragma_index_xinfo('holdfast_probe', 'main') WHERE seqno = 0;
+    SELECT @guard@, @key_name@, CASE
+        WHEN EXISTS (SELECT 1 FROM pragma_table_info(@guard@, 'main') AS c WHERE c.name = @key_name@ COLLATE NOCASE AND c.pk > 0)
+            AND NOT EXISTS (SELECT 1 FROM pragma_index_list(@guard@, 'main') AS l WHERE l.origin = 'pk') THEN 'ROWID'
+        WHEN coll = 'BINARY' COLLATE NOCASE THEN 'BINARY'
+        WHEN coll = 'NOCASE' COLLATE NOCASE THEN 'NOCASE'
+        WHEN coll = 'RTRIM' COLLATE NOCASE THEN 'RTRIM'
+        ELSE coll END
+    FROM pragma_index_xinfo('holdfast_probe', 'main') WHERE seqno = 0;
 DROP INDEX main.holdfast_probe;
 
--- Marks and tokens from before, under their keys as they are compared now; but not the token of a row whose mark was lowered.
+-- Marks and tokens from before, under their keys as they are compared now. While the guard was on, all tokens that count are
+-- marks, and a row may still carry one from before its mark was lowered.
 INSERT INTO main.holdfast_row (guard, key, token, mode)
     SELECT guard, key, token, 'keep' FROM main.holdfast_marks WHERE guard = @guard@ AND token > 0;
 INSERT INTO main.holdfast_row (guard, key, token, mode)
     SELECT @guard@, t.@key@, t.@column@, 'keep' FROM main.@table@ AS t
     WHERE typeof(t.@column@) = 'integer' AND t.@column@ BETWEEN 1 AND 9007199254740991 AND t.@key@ IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM main.holdfast_resets AS r WHERE r.guard = @guard@ AND t.@key@ = r.key);
+    AND NOT (EXISTS (SELECT 1 FROM main.holdfast_applying WHERE word = 'on')
+        AND EXISTS (SELECT 1 FROM main.holdfast_resets AS r WHERE r.guard = @guard@ AND t.@key@ = r.key));
 
-INSERT INTO main.holdfast_problems SELECT 'collation' FROM main.holdfast_guards
-    WHERE guard = @guard@ AND collation NOT IN ('BINARY', 'NOCASE', 'RTRIM');
-INSERT INTO main.holdfast_problems SELECT 'index' FROM main.holdfast_guards AS g,
+INSERT INTO main.holdfast_applying SELECT 'collation' FROM main.holdfast_guards
+    WHERE guard = @guard@ AND collation NOT IN ('BINARY', 'NOCASE', 'RTRIM', 'ROWID');
+INSERT INTO main.holdfast_applying SELECT 'compared' FROM main.holdfast_guards AS g, main.holdfast_applying AS a
+    WHERE g.guard = @guard@ AND a.word IN ('was NOCASE', 'was RTRIM') AND a.word <> 'was ' || g.collation
+    AND EXISTS (SELECT 1 FROM main.holdfast_marks AS m WHERE m.guard = @guard@);
+INSERT INTO main.holdfast_applying SELECT 'index' FROM main.holdfast_guards AS g,
     pragma_index_list(@guard@, 'main') AS l, pragma_index_xinfo(l.name, 'main') AS x
-    WHERE g.guard = @guard@ AND l."unique" AND x."key" AND lower(x.name) = lower(@key_name@) AND upper(x.coll) <> g.collation;
-DELETE FROM main.holdfast_problems; -- this fails if there are any, and then nothing of all this is left
-DROP TABLE main.holdfast_problems;
+    WHERE g.guard = @guard@ AND l."unique" AND x."key" AND x.name = @key_name@ COLLATE NOCASE
+    AND x.coll <> g.collation COLLATE NOCASE AND g.collation <> 'ROWID';
+DELETE FROM main.holdfast_applying; -- this fails if something cannot be, and then nothing of all this is left
+DROP TABLE main.holdfast_applying;
 RELEASE holdfast;
