@@ -233,6 +233,28 @@ def test_a_move_that_another_trigger_stops_lets_nothing_else_in(db, options, whe
                    "INSERT INTO batches VALUES (7, 2, 'bare')")
 
 
+@pytest.mark.parametrize("options", MODES)
+@pytest.mark.parametrize("updated", ["batches", "batches_1"])
+@pytest.mark.parametrize("deleted", ["batches", "batches_1"])
+def test_a_move_that_another_trigger_stops_in_one_block(db, options, updated, deleted):
+    """For PostgreSQL's clock, a block of PL/pgSQL is one statement, and the row is still where it was."""
+    moving = Moving(db, *options)
+    moving("CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+    moving("CREATE TRIGGER zzz_skip BEFORE UPDATE ON batches FOR EACH ROW EXECUTE FUNCTION skip()")
+    with refused(STALE, 20):
+        moving(f"DO $$ BEGIN UPDATE {updated} SET state = 'x', fence_token = 40 WHERE id = 7; SET LOCAL holdfast.token = '20';"
+               f" DELETE FROM {deleted} WHERE id = 7; END $$")
+    assert moving.rows() == [(7, 1, 34)]
+
+
+@pytest.mark.parametrize("options", MODES)
+def test_rows_move_with_each_statement_of_a_block(db, options):
+    moving = Moving(db, *options)
+    moving("INSERT INTO batches VALUES (8, 1, 'new', 34)")
+    moving("DO $$ BEGIN UPDATE batches SET part = 3 - part, fence_token = 35; UPDATE batches SET part = 3 - part, fence_token = 36; END $$")
+    assert moving.rows() == [(7, 1, 36), (8, 1, 36)]
+
+
 @pytest.mark.parametrize("options", MODES[2:])
 def test_a_note_that_somebody_forged_lets_nothing_in(db, options):
     """The settings are anybody's to set."""

@@ -214,6 +214,8 @@ def test_tokens_that_were_there_before_are_marks(db):
 
 @pytest.mark.parametrize("columns, options, said", [
     ("x int PRIMARY KEY", [], 'batches has no column "id"'),
+    ("n int, id int GENERATED ALWAYS AS (n * 10) STORED UNIQUE", [], 'the key column "id" is generated'),
+    ("id int PRIMARY KEY, fence_token bigint GENERATED ALWAYS AS (id) STORED", [], 'the column "fence_token" of batches is generated'),
     ("id int", [], 'the key column "id" of batches is not unique'),
     ("id int, x int, PRIMARY KEY (id, x)", [], "is not unique"),
     ("id timestamptz PRIMARY KEY", [], 'the key column "id" is a timestamp with time zone'),

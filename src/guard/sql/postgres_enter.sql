@@ -158,8 +158,9 @@ END
 -- Is this a part of an UPDATE that moves its row to another partition? PostgreSQL fires the triggers of three statements then:
 -- UPDATE, DELETE of the row where it was, INSERT where it goes. The UPDATE was compared, and leaves a note for the other two.
 -- The DELETE must be of the very same row: an UPDATE that stays leaves another one. The INSERT must come next, with the key
--- that the UPDATE gave. A note is good once, for this statement only, at the depth of triggers at which it was left. Where
--- a token is required, the mark must say, too, that this transaction has brought one, and the INSERT must have it.
+-- that the UPDATE gave. A note is good once, at the depth of triggers at which it was left, and only while the UPDATE lasts, for
+-- which holdfast_moving() sees to it: it is '{}' then, and else ''. Where a token is required, the mark must say, too, that
+-- this transaction has brought one, and the INSERT must have it.
 CREATE OR REPLACE FUNCTION @own@.holdfast_moves(a_step text, a_guard text, a_row text, a_key text, a_token bigint, a_require boolean)
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
 DECLARE
@@ -167,21 +168,30 @@ DECLARE
     note text[] := nullif(current_setting(setting, true), '')::text[];
     statement text := extract(epoch FROM statement_timestamp());
 BEGIN
-    IF a_step = 'UPDATE' THEN
-        PERFORM set_config(setting, ARRAY['DELETE', a_guard, statement, a_row, a_key]::text, true);
+    IF note IS NULL THEN
         RETURN false;
-    ELSIF note IS NULL THEN
+    ELSIF a_step = 'UPDATE' THEN
+        PERFORM set_config(setting, ARRAY['DELETE', a_guard, statement, a_row, a_key]::text, true);
         RETURN false;
     ELSIF a_step = 'DELETE' AND note[1:4] = ARRAY['DELETE', a_guard, statement, a_row] THEN
         PERFORM set_config(setting, ARRAY['INSERT', a_guard, statement, note[5]]::text, true);
     ELSE
-        PERFORM set_config(setting, '', true);
+        PERFORM set_config(setting, '{}', true);
         IF a_step <> 'INSERT' OR note <> ARRAY['INSERT', a_guard, statement, a_key] THEN
             RETURN false;
         END IF;
     END IF;
     RETURN NOT a_require OR EXISTS (SELECT FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard AND m.key = a_key
         AND m.xact = pg_current_xact_id() AND (a_step = 'DELETE' OR m.token = a_token));
+END
+@inner@;
+
+-- Before and after each UPDATE of a table with partitions: a DELETE and an INSERT have no such triggers.
+CREATE OR REPLACE FUNCTION @own@.holdfast_moving()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @inner@
+BEGIN
+    PERFORM set_config('holdfast.moving_' || pg_trigger_depth(), CASE TG_WHEN WHEN 'BEFORE' THEN '{}' ELSE '' END, true);
+    RETURN NULL;
 END
 @inner@;
 

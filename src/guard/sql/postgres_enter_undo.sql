@@ -11,6 +11,7 @@ IF to_regclass(@guards_name@) IS NOT NULL THEN
 END IF;
 DROP FUNCTION IF EXISTS @own@.holdfast_reset(text, bigint, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_remember(text);
+DROP FUNCTION IF EXISTS @own@.holdfast_moving();
 DROP FUNCTION IF EXISTS @own@.holdfast_moves(text, text, text, text, bigint, boolean);
 DROP FUNCTION IF EXISTS @own@.holdfast_in_row(text, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_brought(text);

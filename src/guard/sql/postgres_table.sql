@@ -52,6 +52,10 @@ ELSIF key_type NOT IN ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtyp
                        'char'::regtype, 'uuid'::regtype) THEN
     RAISE EXCEPTION 'the key column "%" is a %: it must be of whole numbers, text or uuid', @key_name@, key_type
         USING DETAIL = 'The text of other types depends on settings, or differs for equal values.';
+ELSIF EXISTS (SELECT FROM pg_attribute WHERE attrelid = target AND attnum = key_number AND attgenerated <> '') THEN
+    RAISE EXCEPTION 'the key column "%" is generated: triggers do not see its value', @key_name@;
+ELSIF EXISTS (SELECT FROM pg_attribute WHERE attrelid = target AND attname = @column_name@ AND attgenerated <> '') THEN
+    RAISE EXCEPTION 'the column "%" of % is generated: no statement can bring a token', @column_name@, target;
 ELSIF EXISTS (SELECT FROM pg_attribute WHERE attrelid = target AND attnum = key_number AND attcollation IN (
                   SELECT oid FROM pg_collation WHERE NOT collisdeterministic))
    OR EXISTS (SELECT FROM pg_index WHERE indrelid = target AND indisunique AND key_number = ANY (indkey::smallint[])
@@ -198,6 +202,8 @@ ELSIF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND tgname = 'zz_hol
     DROP TRIGGER zz_holdfast_1_named ON @table@;
 END IF;
 IF kind = 'p' THEN
+    CREATE OR REPLACE TRIGGER zz_holdfast_0_moving BEFORE UPDATE ON @table@ FOR EACH STATEMENT EXECUTE FUNCTION @own@.holdfast_moving();
+    CREATE OR REPLACE TRIGGER zz_holdfast_5_moved AFTER UPDATE ON @table@ FOR EACH STATEMENT EXECUTE FUNCTION @own@.holdfast_moving();
     CREATE OR REPLACE TRIGGER zz_holdfast_2 BEFORE INSERT OR DELETE ON @table@ FOR EACH ROW
         EXECUTE FUNCTION @guard_function@('partitioned');
     CREATE OR REPLACE TRIGGER zz_holdfast_2_update BEFORE UPDATE ON @table@ FOR EACH ROW

@@ -14,11 +14,13 @@ IF this IS NOT NULL THEN
     IF columns = 2 THEN
         PERFORM @own@.holdfast_remember(@guard@); -- from here on anybody may write anything into the column
     END IF;
+    EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_0_moving ON %s', this);
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_1_named ON %s', this);
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_2 ON %s', this);
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_2_update ON %s', this);
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_3_truncate ON %s', this);
     EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_4_found ON %s', this);
+    EXECUTE format('DROP TRIGGER IF EXISTS zz_holdfast_5_moved ON %s', this);
 END IF;
 IF to_regclass(@guards_name@) IS NOT NULL THEN
     UPDATE @own@.holdfast_guards SET target = 0 WHERE guard = @guard@;
