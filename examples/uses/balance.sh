@@ -37,7 +37,7 @@ ROW
 
 me=$(realpath "$0")
 cd "${1:-$(mktemp -d)}"
-holdfast guard sql --dialect sqlite | sqlite3 bank.db
+holdfast guard sql --dialect sqlite | sqlite3 -bail bank.db
 sqlite3 bank.db 'CREATE TABLE accounts(id INTEGER PRIMARY KEY, balance INTEGER, version INTEGER);
 INSERT INTO accounts VALUES (1, 100, 1), (2, 100, 1);'
 holdfast run account:1 -- "$me" --take 30 &

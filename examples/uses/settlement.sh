@@ -22,7 +22,7 @@ fi
 
 me=$(realpath "$0")
 cd "${1:-$(mktemp -d)}"
-holdfast guard sql --dialect sqlite | sqlite3 bank.db
+holdfast guard sql --dialect sqlite | sqlite3 -bail bank.db
 sqlite3 bank.db 'CREATE TABLE debits(batch INTEGER, by TEXT);'
 holdfast run batch:4472 -- "$me" --settle one &
 sleep "$(seconds 4)"
