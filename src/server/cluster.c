@@ -131,6 +131,7 @@ void cluster_learn(struct server *server)
     server->learnt_table = table;
     server->learnt_members = members;
     learn_lives(server);
+    server->tells_lives = true;
     server->said_new = true; /* of one that is no member, nothing must be left in the table */
 }
 
@@ -285,12 +286,40 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
         return node->cluster[0] ? NETWORK_NOTHING : NETWORK_WORDS;
     }
     drop_from(server->lost, node->id);
+    server->tells_lives = true;
     return remember(server, node->id, node->about) ? NETWORK_ALL : NETWORK_NOTHING;
 }
 
 bool cluster_met(struct server *server, const struct network_node *node)
 {
     return cluster_reached(server, node) != NETWORK_NOTHING;
+}
+
+/* When something is new, or somebody has connected who may not know it. */
+void cluster_tell_lives(struct server *server)
+{
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    char lives[LIVES_TEXT_MAX + 1], text[LIVES_TEXT_MAX + sizeof "lives 0 "];
+
+    if (!server->tells_lives)
+        return;
+    server->tells_lives = false;
+    lives_tell(&server->lives, lives);
+    snprintf(text, sizeof text, "lives 0 %s", lives);
+    for (unsigned i = 0; i < count && lives[0]; i++)
+        if (seen[i].id != server->config->id)
+            network_say(server->network, seen[i].id, seen[i].address, text);
+}
+
+void cluster_told_lives(struct server *server, const char *cluster, const char *text)
+{
+    struct error_text err;
+
+    if (replica_waits(server->replica) || strcmp(cluster, server->bootstrap.cluster) != 0)
+        return;
+    if (lives_told(&server->lives, server->storage, server->config->id, text, &err) != HF_OK)
+        log_warning(err.text);
 }
 
 void cluster_tell_lost(struct server *server)

@@ -9,8 +9,9 @@
 #define FILE_NAME "lives"
 #define NUMBER_MAX 20 /* digits */
 #define REMOVED "-"   /* in place of a life */
+#define MET " met"
 
-/* One to a line: "2 91f0c4a7e2d35b68 4711". */
+/* One to a line: "2 91f0c4a7e2d35b68 4711", or with "met" behind it. */
 static int store(const struct lives *lives, const struct storage *storage, struct error_text *err)
 {
     char text[STORAGE_NOTE_MAX + 1] = "";
@@ -19,8 +20,9 @@ static int store(const struct lives *lives, const struct storage *storage, struc
     for (unsigned i = 0; i < lives->count && used < sizeof text; i++) {
         const struct life *life = &lives->at[i];
 
-        used += (size_t)snprintf(text + used, sizeof text - used, "%" PRIu64 " %s %" PRIu64 "\n",
-                                 life->id, life->text[0] ? life->text : REMOVED, life->index);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%" PRIu64 " %s %" PRIu64 "%s\n",
+                                 life->id, life->text[0] ? life->text : REMOVED, life->index,
+                                 life->met ? MET : "");
     }
     if (used >= sizeof text)
         return error_set(err, HF_EINVAL, "too many lives for the file '" FILE_NAME "'");
@@ -38,6 +40,9 @@ static bool read_line(const char *line, struct life *ret_life, int *ret_size)
         return false;
     if (strcmp(ret_life->text, REMOVED) == 0)
         ret_life->text[0] = '\0';
+    ret_life->met = strncmp(line + *ret_size, MET, strlen(MET)) == 0;
+    if (ret_life->met)
+        *ret_size += (int)strlen(MET);
     return line[*ret_size] == '\n' && text_to_u64(id, UINT64_MAX, &ret_life->id) &&
            text_to_u64(index, UINT64_MAX, &ret_life->index);
 }
@@ -90,7 +95,7 @@ static void forget_one(struct lives *lives)
 }
 
 static int set(struct lives *lives, const struct storage *storage, uint64_t id,
-               struct core_text text, uint64_t index, struct error_text *err)
+               struct core_text text, uint64_t index, bool met, struct error_text *err)
 {
     struct lives changed = *lives;
     struct life *life = (struct life *)lives_find(&changed, id);
@@ -104,6 +109,7 @@ static int set(struct lives *lives, const struct storage *storage, uint64_t id,
         life = &changed.at[changed.count++];
     life->id = id;
     life->index = index;
+    life->met = met;
     if (text.size > 0)
         memcpy(life->text, text.bytes, text.size);
     life->text[text.size] = '\0';
@@ -128,7 +134,7 @@ int lives_meet(struct lives *lives, const struct storage *storage, uint64_t id,
         return error_set(err, HF_EINVAL, "it says nothing of its life");
     if (life && is(life, text))
         return HF_OK;
-    return set(lives, storage, id, text, life ? life->index : 0, err);
+    return set(lives, storage, id, text, life ? life->index : 0, true, err);
 }
 
 int lives_learn(struct lives *lives, const struct storage *storage, uint64_t id,
@@ -136,9 +142,46 @@ int lives_learn(struct lives *lives, const struct storage *storage, uint64_t id,
 {
     const struct life *life = lives_find(lives, id);
 
-    if (life ? life->index >= index || is(life, text) : text.size == 0)
+    if (life ? life->index >= index || (is(life, text) && !life->met) : text.size == 0)
         return HF_OK;
-    return set(lives, storage, id, text, index, err);
+    return set(lives, storage, id, text, index, false, err);
+}
+
+void lives_tell(const struct lives *lives, char ret_text[LIVES_TEXT_MAX + 1])
+{
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (unsigned i = 0; i < lives->count; i++) {
+        const struct life *life = &lives->at[i];
+
+        if (!life->met && life->index > 0)
+            used += (size_t)snprintf(ret_text + used, LIVES_TEXT_MAX + 1 - used,
+                                     "%s%" PRIu64 "/%s/%" PRIu64, used > 0 ? "," : "", life->id,
+                                     life->text[0] ? life->text : REMOVED, life->index);
+    }
+}
+
+int lives_told(struct lives *lives, const struct storage *storage, uint64_t but, const char *text,
+               struct error_text *err)
+{
+    char id[NUMBER_MAX + 1], life[LIFE_MAX + 1], index[NUMBER_MAX + 1];
+    int result = HF_OK, size = 0;
+
+    while (result == HF_OK &&
+           sscanf(text, "%20[0-9]/%32[-0-9a-f]/%20[0-9]%n", id, life, index, &size) == 3) {
+        uint64_t number, at;
+        bool removed = strcmp(life, REMOVED) == 0;
+
+        if (!text_to_u64(id, UINT64_MAX, &number) || !text_to_u64(index, UINT64_MAX, &at))
+            break;
+        if (number != but)
+            result = lives_learn(lives, storage, number,
+                                 (struct core_text){life, removed ? 0 : strlen(life)}, at, err);
+        text += size;
+        text += *text == ',';
+    }
+    return result;
 }
 
 int lives_replace(struct lives *lives, const struct storage *storage, const struct lives *by,

@@ -6,7 +6,8 @@
  * of any age. So each keeps a file of its own, durable before anything is taken from the node that was met, with the index
  * up to which the log was known then. What the log says above that index is newer, and is written down; what it says below, when
  * it is applied once more after a restart, is not. That a node was removed is written down, too, so that its id may be given to
- * another. */
+ * another. Members tell each other what they have from the log: one that was away while another was replaced, or has yet to hear
+ * the whole log, would not let that one in, and may have to hear of it from nobody else. */
 #ifndef SERVER_LIVES_H
 #define SERVER_LIVES_H
 
@@ -25,7 +26,8 @@ struct lives {
     struct life {
         uint64_t id;
         char text[LIFE_MAX + 1]; /* "": it was removed */
-        uint64_t index;          /* of the log; 0: it was met, and the log had said nothing yet */
+        uint64_t index;          /* of the log; 0: it has said nothing yet */
+        bool met;                /* the log has not said yet that it has this life */
     } at[LIVES_MAX];
 };
 
@@ -42,6 +44,12 @@ int lives_meet(struct lives *lives, const struct storage *storage, uint64_t id,
  * newer. On failure nothing is changed. */
 int lives_learn(struct lives *lives, const struct storage *storage, uint64_t id,
                 struct core_text life, uint64_t index, struct error_text *err);
+#define LIVES_TEXT_MAX (LIVES_MAX * 72) /* bytes */
+/* What the log has said, for other members: "2/91f0c4a7e2d35b68/4711,3/-/12". */
+void lives_tell(const struct lives *lives, char ret_text[LIVES_TEXT_MAX + 1]);
+/* What another has told, of all but this id. What is no such text is ignored. */
+int lives_told(struct lives *lives, const struct storage *storage, uint64_t but, const char *text,
+               struct error_text *err);
 /* These instead of all that were known. */
 int lives_replace(struct lives *lives, const struct storage *storage, const struct lives *by,
                   struct error_text *err);

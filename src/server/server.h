@@ -198,6 +198,7 @@ struct server {
     struct bootstrap bootstrap;
     uint64_t turned_away[REPLICA_MEMBERS_MAX]; /* nodes that are not let in: the log says so once */
     uint64_t lost[REPLICA_MEMBERS_MAX];  /* members that came back without their data; 0: nobody */
+    bool tells_lives;                    /* to the other members, in this round */
     bool said_new;                       /* something that the table may not know */
     uint64_t leader_id, members_version; /* as they were a round ago */
     uint64_t learnt_table, learnt_members; /* what lives.h has heard of */
@@ -386,6 +387,9 @@ bool cluster_is_lost(const struct server *server, uint64_t id);
 bool cluster_make_known(struct server *server, uint64_t id, const char *about);
 /* Another node has connected, and introduced itself. False: it is not wanted. */
 bool cluster_met(struct server *server, const struct network_node *node);
+/* Members tell each other what they know of each other's lives. */
+void cluster_tell_lives(struct server *server);
+void cluster_told_lives(struct server *server, const char *cluster, const char *text);
 /* Members that came back without their data wait, and cannot know why nobody comes: they are told. */
 void cluster_tell_lost(struct server *server);
 /* This node is one of them, as another says. */

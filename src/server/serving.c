@@ -222,6 +222,7 @@ static void look_at_cluster(struct server *server)
     if (changed || server->agreed_version != server->members_version)
         cluster_cut_off(server);
     cluster_learn(server);
+    cluster_tell_lives(server);
     server->said_new |= changed;
     if (server->deposed_ms != 0 && knows_where_to(server))
         send_on(server);

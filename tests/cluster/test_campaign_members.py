@@ -1,5 +1,6 @@
 """Members are added, removed and restarted at random while clients work, with snapshots all the time: nodes are killed, stopped
-and paused, are away during changes and come back to the log or to a snapshot, and leaders change or die in the middle of it.
+and paused, are away during changes and come back to the log or to a snapshot, are replaced under their ids, all lose power
+at once, and leaders change or die in the middle of it.
 After each change all nodes that have applied the same entries agree on the table and on the members. make soak-cluster-members
 runs it in full; HF_SEED=N chooses as a run did that printed N."""
 import collections
@@ -122,6 +123,20 @@ class Campaign:
         self.did["killed"] += 1
         self.did["restarts"] += 1
 
+    def lose_power(self):
+        """All at once; those that are up come back, with what they have on disk."""
+        nodes = self.up()
+        self.tell("all lose power")
+        for node in nodes:
+            node.kill9()
+        for node in nodes:
+            node.begin()
+        for node in nodes:
+            until(node.answers, f"{node} answers")
+        self.did["power"] += 1
+        self.did["killed"] += len(nodes)
+        self.did["restarts"] += len(nodes)
+
     def transfer(self):
         with contextlib.suppress(OSError, Ended, Refused):  # there may be nobody who could
             assert self.leader().cmd("CLUSTER", "TRANSFER") == "OK"
@@ -138,7 +153,7 @@ class Campaign:
     def disturb(self):
         """Something of that, or nothing."""
         absent = [*self.away, *self.paused]
-        choices = [self.transfer, self.pour, self.pour, lambda: self.restart(self.chance.choice(self.up()))]
+        choices = [self.transfer, self.pour, self.pour, self.lose_power, lambda: self.restart(self.chance.choice(self.up()))]
         if self.may_miss(len(self.members)) > 0:
             choices += [lambda: self.leave(self.chance.choice(self.up()))] * 3
         if absent:
@@ -149,7 +164,9 @@ class Campaign:
 
     def change(self):
         grow = self.chance.random() < 0.5
-        if grow and len(self.members) < MEMBERS_MAX or len(self.members) == MEMBERS_MIN:
+        if self.chance.random() < 0.2:
+            self.replace()
+        elif grow and len(self.members) < MEMBERS_MAX or len(self.members) == MEMBERS_MIN:
             self.add()
         else:
             self.remove()
@@ -162,6 +179,12 @@ class Campaign:
     def asked(self, *words):
         """Done when this returns, whoever was leading. The leader may die while it does it."""
         leader = self.leader()
+        if self.chance.random() < 0.1:
+            with leader.connect() as client:
+                client.send("CLUSTER", *words)
+                time.sleep(self.chance.uniform(0, 0.2))
+                self.lose_power()
+            leader = self.leader()
         dies = leader.number in self.members and self.may_miss(len(self.members) - 1) > 0 and self.chance.random() < 0.25
         if dies:
             self.tell(f"{leader} dies while it does this")
@@ -176,10 +199,18 @@ class Campaign:
             with self.session() as session:
                 return session.ask("CLUSTER", *words)
 
-    def add(self):
+    def replace(self):
+        """Removed, and its id is given to another, with an empty directory and at another address. Whoever is away then must not
+        take it for one that has lost its data, even if it leads."""
+        node = self.remove()
+        self.clean_up(True)
+        self.add(node.number)
+        self.did["replaced"] += 1
+
+    def add(self, number=None):
         self.make_room(len(self.members) + 1)
-        node = self.cluster.node(self.next_number, "--join")
-        self.next_number += 1
+        node = self.cluster.node(number or self.next_number, "--join")
+        self.next_number += not number
         self.tell(f"{node} is added")
         assert node.launch()
         self.asked("ADD", node.number, node.peer)
@@ -211,6 +242,7 @@ class Campaign:
                 self.asked("REMOVE", node.number)
         self.forget(node)
         self.did["removed"] += 1
+        return node
 
     def forget(self, node):
         """It may still run for a while, and must not disturb the others."""
@@ -254,7 +286,7 @@ class Campaign:
         for node in self.cluster:
             if node.running() and not node.paused:
                 self.count_snapshots(node)
-        return (f"seed {SEED}: {self.did['added']} added, {self.did['removed']} removed, {self.did['restarts']} restarts, "
+        return (f"seed {SEED}: {self.did['added']} added, {self.did['removed']} removed, {self.did['replaced']} of them replaced, {self.did['power']} times without power, {self.did['restarts']} restarts, "
                 f"{self.did['killed']} killed, {self.did['stopped']} stopped, {self.did['paused']} paused, "
                 f"{self.did['transfers']} transfers, {self.leader().status()['term'] - self.first_term} elections, "
                 f"{self.did['snapshots']} snapshots taken and {self.did['installed']} installed, "
