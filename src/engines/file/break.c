@@ -28,12 +28,20 @@ static bool count_one(void *context, int64_t at)
     return true;
 }
 
-static uint32_t count_holds(const struct lockfile *file)
+static int count_holds(const struct engine_store *store, const struct lockfile *file,
+                       uint32_t *ret_count, struct error_text *err)
 {
-    uint32_t count = 0;
+    int held = lockfile_find_lock(file, RANGE_TOKEN, RANGE_TOKENS, NULL);
 
-    lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX, count_one, &count);
-    return count;
+    *ret_count = 0;
+    if (held < 0)
+        return directory_failure(&store->directory, -held, "tell who holds the name", err);
+    if (held > 0 &&
+        !lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX, count_one,
+                            ret_count) &&
+        *ret_count == 0)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    return HF_OK;
 }
 
 static int cannot_break_now(struct engine_store *store, struct error_text *err)
@@ -86,13 +94,13 @@ static int replace_file(struct engine_store *store, const char *name, int64_t gr
         return result;
     failure = lockfile_lock(ret_file, F_WRLCK, RANGE_GATE, 2);
     if (failure == 0)
-        failure = withhold_begin(&store->directory, old, ret_file, grace_ms);
+        failure = withhold_begin(store, old, ret_file, grace_ms);
     atomic_store(&old->page->replaced, 1);
     if (failure == 0 && renameat(store->directory.locks_fd, temp, store->directory.locks_fd,
                                  ret_file->file_name) < 0)
         failure = errno;
     if (failure) {
-        withhold_end(&store->directory, ret_file);
+        withhold_end(store, ret_file);
         unlinkat(store->directory.locks_fd, temp, 0);
         lockfile_close(ret_file);
         return directory_failure(&store->directory, failure, "replace a lock file", err);
@@ -106,7 +114,7 @@ static bool wait_for_holders(const struct engine_store *store, const struct lock
 {
     int64_t end_ms = clock_after(clock_boot_ms(), grace_ms);
 
-    while (lockfile_locked(old, RANGE_TOKEN, RANGE_TOKENS, NULL)) {
+    while (lockfile_find_lock(old, RANGE_TOKEN, RANGE_TOKENS, NULL) != 0) { /* or cannot tell */
         int64_t now_ms = clock_boot_ms(), next_ms = now_ms + BREAK_LOOK_MS;
 
         if (now_ms >= end_ms)
@@ -124,7 +132,7 @@ static int replace_if_held(struct engine_store *store, const char *name, int64_t
                            struct lockfile *ret_old, struct lockfile *ret_fresh,
                            uint32_t *ret_broken, struct error_text *err)
 {
-    int result;
+    int failure = 0, result;
 
     lockfile_encode_name(name, ret_old->file_name);
     *ret_broken = 0;
@@ -134,11 +142,13 @@ static int replace_if_held(struct engine_store *store, const char *name, int64_t
     result = lockfile_open(&store->directory, name, ret_old, err);
     if (result != HF_OK)
         return result;
-    *ret_broken = count_holds(ret_old);
-    if (*ret_broken > 0)
+    result = count_holds(store, ret_old, ret_broken, err);
+    if (result == HF_OK && *ret_broken > 0)
         result = replace_file(store, name, grace_ms, ret_old, ret_fresh, err);
-    else
-        withhold_shorten(&store->directory, ret_old, grace_ms);
+    else if (result == HF_OK)
+        failure = withhold_shorten(store, ret_old, grace_ms);
+    if (failure)
+        result = directory_failure(&store->directory, failure, "write a lock file", err);
     if (*ret_broken == 0 || result != HF_OK)
         lockfile_close(ret_old);
     return result;
@@ -153,6 +163,8 @@ int file_break(struct engine_store *store, const char *name, int64_t grace_ms, u
     int fd = -1, result = file_open_tokens(store, true, err);
 
     if (result == HF_OK)
+        result = file_open_clock(store, err); /* first: nothing is broken that cannot be withheld */
+    if (result == HF_OK)
         result = lock_breaking(store, &fd, err);
     if (result != HF_OK)
         return result;
@@ -166,7 +178,7 @@ int file_break(struct engine_store *store, const char *name, int64_t grace_ms, u
     waiting_ring_all(&old); /* those who wait move to the new file */
     waited = wait_for_holders(store, &old, grace_ms);
     if (waited)
-        withhold_end(&store->directory, &fresh);
+        withhold_end(store, &fresh);
     lockfile_close(&old);
     lockfile_close(&fresh);
     if (lockfile_open(&store->directory, name, &fresh, NULL) == HF_OK) {

@@ -149,6 +149,18 @@ static void give_ranges_back(struct file_claim *own)
     own->has_gate = false;
 }
 
+/* We have the ranges, but may not be meant to. Keys are never broken. */
+static int check_withheld(struct engine_store *store, struct file_claim *own,
+                          struct error_text *err)
+{
+    int outcome = withhold_check(store, &own->file, err);
+
+    if (outcome != ENGINE_HELD)
+        give_ranges_back(own);
+    /* Whoever waits may have descriptors again at the next look. */
+    return outcome == HF_ENOMEM && own->claim->will_wait ? ENGINE_BUSY : outcome;
+}
+
 /* Step 1. */
 static int take_ranges(struct engine_store *store, struct file_claim *own, struct error_text *err)
 {
@@ -162,10 +174,8 @@ static int take_ranges(struct engine_store *store, struct file_claim *own, struc
         }
         own->seen = atomic_load(&own->file.page->missed);
         outcome = modes_try(own, err);
-        if (outcome == ENGINE_HELD && withhold_stands(folder_of(store, own->claim), &own->file)) {
-            give_ranges_back(own);
-            outcome = ENGINE_BUSY;
-        }
+        if (outcome == ENGINE_HELD && !own->claim->once)
+            outcome = check_withheld(store, own, err);
         if (outcome < 0 || outcome == ENGINE_HELD)
             return outcome;
         if (!lockfile_is_current(folder_of(store, own->claim), &own->file)) {

@@ -158,18 +158,27 @@ static int map_token_file(struct engine_store *store, int fd, void **ret_page,
     return HF_OK;
 }
 
-int file_read_boot_id(char *ret_id, size_t size, struct error_text *err)
+/* Read once: it stays as it is for as long as the process lives, and there may be no descriptors later. */
+int file_open_clock_locked(struct engine_store *store, struct error_text *err)
 {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, ret_id, size - 1) : -1;
+    int result;
 
-    if (fd >= 0)
-        close(fd);
-    if (got < 8)
-        return error_set(err, HF_EREFUSED, "cannot tell which boot this is: is /proc mounted?");
-    ret_id[got] = '\0';
-    ret_id[strcspn(ret_id, "\n")] = '\0';
-    return HF_OK;
+    if (atomic_load_explicit(&store->clock_ready, memory_order_acquire))
+        return HF_OK;
+    result = bootclock_read(&store->clock, err);
+    if (result == HF_OK)
+        atomic_store_explicit(&store->clock_ready, true, memory_order_release);
+    return result;
+}
+
+int file_open_clock(struct engine_store *store, struct error_text *err)
+{
+    int result;
+
+    pthread_mutex_lock(&store->tokens_mutex);
+    result = file_open_clock_locked(store, err);
+    pthread_mutex_unlock(&store->tokens_mutex);
+    return result;
 }
 
 static int open_tokens_locked(struct engine_store *store, bool to_draw, struct error_text *err)
@@ -181,9 +190,9 @@ static int open_tokens_locked(struct engine_store *store, bool to_draw, struct e
                                .sync_directory = disk_sync_directory,
                                .lock = disk_lock,
                                .unlock = disk_unlock};
-    char boot_id[TOKENS_BOOT_ID_SIZE];
+    char boot_id[BOOT_ID_SIZE];
     void *page = NULL;
-    int fd, failure, result = file_read_boot_id(boot_id, sizeof boot_id, err);
+    int fd, failure, result = bootclock_read_id(boot_id, err);
 
     if (result != HF_OK)
         return result;

@@ -262,16 +262,24 @@ int lockfile_lock(const struct lockfile *file, int type, int64_t start, int64_t 
     return 0;
 }
 
-bool lockfile_locked(const struct lockfile *file, int64_t start, int64_t length, int64_t *ret_start)
+int lockfile_find_lock(const struct lockfile *file, int64_t start, int64_t length,
+                       int64_t *ret_start)
 {
     struct flock range = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
 
-    if (fcntl(file->fd, F_OFD_GETLK, &range) < 0 || range.l_type == F_UNLCK)
-        return false;
+    if (fcntl(file->fd, F_OFD_GETLK, &range) < 0)
+        return -errno;
+    if (range.l_type == F_UNLCK)
+        return 0;
     if (ret_start)
         *ret_start = range.l_start < start ? start : range.l_start;
-    return true;
+    return 1;
+}
+
+bool lockfile_locked(const struct lockfile *file, int64_t start, int64_t length, int64_t *ret_start)
+{
+    return lockfile_find_lock(file, start, length, ret_start) > 0;
 }
 
 /* The kernel tells one lock of a range, any one. What lies before and after it is asked for in

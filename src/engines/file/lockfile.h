@@ -21,8 +21,8 @@
  *     32 512  the name
  *    544   4  watchers: not 0 when somebody may observe
  *    548   4  replaced: not 0 when `break` has put, or is about to put, another file in its place
- *    552   8  withheld.until_ms: not 0 when `break` has put it here; by CLOCK_BOOTTIME (withhold.h)
- *    560   8  withheld.boot: hash_bytes of the boot id
+ *    552   8  withheld.until_ms: not 0 when `break` has put it here; by bootclock_now_ms (withhold.h)
+ *    560   8  0
  *    568  48  withheld.old_name: what was here before, under this name in the same folder
  *    616   4  looked: when one of those who wait last looked on its own account; CLOCK_BOOTTIME in ms, mod 2^32
  *    620   4  missed: grows with every change that those must hear of who are not asleep
@@ -70,7 +70,7 @@ struct lock_record {
 
 struct lockfile_withheld {
     _Atomic int64_t until_ms;
-    uint64_t boot;
+    uint64_t reserved;
     char old_name[48];
 };
 
@@ -132,6 +132,9 @@ int lockfile_lock(const struct lockfile *file, int type, int64_t start, int64_t 
  * If so its start. */
 bool lockfile_locked(const struct lockfile *file, int64_t start, int64_t length,
                      int64_t *ret_start);
+/* The same for whom "nobody" must be certain: 1, 0, or a negative errno: the kernel does not say. */
+int lockfile_find_lock(const struct lockfile *file, int64_t start, int64_t length,
+                       int64_t *ret_start);
 /* Calls fn for the start of every lock of others in the range, in no order, until fn returns false.
  * False if there were more than `limit`. */
 bool lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t length, int limit,

@@ -39,15 +39,14 @@
 /* With the mutex. */
 static int open_locked(struct engine_store *store, bool make, struct error_text *err)
 {
-    char boot_id[TOKENS_BOOT_ID_SIZE] = "";
-    int result = file_read_boot_id(boot_id, sizeof boot_id, err);
+    int result = file_open_clock_locked(store, err);
 
     if (result == HF_OK)
         result = directory_open_folder(&store->directory, ONCE_FOLDER, make, &store->keys, err);
     if (result != HF_OK || store->keys.locks_fd < 0)
         return result;
     store->records.directory = &store->keys;
-    memcpy(store->records.boot_id, boot_id, strnlen(boot_id, sizeof boot_id));
+    store->records.clock = &store->clock;
     atomic_store(&store->keys_state, KEYS_OPEN);
     return HF_OK;
 }

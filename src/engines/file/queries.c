@@ -206,9 +206,10 @@ static int look_at(const struct lockfile *file, const char *name, bool waiters,
 
 /* Nobody holds it: it may have been broken. */
 static int add_withheld(struct engine_store *store, const struct lockfile *file, const char *name,
-                        const struct engine_sink *sink)
+                        const struct engine_sink *sink, struct error_text *err)
 {
-    int64_t left_ms = withhold_left_ms(&store->directory, file);
+    int64_t left_ms;
+    int result = withhold_look(store, file, &left_ms, err);
     hf_entry entry = {.size = sizeof entry,
                       .kind = HF_ENTRY_WITHHELD,
                       .name = name,
@@ -217,7 +218,7 @@ static int add_withheld(struct engine_store *store, const struct lockfile *file,
                       .age_ms = -1,
                       .left_ms = left_ms};
 
-    return left_ms > 0 ? sink->add(sink->context, &entry) : HF_OK;
+    return result == HF_OK && left_ms > 0 ? sink->add(sink->context, &entry) : result;
 }
 
 int file_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
@@ -231,7 +232,7 @@ int file_show(struct engine_store *store, const char *name, const struct engine_
         return result;
     result = look_at(&file, name, true, sink, err);
     if (result == HF_OK && !lockfile_locked(&file, RANGE_TOKEN, RANGE_TOKENS, NULL))
-        result = add_withheld(store, &file, name, sink);
+        result = add_withheld(store, &file, name, sink, err);
     lockfile_close(&file);
     return result;
 }

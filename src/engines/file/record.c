@@ -18,7 +18,7 @@
 #define FILE_NAME_MAX (LOCKFILE_NAME_MAX + 100 + sizeof RECORD_SUFFIX)
 
 struct span_start {
-    char boot_id[TOKENS_BOOT_ID_SIZE];
+    char boot_id[BOOT_ID_SIZE];
     int64_t boot_ms;
     uint64_t check;
 };
@@ -63,7 +63,7 @@ static uint32_t head_crc(const struct record_head *head)
 
 static void start_now(const struct record_place *place, struct span_start *ret_start)
 {
-    memcpy(ret_start->boot_id, place->boot_id, sizeof ret_start->boot_id);
+    memcpy(ret_start->boot_id, place->clock->boot_id, sizeof ret_start->boot_id);
     ret_start->boot_ms = clock_boot_ms();
     ret_start->check = hash_bytes(ret_start, offsetof(struct span_start, check));
 }
@@ -79,7 +79,7 @@ static bool has_begun(const struct span_start *start)
 static bool counts(const struct record_place *place, const struct span_start *start)
 {
     return start->check == hash_bytes(start, offsetof(struct span_start, check)) &&
-           memcmp(start->boot_id, place->boot_id, sizeof start->boot_id) == 0 &&
+           memcmp(start->boot_id, place->clock->boot_id, sizeof start->boot_id) == 0 &&
            start->boot_ms <= clock_boot_ms();
 }
 

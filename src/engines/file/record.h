@@ -27,8 +27,8 @@
 #ifndef ENGINES_FILE_RECORD_H
 #define ENGINES_FILE_RECORD_H
 
+#include "engines/file/bootclock.h"
 #include "engines/file/directory.h"
-#include "engines/file/tokens.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,10 +47,10 @@ struct record {
     size_t size;
 };
 
-/* What the functions need to know: the folder, and which boot this is. */
+/* What the functions need to know: the folder, and the clock. */
 struct record_place {
     const struct directory *directory; /* in locks_fd */
-    char boot_id[TOKENS_BOOT_ID_SIZE]; /* filled up with zeros */
+    const struct bootclock *clock;
 };
 
 /* What is known of a key. The time of what is done begins here if it did in another boot. HF_EIO: the

@@ -4,6 +4,7 @@
 
 #include "base/list.h"
 #include "engines/engine.h"
+#include "engines/file/bootclock.h"
 #include "engines/file/directory.h"
 #include "engines/file/lockfile.h"
 #include "engines/file/record.h"
@@ -25,11 +26,13 @@ struct engine_store {
     pid_t pid; /* ours */
     bool forked;
 
-    pthread_mutex_t tokens_mutex; /* opening the token file, and the folder of keys */
-    int tokens_fd;                /* -1 until the first use */
-    struct tokens tokens;         /* page is NULL when we may only read */
-    _Atomic bool tokens_ready;    /* open for drawing */
-    _Atomic bool tokens_locked;   /* by a thread of ours, which raises the ceiling or is about to */
+    pthread_mutex_t tokens_mutex; /* opening the token file, the folder of keys and the clock */
+    struct bootclock clock;
+    _Atomic bool clock_ready;   /* it has been read */
+    int tokens_fd;              /* -1 until the first use */
+    struct tokens tokens;       /* page is NULL when we may only read */
+    _Atomic bool tokens_ready;  /* open for drawing */
+    _Atomic bool tokens_locked; /* by a thread of ours, which raises the ceiling or is about to */
 
     /* The mutex keeps the lists, the idle files and the watches; and the file of a claim may only
      * be changed under it while the claim is in a list. */
@@ -77,7 +80,9 @@ static inline const struct directory *folder_of(const struct engine_store *store
 
 /* file.c */
 int file_open_tokens(struct engine_store *store, bool to_draw, struct error_text *err);
-int file_read_boot_id(char *ret_id, size_t size, struct error_text *err);
+/* Makes store->clock readable, as does whatever opens the folder of keys. */
+int file_open_clock(struct engine_store *store, struct error_text *err);
+int file_open_clock_locked(struct engine_store *store, struct error_text *err); /* tokens_mutex */
 
 /* claims.c: one attempt, and the way back */
 int file_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,

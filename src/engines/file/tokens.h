@@ -32,6 +32,7 @@
 #define ENGINES_FILE_TOKENS_H
 
 #include "base/error.h"
+#include "engines/file/bootclock.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +45,7 @@
     UINT64_C(64) /* draws: while somebody else is at it, so often is he asked */
 #define TOKENS_PAGE 4096
 #define TOKENS_FILE_SIZE (3 * TOKENS_PAGE)
-#define TOKENS_BOOT_ID_SIZE 40
+#define TOKENS_BOOT_ID_SIZE BOOT_ID_SIZE
 #define TOKENS_STORE_ID_SIZE 40
 
 /* What tokens.c needs of a disk. The real one is in file.c; tests bring one that crashes. Functions

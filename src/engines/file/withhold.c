@@ -2,10 +2,8 @@
 
 #include "base/clock.h"
 #include "base/filesize.h"
-#include "base/hash.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "engines/file/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,14 +14,6 @@
 
 #define OLD_PREFIX ".old-"
 
-/* 0: cannot tell. Times of another boot say nothing, and who held the name then is dead. */
-static uint64_t this_boot(void)
-{
-    char id[TOKENS_BOOT_ID_SIZE] = "";
-
-    return file_read_boot_id(id, sizeof id, NULL) == HF_OK ? hash_bytes(id, strlen(id)) : 0;
-}
-
 /* The file may have been written by anybody who shares the directory. */
 static bool names_old_file(const struct lockfile_withheld *withheld)
 {
@@ -32,11 +22,15 @@ static bool names_old_file(const struct lockfile_withheld *withheld)
            !strchr(withheld->old_name, '/');
 }
 
-static void read_mark(const struct lockfile *file, struct lockfile_withheld *ret_withheld)
+/* 0, or an errno. All 0: there is none. */
+static int read_mark(const struct lockfile *file, struct lockfile_withheld *ret_withheld)
 {
-    if (pread(file->fd, ret_withheld, sizeof *ret_withheld, LOCKFILE_WITHHELD_AT) !=
-        (ssize_t)sizeof *ret_withheld)
+    ssize_t got = pread(file->fd, ret_withheld, sizeof *ret_withheld, LOCKFILE_WITHHELD_AT);
+    int failure = got < 0 ? errno : 0;
+
+    if (got != (ssize_t)sizeof *ret_withheld)
         memset(ret_withheld, 0, sizeof *ret_withheld);
+    return failure;
 }
 
 static int write_until(const struct lockfile *file, int64_t until_ms)
@@ -46,89 +40,104 @@ static int write_until(const struct lockfile *file, int64_t until_ms)
                               (off_t)offsetof(struct lockfile_withheld, until_ms));
 }
 
-int withhold_begin(const struct directory *directory, const struct lockfile *old,
+int withhold_begin(const struct engine_store *store, const struct lockfile *old,
                    const struct lockfile *fresh, int64_t grace_ms)
 {
-    struct lockfile_withheld withheld = {.boot = this_boot()};
+    int dirfd = store->directory.locks_fd, failure;
+    struct lockfile_withheld withheld = {.reserved = 0};
     unsigned char bytes[12];
     char hex[2 * sizeof bytes + 1];
-    int failure;
 
     if (grace_ms == 0)
         return 0;
     random_fill(bytes, sizeof bytes);
     text_hex(bytes, sizeof bytes, hex);
     snprintf(withheld.old_name, sizeof withheld.old_name, OLD_PREFIX "%s", hex);
-    atomic_init(&withheld.until_ms, clock_after(clock_boot_ms(), grace_ms));
+    atomic_init(&withheld.until_ms, clock_after(bootclock_now_ms(&store->clock), grace_ms));
     failure = filesize_write(fresh->fd, &withheld, sizeof withheld, LOCKFILE_WITHHELD_AT);
-    if (failure == 0 &&
-        linkat(directory->locks_fd, old->file_name, directory->locks_fd, withheld.old_name, 0) < 0)
+    if (failure == 0 && linkat(dirfd, old->file_name, dirfd, withheld.old_name, 0) < 0)
         failure = errno;
     return failure;
 }
 
-void withhold_end(const struct directory *directory, const struct lockfile *fresh)
+void withhold_end(const struct engine_store *store, const struct lockfile *fresh)
 {
     struct lockfile_withheld withheld;
 
-    read_mark(fresh, &withheld);
-    if (atomic_load(&withheld.until_ms) == 0)
+    if (read_mark(fresh, &withheld) != 0 || atomic_load(&withheld.until_ms) == 0)
         return;
     (void)write_until(fresh, 0); /* else its time will come */
     if (names_old_file(&withheld))
-        unlinkat(directory->locks_fd, withheld.old_name, 0);
+        unlinkat(store->directory.locks_fd, withheld.old_name, 0);
 }
 
-static bool old_one_is_held(const struct directory *directory,
-                            const struct lockfile_withheld *withheld)
+/* 1, 0, or a negative errno: cannot tell. */
+static int old_one_is_held(const struct engine_store *store,
+                           const struct lockfile_withheld *withheld)
 {
     struct lockfile old = {.fd = -1};
-    bool held;
+    int held;
 
-    old.fd = directory_open_file(directory->locks_fd, withheld->old_name, O_RDONLY);
+    old.fd = directory_open_file(store->directory.locks_fd, withheld->old_name, O_RDONLY);
     if (old.fd < 0)
-        return errno != ENOENT;
-    held = lockfile_locked(&old, RANGE_TOKEN, RANGE_TOKENS, NULL);
+        return errno == ENOENT ? 0 : -errno;
+    held = lockfile_find_lock(&old, RANGE_TOKEN, RANGE_TOKENS, NULL);
     close(old.fd);
     return held;
 }
 
-int64_t withhold_left_ms(const struct directory *directory, const struct lockfile *file)
+int withhold_look(struct engine_store *store, const struct lockfile *file, int64_t *ret_left_ms,
+                  struct error_text *err)
 {
     struct lockfile_withheld withheld;
+    int failure = read_mark(file, &withheld), held, result;
     int64_t left_ms;
 
-    read_mark(file, &withheld);
-    left_ms = atomic_load(&withheld.until_ms) - clock_boot_ms();
-    return left_ms > 0 && names_old_file(&withheld) && withheld.boot != 0 &&
-                   withheld.boot == this_boot() && old_one_is_held(directory, &withheld)
-               ? left_ms
-               : 0;
+    *ret_left_ms = 0;
+    if (failure)
+        return directory_failure(&store->directory, failure, "read a lock file", err);
+    if (atomic_load(&withheld.until_ms) == 0 || !names_old_file(&withheld))
+        return HF_OK;
+    held = old_one_is_held(store, &withheld);
+    if (held == 0)
+        return HF_OK;
+    result = file_open_clock(store, err);
+    if (result != HF_OK)
+        return result;
+    left_ms = atomic_load(&withheld.until_ms) - bootclock_now_ms(&store->clock);
+    if (left_ms > 0 && held < 0)
+        return directory_failure(&store->directory, -held,
+                                 "tell whether the name, which was broken, is free", err);
+    *ret_left_ms = left_ms > 0 ? left_ms : 0;
+    return HF_OK;
 }
 
-bool withhold_stands(const struct directory *directory, const struct lockfile *file)
+int withhold_check(struct engine_store *store, const struct lockfile *file, struct error_text *err)
 {
-    struct lockfile_withheld withheld;
+    int64_t left_ms;
+    int result;
 
     if (atomic_load(&file->page->withheld.until_ms) == 0)
-        return false;
-    read_mark(file, &withheld);
-    if (names_old_file(&withheld) && withheld.boot != 0 && withheld.boot == this_boot() &&
-        atomic_load(&withheld.until_ms) > clock_boot_ms() && old_one_is_held(directory, &withheld))
-        return true;
-    withhold_end(directory, file);
-    return false;
+        return ENGINE_HELD;
+    result = withhold_look(store, file, &left_ms, err);
+    if (result != HF_OK)
+        return result;
+    if (left_ms > 0)
+        return ENGINE_BUSY;
+    withhold_end(store, file);
+    return ENGINE_HELD;
 }
 
-void withhold_shorten(const struct directory *directory, const struct lockfile *file,
-                      int64_t grace_ms)
+int withhold_shorten(const struct engine_store *store, const struct lockfile *file,
+                     int64_t grace_ms)
 {
-    int64_t until_ms = clock_after(clock_boot_ms(), grace_ms);
+    int64_t until_ms = clock_after(bootclock_now_ms(&store->clock), grace_ms);
 
     if (atomic_load(&file->page->withheld.until_ms) == 0)
-        return;
+        return 0;
     if (grace_ms == 0)
-        withhold_end(directory, file);
+        withhold_end(store, file);
     else if (until_ms < atomic_load(&file->page->withheld.until_ms))
-        (void)write_until(file, until_ms);
+        return write_until(file, until_ms);
+    return 0;
 }
