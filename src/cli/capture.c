@@ -1,21 +1,23 @@
 #include "cli/capture.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define UNSENT_MAX 65536 /* then the job has to wait, as it would without us */
-#define READ_MAX 65536   /* at once */
-#define FINISH_MS 1000   /* more than it takes, unless a terminal stands still */
+#define READ_MAX \
+    65536 /* at once; then the job has to wait until it is passed on, as it would without us */
 #define LEFT_OVER_MAX \
     (1 << 21) /* of what is in a pipe when the job has ended: more than one can hold */
+#define LINE_MAX_BYTES 4096
 
 static bool bytes_add(struct bytes *bytes, const char *more, size_t size)
 {
@@ -36,14 +38,9 @@ static bool bytes_add(struct bytes *bytes, const char *more, size_t size)
     return true;
 }
 
-static void bytes_take(struct bytes *bytes, size_t size)
-{
-    bytes->size -= size;
-    memmove(bytes->at, bytes->at + size, bytes->size);
-}
+/* ---- the threads ----------------------------------------------------------------------------- */
 
-/* ---- the thread ------------------------------------------------------------------------------ */
-
+/* With the mutex, as all that changes a stream. */
 static void keep(struct capture *capture, struct capture_stream *stream, const char *bytes,
                  size_t size)
 {
@@ -57,98 +54,96 @@ static void keep(struct capture *capture, struct capture_stream *stream, const c
     capture->too_much = kept + size > capture->keep_max || !bytes_add(&stream->kept, bytes, size);
 }
 
-/* Reads once. False: there is nothing now. */
-static bool take_in(struct capture *capture, struct capture_stream *stream)
+static void pass_on(struct capture_stream *stream, const char *bytes, size_t size)
 {
-    static char block[READ_MAX]; /* there is one thread, and one capture */
+    if (!stream->broken && !bytes_add(&stream->unsent, bytes, size))
+        stream->broken = true;
+}
+
+/* Reads once. How much; 0: there is nothing now. */
+static size_t take_in(struct capture_stream *stream)
+{
+    static char block[READ_MAX]; /* of whoever has the mutex: there is one capture */
     ssize_t got = read(stream->in, block, sizeof block);
 
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
+        return 0;
     if (got <= 0) {
         close(stream->in);
         stream->in = -1;
-        return false;
+        return 0;
     }
-    keep(capture, stream, block, (size_t)got);
-    if (stream->out >= 0 && !bytes_add(&stream->unsent, block, (size_t)got))
-        stream->out = -1;
-    return true;
+    keep(stream->capture, stream, block, (size_t)got);
+    pass_on(stream, block, (size_t)got);
+    return (size_t)got;
 }
 
-/* As much as a pipe takes without making us wait, once it says that it takes something. */
-static void send_some(struct capture_stream *stream)
+/* Without the mutex, for as long as the reader likes. False: there is none. */
+static bool write_all(int fd, const char *bytes, size_t size)
 {
-    size_t size = stream->unsent.size < PIPE_BUF ? stream->unsent.size : PIPE_BUF;
-    ssize_t sent = write(stream->out, stream->unsent.at, size);
+    while (size > 0) {
+        ssize_t sent = write(fd, bytes, size);
 
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (sent < 0) { /* nobody reads it: the job goes on */
-        stream->out = -1;
-        stream->unsent.size = 0;
-        return;
-    }
-    bytes_take(&stream->unsent, (size_t)sent);
-}
-
-static bool all_sent(const struct capture *capture)
-{
-    for (int i = 0; i < CAPTURE_STREAMS; i++)
-        if (capture->streams[i].unsent.size > 0)
+        if (sent >= 0) {
+            bytes += sent;
+            size -= (size_t)sent;
+        } else if (errno == EAGAIN) { /* somebody who shares it does not like to wait */
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+        } else if (errno != EINTR) {
             return false;
+        }
+    }
     return true;
 }
 
-/* What was in the pipes when the job had ended. */
-static void take_rest(struct capture *capture)
+/* Takes all that is unsent, and lets go of the mutex while it writes that. */
+static void send_unsent(struct capture_stream *stream)
 {
-    for (int i = 0; i < CAPTURE_STREAMS; i++) {
-        struct capture_stream *stream = &capture->streams[i];
-        size_t before = stream->unsent.size;
+    struct bytes now = stream->unsent;
+    bool sent;
 
-        while (stream->in >= 0 && stream->unsent.size - before < LEFT_OVER_MAX)
-            if (!take_in(capture, stream))
-                break;
-        if (stream->in >= 0)
-            close(stream->in);
-        stream->in = -1;
+    stream->unsent = (struct bytes){.at = NULL};
+    pthread_mutex_unlock(&stream->capture->mutex);
+    sent = write_all(stream->out, now.at, now.size);
+    free(now.at);
+    pthread_mutex_lock(&stream->capture->mutex);
+    if (!sent) { /* nobody reads it: the job goes on */
+        stream->broken = true;
+        stream->unsent.size = 0;
     }
 }
 
-static void *pump(void *arg)
+/* Until the job writes something, or ends. */
+static void await_job(struct capture_stream *stream)
 {
-    struct capture *capture = arg;
-    bool job_ended = false;
+    struct capture *capture = stream->capture;
+    struct pollfd fds[] = {{.fd = stream->in, .events = POLLIN},
+                           {.fd = capture->job_ended_fd, .events = POLLIN}};
 
-    while (!job_ended || !all_sent(capture)) {
-        struct pollfd fds[2 * CAPTURE_STREAMS + 1];
+    pthread_mutex_unlock(&capture->mutex);
+    poll(fds, 2, -1);
+    pthread_mutex_lock(&capture->mutex);
+    if (!capture->job_ended && fds[0].revents)
+        take_in(stream);
+}
 
-        for (int i = 0; i < CAPTURE_STREAMS; i++) {
-            const struct capture_stream *stream = &capture->streams[i];
-            bool room = stream->unsent.size < UNSENT_MAX;
+static void *copy_stream(void *arg)
+{
+    struct capture_stream *stream = arg;
+    struct capture *capture = stream->capture;
 
-            fds[2 * i] = (struct pollfd){.fd = room ? stream->in : -1, .events = POLLIN};
-            fds[2 * i + 1] = (struct pollfd){.fd = stream->unsent.size > 0 ? stream->out : -1,
-                                             .events = POLLOUT};
-        }
-        fds[2 * CAPTURE_STREAMS] =
-            (struct pollfd){.fd = job_ended ? -1 : capture->job_ended_fd, .events = POLLIN};
-        if (poll(fds, 2 * CAPTURE_STREAMS + 1, -1) < 0)
-            continue;
-        for (int i = 0; i < CAPTURE_STREAMS; i++) {
-            if (fds[2 * i + 1].revents)
-                send_some(&capture->streams[i]);
-            if (fds[2 * i].revents)
-                take_in(capture, &capture->streams[i]);
-        }
-        if (fds[2 * CAPTURE_STREAMS].revents) {
-            take_rest(capture);
-            job_ended = true;
-            eventfd_write(capture->all_kept_fd, 1);
-        }
+    pthread_mutex_lock(&capture->mutex);
+    while (stream->unsent.size > 0 || !capture->closing) {
+        if (stream->unsent.size > 0)
+            send_unsent(stream);
+        else if (stream->in >= 0 && !capture->job_ended)
+            await_job(stream);
+        else
+            pthread_cond_wait(&capture->changed, &capture->mutex);
     }
-    eventfd_write(capture->all_sent_fd, 1);
+    if (--capture->running == 0)
+        eventfd_write(capture->all_sent_fd, 1);
+    pthread_mutex_unlock(&capture->mutex);
     return NULL;
 }
 
@@ -172,15 +167,43 @@ static bool make_pipe(int *ret_read, int *ret_write)
 
 static void close_all(struct capture *capture)
 {
-    int fds[] = {capture->job_ended_fd, capture->all_kept_fd, capture->all_sent_fd};
-
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+    if (capture->job_ended_fd >= 0)
+        close(capture->job_ended_fd);
+    if (capture->all_sent_fd >= 0)
+        close(capture->all_sent_fd);
     for (int i = 0; i < CAPTURE_STREAMS; i++)
         if (capture->streams[i].in >= 0)
             close(capture->streams[i].in);
     capture_job_has_it(capture);
+}
+
+/* Nothing more comes. */
+static void close_streams(struct capture *capture)
+{
+    pthread_mutex_lock(&capture->mutex);
+    capture->job_ended = capture->closing = true;
+    pthread_cond_broadcast(&capture->changed);
+    pthread_mutex_unlock(&capture->mutex);
+    eventfd_write(capture->job_ended_fd, 1);
+}
+
+static int start_threads(struct capture *capture)
+{
+    int failure = 0;
+
+    for (int i = 0; i < CAPTURE_STREAMS && !failure; i++) {
+        struct capture_stream *stream = &capture->streams[i];
+
+        pthread_mutex_lock(&capture->mutex);
+        failure = pthread_create(&stream->thread, NULL, copy_stream, stream);
+        capture->running += failure == 0;
+        pthread_mutex_unlock(&capture->mutex);
+        if (failure && i > 0) {
+            close_streams(capture);
+            pthread_join(capture->streams[0].thread, NULL);
+        }
+    }
+    return failure;
 }
 
 int capture_begin(struct capture *capture, size_t keep_max)
@@ -190,17 +213,17 @@ int capture_begin(struct capture *capture, size_t keep_max)
     int failure;
 
     *capture = (struct capture){.keep_max = keep_max,
+                                .mutex = PTHREAD_MUTEX_INITIALIZER,
+                                .changed = PTHREAD_COND_INITIALIZER,
                                 .job_ended_fd = eventfd(0, EFD_CLOEXEC),
-                                .all_kept_fd = eventfd(0, EFD_CLOEXEC),
                                 .all_sent_fd = eventfd(0, EFD_CLOEXEC)};
     for (int i = 0; i < CAPTURE_STREAMS; i++) {
-        capture->streams[i].in = capture->job_ends[i] = -1;
-        capture->streams[i].out = ours[i];
+        capture->streams[i] = (struct capture_stream){.capture = capture, .in = -1, .out = ours[i]};
+        capture->job_ends[i] = -1;
         fine = fine && make_pipe(&capture->streams[i].in, &capture->job_ends[i]);
     }
-    fine = fine && capture->job_ended_fd >= 0 && capture->all_kept_fd >= 0 &&
-           capture->all_sent_fd >= 0;
-    failure = fine ? pthread_create(&capture->thread, NULL, pump, capture) : errno;
+    fine = fine && capture->job_ended_fd >= 0 && capture->all_sent_fd >= 0;
+    failure = fine ? start_threads(capture) : errno;
     if (failure)
         close_all(capture);
     return failure;
@@ -215,45 +238,106 @@ void capture_job_has_it(struct capture *capture)
     }
 }
 
-/* False: a signal came that asks us to end, and it did not happen within patience_ms of that. */
-static bool wait_for(int fd, struct signals *signals, int patience_ms, int *ret_signal)
+/* What was in the pipe when the job had ended. Others whom it left behind may write for ever. */
+static void take_rest(struct capture_stream *stream)
 {
-    struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = signals->fd, .events = POLLIN}};
+    size_t taken = 0, more = 1;
+
+    while (stream->in >= 0 && more > 0 && taken < LEFT_OVER_MAX) {
+        more = take_in(stream);
+        taken += more;
+    }
+    if (stream->in >= 0)
+        close(stream->in);
+    stream->in = -1;
+}
+
+void capture_finish(struct capture *capture)
+{
+    pthread_mutex_lock(&capture->mutex);
+    capture->job_ended = true;
+    for (int i = 0; i < CAPTURE_STREAMS; i++)
+        take_rest(&capture->streams[i]);
+    pthread_cond_broadcast(&capture->changed);
+    pthread_mutex_unlock(&capture->mutex);
+    eventfd_write(capture->job_ended_fd, 1);
+}
+
+void capture_say(struct capture *capture, const char *format, ...)
+{
+    char line[LINE_MAX_BYTES] = "holdfast: ";
+    size_t used = strlen(line), room = sizeof line - used - 1;
+    va_list list;
+    int length;
+
+    va_start(list, format);
+    length = vsnprintf(line + used, room, format, list);
+    va_end(list);
+    if (length < 0)
+        return;
+    used += (size_t)length < room ? (size_t)length : room - 1;
+    line[used++] = '\n';
+    pthread_mutex_lock(&capture->mutex);
+    pass_on(&capture->streams[CAPTURE_ERR], line, used);
+    pthread_cond_broadcast(&capture->changed);
+    pthread_mutex_unlock(&capture->mutex);
+}
+
+/* The next signal that asks us to end, or 0. Stops us meanwhile if that is asked. */
+static int take_ending(struct signals *signals)
+{
     int number;
+
+    while ((number = signals_take(signals)) != 0) {
+        if (number == SIGTSTP)
+            signals_stop(SIGTSTP, false);
+        if (signals_ends(number))
+            return number;
+    }
+    return 0;
+}
+
+/* False: a signal came that asks us to end, and it was not all passed on in time, or another came. */
+static bool await_readers(struct capture *capture, struct signals *signals, bool told,
+                          int *ret_signal)
+{
+    struct pollfd fds[] = {{.fd = capture->all_sent_fd, .events = POLLIN},
+                           {.fd = signals->fd, .events = POLLIN}};
+    int64_t end_ms = told ? clock_after(clock_boot_ms(), CAPTURE_PASS_ON_MS) : CLOCK_NEVER;
 
     *ret_signal = 0;
     for (;;) {
-        int ready = poll(fds, 2, *ret_signal ? patience_ms : -1);
+        int64_t left_ms = end_ms - clock_boot_ms();
+        int number, ready = poll(fds, 2,
+                                 end_ms == CLOCK_NEVER ? -1
+                                 : left_ms > 0         ? (int)left_ms
+                                                       : 0);
 
-        if (ready == 0)
-            return false;
-        if (ready < 0)
-            continue;
-        if (fds[0].revents)
+        if (ready > 0 && fds[0].revents)
             return true;
-        while ((number = signals_take(signals)) != 0) {
-            if (number == SIGTSTP)
-                signals_stop(SIGTSTP, false);
-            if (signals_ends(number))
-                *ret_signal = number;
+        while ((number = take_ending(signals)) != 0) {
+            bool second = told || *ret_signal != 0;
+
+            *ret_signal = number;
+            if (second)
+                return false;
+            end_ms = clock_after(clock_boot_ms(), CAPTURE_PASS_ON_MS);
         }
+        if (end_ms != CLOCK_NEVER && clock_boot_ms() >= end_ms)
+            return false;
     }
 }
 
-bool capture_finish(struct capture *capture, struct signals *signals, int *ret_signal)
-{
-    eventfd_write(capture->job_ended_fd, 1);
-    return wait_for(capture->all_kept_fd, signals, FINISH_MS, ret_signal);
-}
-
-int capture_pass_on(struct capture *capture, struct signals *signals)
+int capture_pass_on(struct capture *capture, struct signals *signals, int told)
 {
     int number;
 
-    if (!wait_for(capture->all_sent_fd, signals, 0, &number))
-        return number;
-    pthread_join(capture->thread, NULL);
-    return 0;
+    close_streams(capture);
+    if (!await_readers(capture, signals, told != 0, &number))
+        return number != 0 ? number : told;
+    for (int i = 0; i < CAPTURE_STREAMS; i++)
+        pthread_join(capture->streams[i].thread, NULL);
+    return number;
 }
 
 void capture_free(struct capture *capture)

@@ -1,7 +1,9 @@
 /* capture.h: the output of a job, passed on as it comes, and kept.
  *
- * A thread does it, so that a reader of ours who is slow, or stands still, cannot keep us from looking at
- * the lock. Whoever reads us and goes away does not end the job: what it does is for others, too. */
+ * A thread for each stream does it: it may hang in a write for as long as our reader stands still (^S at a terminal),
+ * and neither we, who look at the lock, nor the other stream wait for it. What the job wrote is kept all the same, since
+ * at the job's end it is we who read the rest. Whoever reads us and goes away does not end the job: what it does is for
+ * others, too. */
 #ifndef CLI_CAPTURE_H
 #define CLI_CAPTURE_H
 
@@ -19,33 +21,45 @@ struct bytes {
 };
 
 struct capture_stream {
-    int in;              /* from the job; -1 at its end */
-    int out;             /* our own; -1 when nobody reads it any more */
+    struct capture *capture;
+    int in;              /* from the job, never waits; -1 at its end */
+    int out;             /* our own */
+    bool broken;         /* nobody reads that any more */
     struct bytes unsent; /* not passed on yet */
     struct bytes kept;
+    pthread_t thread;
 };
 
 struct capture {
     int job_ends[CAPTURE_STREAMS]; /* for the job to write to; above 2 */
-    /* The thread's until it has ended; `kept` and what follows until `all_kept_fd` is readable. */
-    struct capture_stream streams[CAPTURE_STREAMS];
     size_t keep_max;
-    bool too_much; /* for keep_max: then nothing is kept */
-    int job_ended_fd, all_kept_fd, all_sent_fd;
-    pthread_t thread;
+    int job_ended_fd;      /* readable once the job has ended */
+    int all_sent_fd;       /* readable once both threads have */
+    pthread_mutex_t mutex; /* of the rest */
+    pthread_cond_t changed;
+    struct capture_stream streams[CAPTURE_STREAMS];
+    bool too_much;  /* for keep_max: then nothing is kept */
+    bool job_ended; /* the threads read no more */
+    bool closing;   /* what is unsent is all there will be */
+    int running;    /* threads */
 };
 
 /* 0, or the errno of what could not be had. keep_max: bytes kept of both streams together. */
 int capture_begin(struct capture *capture, size_t keep_max);
 /* The job has been started, or will not be: its ends are its own. */
 void capture_job_has_it(struct capture *capture);
-/* The job has ended: all it wrote is kept when this returns true. What it left behind and still writes is
- * not waited for. ret_signal: 0, or the signal that came meanwhile and asks us to end; only with one
- * it may be false. */
-bool capture_finish(struct capture *capture, struct signals *signals, int *ret_signal);
-/* After that: waits until all is passed on. Returns 0, or the signal that came first. */
-int capture_pass_on(struct capture *capture, struct signals *signals);
-/* After a signal as well: what is not passed on by then never is. */
+/* The job has ended: all it wrote is kept when this returns, which it does at once. What it left behind and still
+ * writes is not waited for. */
+void capture_finish(struct capture *capture);
+/* As say, behind what the job wrote to its stderr; and it never waits for whoever reads ours. */
+void capture_say(struct capture *capture, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* After capture_finish: waits until all is passed on; after a signal no longer than CAPTURE_PASS_ON_MS, and after
+ * a second one no more. told: the signal that was for the job, or 0. Returns 0, or the signal that ends us: one that came
+ * since, or `told` if not all could be passed on. */
+#define CAPTURE_PASS_ON_MS 2000
+int capture_pass_on(struct capture *capture, struct signals *signals, int told);
+/* Only when all is passed on; else the threads may still use it. */
 void capture_free(struct capture *capture);
 
 #endif

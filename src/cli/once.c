@@ -197,33 +197,36 @@ static int replay_it(const struct wish *wish, const hf_once *once)
 /* ---- running it ------------------------------------------------------------------------------ */
 
 /* Nothing is kept: the key is free, unless it is lost already. */
-static void give_up(const struct wish *wish, hf_once *once, const char *why)
+static void give_up(const struct wish *wish, hf_once *once, struct capture *capture,
+                    const char *why)
 {
     uint64_t token = hf_once_token(once);
     int result = hf_once_release(once);
 
     if (result != HF_OK && result != HF_ELOST)
-        say("could not give up '%s' (%s); others may run it when its lease has run out",
-            printable(wish->job.name), hf_error());
+        capture_say(capture,
+                    "could not give up '%s' (%s); others may run it when its lease has run out",
+                    printable(wish->job.name), hf_error());
     else if (wish->job.lock.verbose)
-        say("nothing is kept of '%s', token %llu: %s", printable(wish->job.name),
-            (unsigned long long)token, why);
+        capture_say(capture, "nothing is kept of '%s', token %llu: %s", printable(wish->job.name),
+                    (unsigned long long)token, why);
 }
 
 /* What it has done is not known: it may be run again, unless that must not be. */
-static void give_up_doubtful(const struct wish *wish, hf_once *once, const char *why)
+static void give_up_doubtful(const struct wish *wish, hf_once *once, struct capture *capture,
+                             const char *why)
 {
     if (!wish->fail_if_died) {
-        give_up(wish, once, why);
+        give_up(wish, once, capture, why);
         return;
     }
-    say("nothing is kept of '%s', token %llu: %s; it counts as dead", printable(wish->job.name),
-        (unsigned long long)hf_once_token(once), why);
+    capture_say(capture, "nothing is kept of '%s', token %llu: %s; it counts as dead",
+                printable(wish->job.name), (unsigned long long)hf_once_token(once), why);
     hf_once_abandon(once);
 }
 
 /* Stores what came out. 0, or the exit status that takes the place of the job's. */
-static int keep(const struct wish *wish, hf_once *once, const struct capture *capture, int status)
+static int keep(const struct wish *wish, hf_once *once, struct capture *capture, int status)
 {
     const struct bytes *out = &capture->streams[CAPTURE_OUT].kept;
     const struct bytes *err = &capture->streams[CAPTURE_ERR].kept;
@@ -242,12 +245,12 @@ static int keep(const struct wish *wish, hf_once *once, const struct capture *ca
                             wish->keep_ms);
     if (result == HF_OK) {
         if (wish->job.lock.verbose)
-            say("'%s' is done with exit status %d, which is kept for %s%s",
-                printable(wish->job.name), status, span(wish->keep_ms),
-                capture->too_much ? ", but not its output" : "");
+            capture_say(capture, "'%s' is done with exit status %d, which is kept for %s%s",
+                        printable(wish->job.name), status, span(wish->keep_ms),
+                        capture->too_much ? ", but not its output" : "");
         return 0;
     }
-    say("%s", hf_error());
+    capture_say(capture, "%s", hf_error());
     return result == HF_ESTALE ? EXIT_LOST : status_of(result);
 }
 
@@ -260,21 +263,25 @@ static bool was_stopped(const struct outcome *outcome)
 
 /* The job has ended, or was not started. Frees once. The exit status. */
 static int settle(const struct wish *wish, hf_once *once, const struct job_result *run,
-                  const struct capture *capture)
+                  struct capture *capture)
 {
-    int status = run->status ? run->status : exit_status_of(run->outcome.wait_status), instead;
+    int failure = run->status == 0 ? run->outcome.failure : 0, instead;
+    int status = run->status ? run->status
+                 : failure   ? status_of_failure(failure)
+                             : exit_status_of(run->outcome.wait_status);
 
-    if (run->status == 0 && run->outcome.failure != 0)
-        status = say_cannot_run(wish->job.argv[0], run->outcome.failure);
-    if (run->status != 0 || run->outcome.failure != 0) {
-        give_up(wish, once, "it could not be run");
+    if (failure)
+        capture_say(capture, "cannot run '%s': %s", printable(wish->job.argv[0]),
+                    strerror(failure));
+    if (run->status != 0 || failure != 0) {
+        give_up(wish, once, capture, "it could not be run");
     } else if (run->outcome.lost) {
-        give_up_doubtful(wish, once, "it was lost");
+        give_up_doubtful(wish, once, capture, "it was lost");
         return EXIT_LOST;
     } else if (was_stopped(&run->outcome)) {
-        give_up_doubtful(wish, once, "it was ended by a signal");
+        give_up_doubtful(wish, once, capture, "it was ended by a signal");
     } else if (wish->only_success && status != 0) {
-        give_up(wish, once, "it failed");
+        give_up(wish, once, capture, "it failed");
     } else {
         instead = keep(wish, once, capture, status);
         return instead ? instead : status;
@@ -306,8 +313,8 @@ static int run_it(const struct wish *wish, struct cli *cli, struct signals *sign
     char **envp;
 
     if (failure) {
+        hf_once_release(once);
         say("cannot take the output of '%s': %s", printable(wish->job.argv[0]), strerror(failure));
-        give_up(wish, once, "it could not be run");
         return EXIT_UNAVAILABLE;
     }
     if (wish->job.lock.verbose)
@@ -317,11 +324,10 @@ static int run_it(const struct wish *wish, struct cli *cli, struct signals *sign
     jobopts_try(&wish->job, cli, &how, envp, &err, &result);
     environment_free(envp);
     capture_job_has_it(&capture);
-    if (!capture_finish(&capture, signals, &number))
-        die(cli, number, false); /* and the key is freed with the store */
+    capture_finish(&capture);
+    /* First the record, then our reader: it may stand still, and a signal end us. */
     status = settle(wish, once, &result, &capture);
-    if (number == 0)
-        number = capture_pass_on(&capture, signals);
+    number = capture_pass_on(&capture, signals, result.outcome.told);
     if (number != 0)
         die(cli, number, false);
     capture_free(&capture);

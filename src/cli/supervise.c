@@ -199,14 +199,16 @@ static void pass_on_signals(struct watch *watch)
         if (number == SIGCONT) {
             if (watch->job.stopped_by)
                 job_continue(&watch->job);
-        } else if (!watch->job.ended) {
-            job_signal(&watch->job, number);
-            if (number == SIGTSTP || number == SIGUSR1 || number == SIGUSR2)
-                continue;
-            watch->told = number;
-            /* A stopped job could not obey; and whether it is stopped we may not have heard yet. */
-            job_continue(&watch->job);
+            continue;
         }
+        if (!watch->job.ended)
+            job_signal(&watch->job, number);
+        if (number == SIGTSTP || number == SIGUSR1 || number == SIGUSR2)
+            continue;
+        watch->told = number; /* also if the job has ended: whoever started us wants an end */
+        /* A stopped job could not obey; and whether it is stopped we may not have heard yet. */
+        if (!watch->job.ended)
+            job_continue(&watch->job);
     }
 }
 
@@ -354,8 +356,13 @@ int exit_status_of(int wait_status)
                                     : WEXITSTATUS(wait_status);
 }
 
+int status_of_failure(int failure)
+{
+    return failure == ENOENT || failure == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}
+
 int say_cannot_run(const char *program, int failure)
 {
     say("cannot run '%s': %s", printable(program), strerror(failure));
-    return failure == ENOENT || failure == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+    return status_of_failure(failure);
 }

@@ -39,7 +39,9 @@ void supervise(const struct supervision *how, struct outcome *ret_outcome);
 
 /* The exit status that goes with a wait status: the child's own, or 128 + n. */
 int exit_status_of(int wait_status);
-/* 126 or 127, with a line saying why. */
+/* 126 or 127: of an outcome's failure. */
+int status_of_failure(int failure);
+/* The same, with a line saying why. */
 int say_cannot_run(const char *program, int failure);
 
 #endif
