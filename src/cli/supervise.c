@@ -15,9 +15,13 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define REMAINS_CHECK_MS \
@@ -25,6 +29,8 @@
 /* So long after SIGKILL we stop looking: what is left then are zombies that nobody collects (a
  * container without an init), and they cannot hurt. */
 #define REMAINS_MAX_MS 1000
+#define WORDS_MAX 4096
+#define WORDS_MS 1000 /* at the end, for whoever reads what we say */
 
 enum phase { RUNNING, ENDING, KILLED, IGNORING };
 
@@ -38,6 +44,8 @@ struct watch {
     int told;        /* the last ending signal passed on */
     int timer, lost_fd;
     int64_t timer_ms; /* what the timer is set to */
+    bool speaks;      /* the thread says why it was lost */
+    pthread_t words;
 };
 
 static void set_timer(struct watch *watch, int64_t at_ms)
@@ -88,10 +96,42 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
     return reason ? reason + strlen("was lost: ") : hf_error();
 }
 
-static void say_lost(const struct watch *watch, int64_t left_ms, const char *what_now)
+static void *say_words(void *text)
 {
-    say("lost '%s' (token %llu): %s; %s", printable(hf_lock_name(watch->how->lock)),
-        (unsigned long long)hf_lock_token(watch->how->lock), why_lost(watch, left_ms), what_now);
+    say("%s", (char *)text);
+    free(text);
+    return NULL;
+}
+
+/* From a thread: whoever reads our stderr may stand still (^S at a terminal), and a SIGKILL may be due. It is said
+ * once at most. */
+static void say_lost(struct watch *watch, int64_t left_ms, const char *what_now)
+{
+    const struct supervision *how = watch->how;
+    char *text = malloc(WORDS_MAX);
+
+    if (!text)
+        return;
+    snprintf(text, WORDS_MAX, "lost '%s' (token %llu): %s; %s", printable(hf_lock_name(how->lock)),
+             (unsigned long long)hf_lock_token(how->lock), why_lost(watch, left_ms), what_now);
+    if (how->capture)
+        capture_say(how->capture, "%s", text);
+    else
+        watch->speaks = pthread_create(&watch->words, NULL, say_words, text) == 0;
+    if (!watch->speaks)
+        free(text);
+}
+
+/* So that our words come before those of whoever called us. */
+static void await_words(struct watch *watch)
+{
+    int64_t end_ms = clock_wall_ms() + WORDS_MS; /* the only clock that this can be told in */
+    struct timespec end = {.tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000};
+
+    if (!watch->speaks)
+        return;
+    if (pthread_timedjoin_np(watch->words, NULL, &end) != 0)
+        pthread_detach(watch->words);
 }
 
 static void kill_job(struct watch *watch)
@@ -347,6 +387,7 @@ void supervise(const struct supervision *how, struct outcome *ret_outcome)
         if (!watch.lost && how->hold_at_least_ms > 0)
             hold_on(&watch, &ret_outcome->signal);
     }
+    await_words(&watch);
     close(watch.timer);
 }
 

@@ -1,9 +1,10 @@
 """What happens to the job when its lock is being lost."""
 import os
 import signal
+import subprocess
 import time
 
-from conftest import await_gone, eventually, is_running
+from conftest import BIN, PATIENCE, await_gone, eventually, is_running, shell_status
 
 # Says when it is told to end, and does not care.
 STUBBORN = 'trap "echo term" TERM; echo in $HOLDFAST_TOKEN $$; while :; do sleep 0.02; done'
@@ -204,3 +205,27 @@ def test_holdfast_stopped_past_its_ttl(ttl_cli):
     assert not is_running(holder.job)
     assert ttl_cli("check", "x", str(second.token)).status == 0
     assert second.end() == 0
+
+
+def test_a_terminal_that_stands_still(cli):
+    """Whoever reads our stderr does not: the job that does not obey is killed in time all the same."""
+    master, slave = os.openpty()
+    os.set_blocking(slave, False)
+    try:
+        while True:
+            os.write(slave, b"x" * 1000)
+    except BlockingIOError:
+        os.set_blocking(slave, True)
+    script = "trap '' TERM; echo $$; while :; do sleep 0.05; done"
+    holder = subprocess.Popen([BIN, "run", "--grace", "300ms", "x", "--", "sh", "-c", script], env=cli.env,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave, text=True)
+    try:
+        job = int(holder.stdout.readline())
+        assert cli("break", "x", "--grace", "60s").status == 0
+        assert not is_running(job), "it ran on after its lock was another's"
+        assert shell_status(holder.wait(PATIENCE)) == 76
+    finally:
+        os.close(master)
+        os.close(slave)
+        holder.kill()
+        holder.wait()
