@@ -1,8 +1,11 @@
 """holdfast once: what is run, kept and replayed."""
+import json
 import os
 import signal
 import subprocess
 
+import namespaces
+import once_cli
 import pytest
 from conftest import BIN, eventually
 from once_cli import JOB, KEPT_MAX, holdfast, plain, store  # noqa: F401
@@ -264,3 +267,33 @@ def test_a_ttl_where_there_is_none(cli):
     done = cli("once", "k", "--ttl", "5s", "--", "true")
     assert done.status == 64
     assert "has no TTL" in done.stderr or "keeps no once-records" in done.stderr
+
+
+@pytest.mark.parametrize("seconds", [864000, 7200, -3600])
+def test_in_a_time_namespace(directory, seconds):
+    """On files: a result that is kept for a day is known for that day to a container whose clock was moved, and no longer."""
+    for made in once_cli.make("file", directory):
+        prefix = namespaces.moved_clock(seconds)
+
+        def inside(*args, made=made, prefix=prefix):
+            return subprocess.run([*prefix, BIN, "once", *args], env=made.env, capture_output=True, text=True, timeout=120)
+
+        assert made.once("out", "--keep", "24h", *made.counted("x")).stdout == "x\n"
+        assert inside("in", "--keep", "24h", *made.counted("y")).stdout == "y\n"
+        assert inside("out", *made.counted("again")).stdout == "x\n"
+        assert made.once("in", *made.counted("again")).stdout == "y\n"
+        assert len(made.runs()) == 2
+        for key in ("out", "in"):
+            for shown in (made.once(key, "--show", "--json").stdout, inside(key, "--show", "--json").stdout):
+                assert 86400000 - 600000 < json.loads(shown)["left_ms"] <= 86400000, "as seen by both"
+
+
+def test_under_another_boot_id(directory):
+    """On files: known for longer, perhaps, and never shorter."""
+    for made in once_cli.make("file", directory):
+        prefix = namespaces.other_boot_id(directory)
+        assert made.once("k", "--keep", "24h", *made.counted("x")).stdout == "x\n"
+        again = subprocess.run([*prefix, BIN, "once", "k", *made.counted("again")], env=made.env, capture_output=True,
+                               text=True, timeout=120)
+        assert again.stdout == "x\n" and len(made.runs()) == 1
+        assert made.once("k", *made.counted("again")).stdout == "x\n"

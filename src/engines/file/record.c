@@ -64,7 +64,7 @@ static uint32_t head_crc(const struct record_head *head)
 static void start_now(const struct record_place *place, struct span_start *ret_start)
 {
     memcpy(ret_start->boot_id, place->clock->boot_id, sizeof ret_start->boot_id);
-    ret_start->boot_ms = clock_boot_ms();
+    ret_start->boot_ms = bootclock_now_ms(place->clock);
     ret_start->check = hash_bytes(ret_start, offsetof(struct span_start, check));
 }
 
@@ -80,7 +80,7 @@ static bool counts(const struct record_place *place, const struct span_start *st
 {
     return start->check == hash_bytes(start, offsetof(struct span_start, check)) &&
            memcmp(start->boot_id, place->clock->boot_id, sizeof start->boot_id) == 0 &&
-           start->boot_ms <= clock_boot_ms();
+           start->boot_ms <= bootclock_now_ms(place->clock);
 }
 
 static void write_start(int fd, const struct span_start *start)
@@ -92,7 +92,7 @@ static void write_start(int fd, const struct span_start *start)
 /* What is left. A time that has begun, but cannot be counted, begins anew. */
 static int64_t left_of(const struct record_place *place, int fd, struct record_head *head)
 {
-    int64_t over_ms;
+    int64_t over_ms, now_ms;
 
     if (head->kind == RECORD_RUNNING && !has_begun(&head->start))
         return head->span_ms;
@@ -100,8 +100,9 @@ static int64_t left_of(const struct record_place *place, int fd, struct record_h
         start_now(place, &head->start);
         write_start(fd, &head->start);
     }
+    now_ms = bootclock_now_ms(place->clock);
     over_ms = clock_after(head->start.boot_ms, head->span_ms);
-    return over_ms > clock_boot_ms() ? over_ms - clock_boot_ms() : 0;
+    return over_ms > now_ms ? over_ms - now_ms : 0;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  *
  *      0   8  "HFONCE01"
  *      8  40  when its time began: the boot id, as text
- *     48   8  milliseconds of CLOCK_BOOTTIME then
+ *     48   8  milliseconds of bootclock_now_ms then
  *     56   8  hash_bytes of the 48 bytes before. All 56 bytes 0: its time has not begun
  *     64   4  crc32c of bytes 68 to 615
  *     68   4  1: somebody runs it. 2: it is done
