@@ -1,6 +1,8 @@
 """Directories that cannot be used, and disks that are full."""
+import contextlib
 import os
 import resource
+import shutil
 import signal
 import subprocess
 
@@ -235,3 +237,29 @@ def test_a_limit_of_file_sizes_on_a_store_that_is_there(directory):
         assert done.status == 69 and "file size limit" in done.stderr, (words, done.status, done.stderr)
     assert cli("once", "key", "false", preexec_fn=limited(0)).status == 0, "what is known needs no room"
     assert cli("run", "--permits", "50", "many", "true").status == 0
+
+
+def test_a_damaged_token_file_is_named(cli, directory):
+    assert cli("run", "x", "true").status == 0
+    state = directory / "locks" / "holdfast-state"
+    for content in (os.urandom(state.stat().st_size), b"short"):
+        state.write_bytes(content)
+        tried = cli("run", "x", "true")
+        assert tried.status == 69 and f"{state} is damaged" in tried.stderr, tried.stderr
+
+
+def open_files(pid):
+    names = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            names.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return names
+
+
+def test_a_directory_that_is_removed_under_a_holder(cli, directory):
+    """Its name is free to others then; it is told so, and its job ends."""
+    holder = cli.hold("x", script="echo in $HOLDFAST_TOKEN $$; exec sleep 600")
+    eventually(lambda: "anon_inode:inotify" in open_files(holder.pid), "it only listens by now")
+    shutil.rmtree(directory / "locks")
+    assert holder.wait() == 76
+    assert any("lost 'x'" in line and "its lock file was removed" in line for line in holder.rest("err"))

@@ -149,9 +149,9 @@ static int map_token_file(struct engine_store *store, int fd, void **ret_page,
     if (!S_ISREG(st.st_mode) || st.st_size < TOKENS_FILE_SIZE)
         return error_set(
             err, HF_EIO,
-            "%s/%s is damaged, and nobody can tell how far it had counted: see 'a damaged "
-            "token file' in docs/file-store.md",
-            store->directory.path, FILE_STATE_NAME);
+            "%s is damaged, and nobody can tell how far it had counted: see 'a damaged token file' "
+            "in docs/file-store.md",
+            store->tokens_path);
     *ret_page = forks_map(fd, TOKENS_PAGE);
     if (!*ret_page)
         return directory_failure(&store->directory, errno, "map the token file", err);
@@ -184,6 +184,7 @@ int file_open_clock(struct engine_store *store, struct error_text *err)
 static int open_tokens_locked(struct engine_store *store, bool to_draw, struct error_text *err)
 {
     struct tokens_disk disk = {.context = store,
+                               .path = store->tokens_path,
                                .read = disk_read,
                                .write = disk_write,
                                .sync = disk_sync,
@@ -263,6 +264,8 @@ static int file_open(struct url *url, const struct engine_host *host,
         store->idle[i].fd = -1;
     pthread_mutex_init(&store->mutex, NULL);
     pthread_mutex_init(&store->tokens_mutex, NULL);
+    snprintf(store->tokens_path, sizeof store->tokens_path, "%s/%s", store->directory.path,
+             FILE_STATE_NAME);
     snprintf(ret_where, HF_URL_MAX + 1, "%s", store->directory.path);
     *ret_store = store;
     return HF_OK;

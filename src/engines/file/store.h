@@ -28,8 +28,9 @@ struct engine_store {
 
     pthread_mutex_t tokens_mutex; /* opening the token file, the folder of keys and the clock */
     struct bootclock clock;
-    _Atomic bool clock_ready;   /* it has been read */
-    int tokens_fd;              /* -1 until the first use */
+    _Atomic bool clock_ready; /* it has been read */
+    int tokens_fd;            /* -1 until the first use */
+    char tokens_path[HF_URL_MAX + 1 + sizeof FILE_STATE_NAME];
     struct tokens tokens;       /* page is NULL when we may only read */
     _Atomic bool tokens_ready;  /* open for drawing */
     _Atomic bool tokens_locked; /* by a thread of ours, which raises the ceiling or is about to */
@@ -44,6 +45,7 @@ struct engine_store {
     int directory_watch;
     bool no_inotify;
     bool processed;         /* once, at least */
+    int64_t looked_ms;      /* when we last looked whether what is held is still in its place */
     _Atomic bool listening; /* the watchdog reads inotify_fd */
 };
 

@@ -97,8 +97,9 @@ static int newest_slot(struct tokens *tokens, struct slot *ret_slot, off_t *ret_
     if (!whole[0] && !whole[1])
         return error_set(
             err, HF_EIO,
-            "the token file is damaged, and nobody can tell how far it had counted: see "
-            "'a damaged token file' in docs/file-store.md");
+            "%s is damaged, and nobody can tell how far it had counted: see 'a damaged token file' "
+            "in docs/file-store.md",
+            tokens->disk.path ? tokens->disk.path : "the token file");
     newest = !whole[0] || (whole[1] && slots[1].generation > slots[0].generation);
     *ret_slot = slots[newest];
     *ret_spare_offset = (off_t)(newest == 0 ? 2 : 1) * TOKENS_PAGE;

@@ -59,6 +59,7 @@ struct tokens_disk {
     int (*lock)(
         void *context); /* against all other processes and threads; EAGAIN if taken, never waits */
     void (*unlock)(void *context);
+    const char *path; /* for words; borrowed, or NULL */
 };
 
 struct tokens_page; /* page 0 */

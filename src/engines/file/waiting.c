@@ -58,6 +58,7 @@
 #define HASTY_NAPS 4        /* of 1, 4, 16, 64 ms */
 #define LISTEN_AFTER_MS 100 /* of waiting as the head */
 #define HELD_CHECK_MS 250
+#define REMOVED_CHECK_MS 5000 /* nothing tells us that a held file was removed, but a look */
 
 enum {
     BIT_GATE_WRITER = 1,
@@ -342,7 +343,27 @@ static void tell_broken_holders(struct engine_store *store, const char *file_nam
         if (file_name && strcmp(file_name, own->file.file_name) != 0)
             continue;
         if (!lockfile_is_current(folder_of(store, own->claim), &own->file))
-            store->host.lost(store->host.context, own->claim, "broken by an operator");
+            store->host.lost(store->host.context, own->claim,
+                             lockfile_is_removed(folder_of(store, own->claim), &own->file)
+                                 ? "its lock file was removed"
+                                 : "broken by an operator");
+    }
+}
+
+/* With the mutex held. Whoever runs rm -rf on the directory has ended all holds, and does not know it. */
+static void tell_removed_holders(struct engine_store *store)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    if (now_ms - store->looked_ms < REMOVED_CHECK_MS)
+        return;
+    store->looked_ms = now_ms;
+    LIST_EACH_SAFE(node, &store->held)
+    {
+        struct file_claim *own = LIST_ENTRY(node, struct file_claim, link);
+
+        if (lockfile_is_removed(folder_of(store, own->claim), &own->file))
+            store->host.lost(store->host.context, own->claim, "its lock file was removed");
     }
 }
 
@@ -389,6 +410,7 @@ int64_t file_process(struct engine_store *store)
     ssize_t size;
 
     pthread_mutex_lock(&store->mutex);
+    tell_removed_holders(store);
     if (!atomic_load(&store->listening)) {
         if (store->processed) /* not the first time: this store is in use for long enough */
             open_inotify(store);
@@ -405,7 +427,7 @@ int64_t file_process(struct engine_store *store)
     }
     listens = store->inotify_fd >= 0;
     pthread_mutex_unlock(&store->mutex);
-    return listens ? -1 : HELD_CHECK_MS;
+    return listens ? REMOVED_CHECK_MS : HELD_CHECK_MS;
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
