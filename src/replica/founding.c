@@ -24,14 +24,32 @@ void founding_members_text(const struct replica_member *members, int count,
         add_member(ret_text, members[i].id, members[i].address);
 }
 
-/* libraft keeps them by their ids, too. A node that was founded alone has no address: "". */
+/* The member with the lowest id above this one, or NULL. */
+static const struct raft_server *next_member(const struct raft_configuration *configuration,
+                                             uint64_t above)
+{
+    const struct raft_server *next = NULL;
+
+    for (unsigned i = 0; i < configuration->n; i++) {
+        const struct raft_server *server = &configuration->servers[i];
+
+        if (server->id > above && (!next || server->id < next->id))
+            next = server;
+    }
+    return next;
+}
+
+/* By their ids, as a configuration is read; libraft keeps them as they were added. A node that was founded alone has no
+ * address: "". */
 static void members_there(const struct raft_configuration *configuration,
                           char ret_text[FOUNDING_MEMBERS + 1])
 {
+    const struct raft_server *server = next_member(configuration, 0);
+
     ret_text[0] = '\0';
-    for (unsigned i = 0; i < configuration->n; i++)
-        if (configuration->servers[i].address[0])
-            add_member(ret_text, configuration->servers[i].id, configuration->servers[i].address);
+    for (; server; server = next_member(configuration, server->id))
+        if (server->address[0])
+            add_member(ret_text, server->id, server->address);
 }
 
 /* ---- what fits -------------------------------------------------------------------------------- */

@@ -115,6 +115,20 @@ uint64_t members_have(const struct replica *replica)
     return least;
 }
 
+static struct replica_seen see(const struct replica *replica, const struct raft_server *server)
+{
+    int64_t silent = silent_us(replica, server->id);
+
+    return (struct replica_seen){.id = server->id,
+                                 .address = server->address,
+                                 .votes = server->role == RAFT_VOTER,
+                                 .match_index = match_index(replica, server->id),
+                                 .silent_ms = server->id == replica->id ? 0
+                                              : silent < 0              ? -1
+                                                                        : silent / 1000};
+}
+
+/* libraft keeps them as they were added. */
 unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen, unsigned max)
 {
     const struct raft_configuration *members = members_of(replica);
@@ -123,16 +137,11 @@ unsigned replica_members(const struct replica *replica, struct replica_seen *ret
     if (replica->closing)
         return 0;
     for (; count < members->n && count < max; count++) {
-        const struct raft_server *server = &members->servers[count];
-        int64_t silent = silent_us(replica, server->id);
+        unsigned at = count;
 
-        ret_seen[count] = (struct replica_seen){.id = server->id,
-                                                .address = server->address,
-                                                .votes = server->role == RAFT_VOTER,
-                                                .match_index = match_index(replica, server->id),
-                                                .silent_ms = server->id == replica->id ? 0
-                                                             : silent < 0              ? -1
-                                                                          : silent / 1000};
+        for (; at > 0 && ret_seen[at - 1].id > members->servers[count].id; at--)
+            ret_seen[at] = ret_seen[at - 1];
+        ret_seen[at] = see(replica, &members->servers[count]);
     }
     return count;
 }

@@ -177,7 +177,7 @@ struct replica_seen { /* a member, as this node sees it */
         match_index;   /* so much of the log it has on its disk; known to the leader only, else 0 */
     int64_t silent_ms; /* since it said something to this node; -1: it never did */
 };
-/* Returns how many there are, at most max. */
+/* By their ids. Returns how many there are, at most max. */
 unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen,
                          unsigned max);
 

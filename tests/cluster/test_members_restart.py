@@ -1,11 +1,12 @@
 """What a node knows after a restart: who the members are, and that its term is over."""
 import contextlib
 import os
+import shutil
 import time
 
 import pytest
 from helpers import LARGE, add, all_there, held, pour
-from nodes import HERE, TTL_MAX, NotDone, Session, Unknown, fresh, until
+from nodes import HERE, TTL_MAX, NotDone, Session, Unknown, fresh, run_refused, until
 
 SLOW_DISK = os.environ.get("HF_SLOW", str(HERE.parents[1] / "build-check/tests/holdfastd/hf-slow.so"))
 SNAPSHOTS = ["--snapshot-bytes", "64KiB"]
@@ -113,6 +114,33 @@ def test_two_of_three_of_whom_one_missed_two_changes(start, snapshots):
     cluster.leader()
     with cluster.session() as session:
         assert all_there(session, holds)
+
+
+@pytest.mark.parametrize("order", ["by id", "as they came", "mixed"])
+def test_members_out_of_order_are_the_members(start, order):
+    """Node 1 was removed and added again, so that the log names it last. Every way to write the members of now is accepted, and
+    they are shown by their ids."""
+    cluster = start(3)
+    cluster.settled()
+    cluster.lead_by(cluster[3])
+    assert cluster.ask("CLUSTER", "REMOVE", 1) == "OK"
+    cluster[1].kill9()
+    shutil.rmtree(cluster[1].data)
+    cluster.nodes.pop(1)
+    again = add(cluster, 1)
+    cluster.settled()
+    assert [member["id"] for member in again.status()["members"]] == [1, 2, 3]
+    assert again.stop() == 0
+    numbers = {"by id": (1, 2, 3), "as they came": (2, 3, 1), "mixed": (3, 1, 2)}[order]
+    again.line = ",".join(f"{number}={cluster[number].peer}" for number in numbers)
+    assert again.launch(), again.logged()
+    cluster.settled()
+    assert again.stop() == 0
+    status, said = run_refused("--id", 1, "--cluster", f"1={again.peer},2={cluster[2].peer}", "--listen", again.address,
+                               "--data", again.data)
+    line = ",".join(f"{number}={cluster[number].peer}" for number in (1, 2, 3))
+    assert status == 69 and f"cluster = {line} " in said, "it is told by id"
+    assert again.launch()
 
 
 # ---- whose term it is --------------------------------------------------------------------------------------------
