@@ -158,6 +158,11 @@ typedef struct hf_store_info {
 /* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. */
 HF_API const hf_store_info *hf_info(hf_store *store);
 
+/* For how long the store has been out of reach, in ms, as far as the waits, observers, questions and renewals of
+ * this handle have noticed; hf_error() then says why. 0: it is not, or was never reached, so that nothing waits for it.
+ * Negative: an error. Never waits for the store. */
+HF_API int64_t hf_outage_ms(hf_store *store);
+
 /* Calls fn for every engine this build knows. info lives during the call only. */
 typedef void hf_engine_fn(const hf_store_info *info, void *arg);
 HF_API int hf_engines(hf_engine_fn *fn, void *arg);
@@ -194,7 +199,10 @@ typedef struct hf_options {
 #define HF_OPTIONS_INIT { sizeof(hf_options), HF_FOREVER, 0, 0, 0, HF_EXCLUSIVE, 0, NULL, 0, NULL, NULL, NULL }
 /* clang-format on */
 
-/* Takes the lock, waiting as options->wait_ms says (options NULL: as long as it takes). */
+/* Takes the lock, waiting as options->wait_ms says (options NULL: as long as it takes). Outages of the store
+ * during the wait are sat out; hf_outage_ms tells of them. But a handle that never yet had an answer from its
+ * store does not wait for one: if the first contact fails (refused, no such host, no answer for 2 s; of several
+ * servers: all of them) the call ends with HF_EUNREACH, whatever the wait. */
 HF_API int hf_acquire(hf_store *store, const char *name, const hf_options *options,
                       hf_lock **ret_lock);
 /* The same without ever waiting. */
@@ -316,7 +324,9 @@ HF_API int hf_campaign(hf_store *store, const char *name, const hf_options *opti
 HF_API int hf_resign(hf_lock *mandate);
 
 /* Tells fn who holds the name: once at the start, then after each change. Changes that come
- * faster than fn returns may be told as one. `now` lives during the call only. */
+ * faster than fn returns may be told as one. `now` lives during the call only. Outages of the store are sat
+ * out (hf_outage_ms). A handle that never yet had an answer from its store asks it first, which may take up to
+ * 2 s: HF_EUNREACH, or what it is refused for. */
 typedef void hf_observer_fn(hf_observer *observer, const hf_report *now, void *arg);
 HF_API int hf_observe(hf_store *store, const char *name, hf_observer_fn *fn, void *arg,
                       hf_observer **ret_observer);

@@ -1,5 +1,6 @@
 #include "cli/acquire.h"
 #include "base/clock.h"
+#include "cli/outage.h"
 #include "cli/output.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 
 #define FIRST_REPORT_MS 1000 /* nobody wants a line about a wait they did not notice */
 #define NEXT_REPORT_MS 60000
+#define AGAIN_MS 5000 /* when it could not be found out */
 
 struct inquiry;
 
@@ -29,6 +31,7 @@ struct waiting {
     uint64_t reported_token; /* of the holder we told about last */
     bool reported;
     struct inquiry *inquiry; /* under way, or NULL */
+    struct outage outage;
 };
 
 /* A question about the holder. It may be answered after the wait has ended, so it is on the heap
@@ -92,7 +95,9 @@ static void inquiry_done(hf_op *op, int result, void *arg)
         uint64_t token;
 
         waiting->inquiry = NULL;
-        if (result != HF_OK && !waiting->done) {
+        if (result == HF_EUNREACH || result == HF_EUNKNOWN) {
+            waiting->report_ms = clock_after(clock_boot_ms(), AGAIN_MS);
+        } else if (result != HF_OK && !waiting->done) {
             say("waiting for '%s': %s; still trying", printable(wanted->name), hf_op_error(op));
         } else if (!waiting->done) {
             if (wanted->once)
@@ -151,16 +156,41 @@ static void acquired(hf_op *op, int result, void *arg)
         error_set(waiting->err, result, "%s", hf_op_error(op));
 }
 
+static bool tells(const struct waiting *waiting)
+{
+    return !waiting->wanted->quiet && waiting->report_ms != CLOCK_NEVER;
+}
+
 static int poll_timeout(const struct waiting *waiting)
 {
     int64_t left;
 
-    if (waiting->wanted->quiet)
-        return -1;
-    if (waiting->report_ms == CLOCK_NEVER)
+    if (!tells(waiting))
         return -1;
     left = waiting->report_ms - clock_boot_ms();
+    if (left > OUTAGE_LOOK_MS)
+        return OUTAGE_LOOK_MS;
     return left < 0 ? 0 : (int)left;
+}
+
+/* Whom it waits for, or that the store is away. When that is over, it may be somebody else. */
+static void tell_progress(struct waiting *waiting)
+{
+    char what[1024];
+    enum outage_news news;
+
+    snprintf(what, sizeof what, "waiting for '%s'", printable(waiting->wanted->name));
+    news = outage_look(&waiting->outage, waiting->wanted->store, what);
+    if (news == OUTAGE_OVER) {
+        waiting->reported = false;
+        waiting->report_ms = clock_boot_ms();
+    }
+    if (clock_boot_ms() < waiting->report_ms)
+        return;
+    if (news == OUTAGE_LASTS)
+        waiting->report_ms = clock_after(clock_boot_ms(), OUTAGE_LOOK_MS);
+    else
+        inquire(waiting);
 }
 
 /* Waits for the started acquisition; a signal cancels it, and then it still has to end, so that we
@@ -191,8 +221,8 @@ static void wait_for_it(struct waiting *waiting, hf_op *op, int store_fd, int *r
             waiting->result = error_set(waiting->err, HF_EINTERNAL, "%s", hf_error());
             return;
         }
-        if (!waiting->done && !waiting->wanted->quiet && clock_boot_ms() >= waiting->report_ms)
-            inquire(waiting);
+        if (!waiting->done && tells(waiting))
+            tell_progress(waiting);
     }
 }
 
@@ -287,17 +317,12 @@ static int acquire_any(const struct acquisition *wanted, struct taken *ret_taken
     int number = 0, result = HF_EBUSY;
 
     *ret_signal = 0;
-    /* The first attempt does not wait. Where it cannot take long it is made here and now, without a second
-     * thread: an uncontended run must start as flock(1) does. Elsewhere it shows whether the store is there
-     * at all: once we wait, the library sits out every outage, which somebody who mistyped a host
-     * name would take for a lock that is held for ever. A directory is there: what keeps us from it is
+    /* The first attempt does not wait where it cannot take long. It is made here and now, without a second
+     * thread: an uncontended run must start as flock(1) does. A directory is there: what keeps us from it is
      * another process that is stopped for now, and that is waited for. */
     if (is_here)
         result = acquire_now(wanted, ret_taken, err);
-    else if (!wanted->patient)
-        result = acquire_started(wanted, 0, ret_taken, &number, err);
-    if ((result == HF_EBUSY || (is_here && result == HF_EUNREACH)) && number == 0 &&
-        wanted->options.wait_ms != 0)
+    if (!is_here || ((result == HF_EBUSY || result == HF_EUNREACH) && wanted->options.wait_ms != 0))
         result = acquire_started(wanted, wanted->options.wait_ms, ret_taken, &number, err);
     while (number == 0 && result == HF_OK) { /* asked to stop before there is a job to ask */
         int next = signals_take(wanted->signals);

@@ -17,7 +17,6 @@ struct acquisition {
     struct signals *signals;
     bool quiet;
     bool say_busy; /* name the holder when not acquired */
-    bool patient;  /* the store is known to exist: sit out an outage from the beginning */
 };
 
 /* HF_OK and the lock; HF_ECANCELED and the signal that did it; or an error, in words in *err. */

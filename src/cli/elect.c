@@ -49,8 +49,7 @@ static int campaign(const struct jobopts *opts, struct cli *cli, struct signals 
                                  .name = opts->name,
                                  .options = opts->lock.options,
                                  .signals = signals,
-                                 .quiet = opts->lock.quiet,
-                                 .patient = has_led};
+                                 .quiet = opts->lock.quiet};
     struct error_text err = {""};
     bool said = false;
 

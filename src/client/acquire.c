@@ -3,7 +3,7 @@
  *     attempt ──HELD──▶ fresh enough? ──▶ held
  *        ▲                   └─ no: renew first, or start afresh with a new lease
  *        │BUSY, QUEUED: wait for a nudge, the engine or a pause
- *        │UNKNOWN, UNREACH: pause, then ask again with the same lease
+ *        │UNKNOWN, UNREACH: pause, then ask again with the same lease (not if the store was never reached: reach.c)
  *        └── until the wait ends, somebody cancels, or the store refuses ──▶ settle
  *
  * Of a once-record there are two more ends, DONE and DIED: nothing is held, and what is known is handed
@@ -65,7 +65,7 @@ static bool canceled(const struct acquisition *a)
 static int64_t attempt_deadline(const struct acquisition *a, int64_t now_ms)
 {
     int64_t least_ms = clock_after(now_ms, ATTEMPT_FLOOR_MS);
-    int64_t most_ms = clock_after(now_ms, ATTEMPT_MS);
+    int64_t most_ms = clock_after(now_ms, reach_span(a->store, ATTEMPT_MS));
 
     if (a->until_ms < least_ms)
         return least_ms;
@@ -228,6 +228,7 @@ static int attempt(struct acquisition *a, int64_t *ret_sent_ms)
     a->asked = true;
     outcome = store->engine->acquire(store->engine_store, &lock->claim,
                                      attempt_deadline(a, *ret_sent_ms), a->err);
+    reach_note(store, outcome, a->err);
     if (outcome == ENGINE_HELD)
         return outcome;
     pthread_mutex_lock(&store->mutex);
@@ -367,6 +368,8 @@ static bool wait_for_more(struct acquisition *a, uint32_t seen, uint32_t nudges,
 
     if (!a->may_wait)
         return is_transient(*outcome) && a->retries++ == 0;
+    if (*outcome == HF_EUNREACH && !reach_known(a->store))
+        return false;
     if (clock_boot_ms() >= a->until_ms && atomic_load(&waiter->nudges) == nudges)
         return false;
     begin_waiting(a);
@@ -387,6 +390,7 @@ static bool wait_for_more(struct acquisition *a, uint32_t seen, uint32_t nudges,
             return true;
         if (!is_transient(*outcome))
             return false;
+        reach_note(a->store, *outcome, a->err);
     }
     pause_for(a, seen, next_pause(&a->unreach_pause_ms));
     return clock_boot_ms() < a->until_ms || atomic_load(&waiter->nudges) != nudges;

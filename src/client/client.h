@@ -34,6 +34,7 @@
 /* ---- limits of this room --------------------------------------------------------------------- */
 
 #define ATTEMPT_MS 5000       /* the longest a single request to a store may take */
+#define FIRST_CONTACT_MS 2000 /* the same while the store was never reached */
 #define ATTEMPT_FLOOR_MS 1000 /* and the shortest useful one, even when the wait ends sooner */
 #define SETTLE_MS 5000        /* for clean-up, counted from when clean-up begins */
 #define SETTLE_PAUSE_MS 10    /* between two tries of it; doubles */
@@ -186,6 +187,12 @@ struct hf_store {
     struct list node;         /* in the list of all stores; guarded by its mutex */
     struct hf_cancel closing; /* fired by hf_close */
 
+    /* reach.c. Written under the mutex, but for `reached`, which only ever becomes true. */
+    _Atomic bool reached; /* some server of it answered, if only to say that it cannot serve */
+    _Atomic bool in_trouble;
+    int64_t trouble_ms; /* since when */
+    struct error_text trouble;
+
     pthread_mutex_t mutex;  /* guards all that follows */
     pthread_cond_t changed; /* broadcast when a claim stops being busy, a callback or a task ends */
     struct list locks;      /* every claim from before its first attempt */
@@ -238,6 +245,18 @@ void store_forget_id(hf_store *store);
 void store_random(hf_store *store, void *ret_bytes, size_t size);
 /* The default owner label. Without the mutex: may have to ask the user database. */
 const char *store_owner(hf_store *store);
+
+/* reach.c. Not with the mutex held. */
+bool reach_known(const hf_store *store);
+/* How long a call may take: span_ms, or less as long as the store was never reached. */
+int64_t reach_span(const hf_store *store, int64_t span_ms);
+/* Somebody answered, whatever it was. */
+void reach_answered(hf_store *store);
+/* The store does its work. */
+void reach_recovered(hf_store *store);
+void reach_failed(hf_store *store, const char *why);
+/* What the outcome of an engine's call says about it; err as that call left it. */
+void reach_note(hf_store *store, int outcome, const struct error_text *err);
 
 /* cancel.c */
 bool cancel_fired(const hf_cancel *cancel);

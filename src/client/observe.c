@@ -4,7 +4,8 @@
  * comes from the engine: by nudges (engine->observe), by engine->wait, or, where nothing can push,
  * from asking every second. The second is a show. The callback is queued only if the set of
  * holders, by token and owner, differs from the last one told, and changes that come faster than
- * callbacks run are told as one. A store that cannot be reached is asked again until it can.
+ * callbacks run are told as one. A store that cannot be reached is asked again until it can; only a handle that
+ * never reached it asks before it begins, and hears an error (reach.c).
  *
  * Freeing. The user and the thread each have a reference; the last one to go frees. */
 #include "base/clock.h"
@@ -72,7 +73,7 @@ static int await_change(hf_observer *observer, uint32_t seen, struct error_text 
 static void observer_loop(hf_observer *observer)
 {
     hf_store *store = observer->store;
-    struct error_text err;
+    struct error_text err = {""};
     int64_t pause_ms = PAUSE_MS;
     int result = HF_OK;
 
@@ -199,6 +200,24 @@ static int observer_start(hf_observer *observer, struct error_text *err, hf_obse
     return result;
 }
 
+static int ignore(void *context, const hf_entry *entry)
+{
+    (void)context;
+    (void)entry;
+    return HF_OK;
+}
+
+/* An outage of a store that was reached is sat out; all else is told to whoever begins. */
+static int first_contact(hf_store *store, const char *name, struct error_text *err)
+{
+    struct engine_sink sink = {NULL, ignore};
+    int64_t deadline_ms = clock_after(clock_boot_ms(), FIRST_CONTACT_MS);
+    int result = store->engine->show(store->engine_store, name, &sink, deadline_ms, err);
+
+    reach_note(store, result, err);
+    return is_transient(result) && reach_known(store) ? HF_OK : result;
+}
+
 int hf_observe(hf_store *store, const char *name, hf_observer_fn *fn, void *arg,
                hf_observer **ret_observer)
 {
@@ -210,6 +229,8 @@ int hf_observe(hf_store *store, const char *name, hf_observer_fn *fn, void *arg,
         result = error_set(&err, HF_EINVAL, "nobody to tell");
     if (result == HF_OK)
         result = text_check_name(name, &err);
+    if (result == HF_OK && !reach_known(store))
+        result = first_contact(store, name, &err);
     if (result != HF_OK)
         return failure_keep(result, &err);
     tasks_reap(store);

@@ -206,6 +206,7 @@ int query_once(hf_store *store, const char *key, struct error_text *err, hf_once
     once->left_ms = once->record.age_ms = -1;
     result = store->engine->once_read(store->engine_store, key, &once->record, &once->left_ms,
                                       clock_after(clock_boot_ms(), QUERY_MS), err);
+    reach_note(store, result, err);
     if (result < 0) {
         once_drop(once);
         return result;

@@ -51,6 +51,7 @@ int query_show(hf_store *store, const char *name, bool holders_only, struct erro
         return error_set(err, HF_ENOMEM, "out of memory");
     result = store->engine->show(store->engine_store, name, &sink,
                                  clock_after(clock_boot_ms(), QUERY_MS), err);
+    reach_note(store, result, err);
     if (result == HF_OK)
         report_sort_by_kind(collector.report);
     return finish(&collector, result, ret_report);

@@ -115,6 +115,7 @@ static void host_connected(void *context, const char *id)
 {
     hf_store *store = context;
 
+    reach_recovered(store);
     pthread_mutex_lock(&store->mutex);
     store->connections++;
     if (id && note_id(store, id)) {
@@ -141,6 +142,16 @@ static void host_warn(void *context, const char *text)
     pthread_mutex_unlock(&store->mutex);
     if (print)
         fprintf(stderr, "holdfast: %s\n", text);
+}
+
+static void host_reached(void *context)
+{
+    reach_answered(context);
+}
+
+static void host_trouble(void *context, const char *why)
+{
+    reach_failed(context, why);
 }
 
 static bool host_closing(void *context)
@@ -213,6 +224,8 @@ static hf_store *store_new(void)
                                        .nudge = host_nudge,
                                        .lost = host_lost,
                                        .connected = host_connected,
+                                       .reached = host_reached,
+                                       .trouble = host_trouble,
                                        .warn = host_warn,
                                        .closing = host_closing};
     cancel_init(&store->closing);
@@ -258,6 +271,8 @@ static int open_engine(hf_store *store, struct url *url, struct error_text *err)
     if (result != HF_OK)
         return result;
     store->info = store->engine->traits;
+    /* What lives with its process is on this machine: nothing has to be reached. */
+    store->reached = !(store->info.features & HF_HAS_TTL);
     if ((result = read_ttl(store, url, err)) != HF_OK)
         return result;
     result = store->engine->open(url, &store->host, &store->engine_store, store->where, err);

@@ -264,8 +264,9 @@ static void *renewer_main(void *arg)
 
     pthread_mutex_lock(&store->mutex);
     while (!store->watch_stop) {
-        struct error_text err;
+        struct error_text err = {""};
         int64_t sent_ms = clock_boot_ms();
+        int result;
 
         take_batch(store, sent_ms, &batch);
         if (batch.count == 0) {
@@ -273,8 +274,9 @@ static void *renewer_main(void *arg)
             continue;
         }
         pthread_mutex_unlock(&store->mutex);
-        store->engine->renew(store->engine_store, batch.claims, batch.count, batch.left_ms,
-                             clock_after(sent_ms, batch.span_ms), &err);
+        result = store->engine->renew(store->engine_store, batch.claims, batch.count, batch.left_ms,
+                                      clock_after(sent_ms, batch.span_ms), &err);
+        reach_note(store, result, &err);
         pthread_mutex_lock(&store->mutex);
         note_answers(&batch, sent_ms);
         pthread_mutex_unlock(&store->mutex);

@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 4
+#define ENGINE_ABI 5
 
 struct engine_store; /* each engine's own */
 
@@ -97,6 +97,12 @@ struct engine_host {
      * the client does so before it uses an id again. Told before any answer of that connection counts:
      * where the id is another one than before, all that was held is lost. */
     void (*connected)(void *context, const char *id);
+    /* A server of the store answered, if only that it cannot serve now: what it is told is worth repeating. Not needed
+     * by whoever calls `connected`, or answers at all. */
+    void (*reached)(void *context);
+    /* The store cannot be used, and is being tried again within a call, or between calls; why, in words, for whoever
+     * waits. Over with `connected`, or with the next answer. */
+    void (*trouble)(void *context, const char *why);
     /* Something the operator should hear once ("maxmemory-policy is not noeviction"). */
     void (*warn)(void *context, const char *text);
     /* Is the store being closed? Then what takes long, and has no claim to be woken by, is to end. */

@@ -526,18 +526,24 @@ static void *fire_later(void *arg)
     return NULL;
 }
 
-/* With nobody there, whoever cancels is not made to wait until the server would have had its time. The
+/* With nobody there any more, whoever cancels is not made to wait until the server would have had its time. The
  * first attempt takes 3 s and is not for cancelling on any store; the second would end after 6 s. */
 static void a_cancelled_wait_does_not_wait_for_a_server(void **state)
 {
-    hf_store *store = open_at("holdfast://127.0.0.1:1?timeout=3s");
+    struct fake fake = {.script = fake_hangs_up_once};
     hf_options options = with_wait(HF_FOREVER);
     struct timespec from, to;
     hf_cancel *cancel;
     pthread_t thread;
+    hf_store *store;
     hf_lock *lock;
 
     (void)state;
+    fake_start(&fake);
+    store = open_at("holdfast://127.0.0.1:%d?timeout=3s", fake.port);
+    must(HF_OK, hf_try(store, "one", &options, &lock)); /* who never reached it would not wait */
+    must(HF_OK, hf_release(lock));
+    fake_stop(&fake);
     must(HF_OK, hf_cancel_new(&cancel));
     options.cancel = cancel;
     clock_gettime(CLOCK_MONOTONIC, &from);

@@ -52,6 +52,11 @@ static void hear_warning(void *context, const char *text)
     (void)text;
 }
 
+static void hear_answer(void *context)
+{
+    (void)context;
+}
+
 static void hear_connection(void *context, const char *id)
 {
     (void)context;
@@ -69,6 +74,8 @@ static int open_engine(struct driver *driver, const char *url_text)
                                         .nudge = hear_nudge,
                                         .lost = hear_lost,
                                         .connected = hear_connection,
+                                        .reached = hear_answer,
+                                        .trouble = hear_warning,
                                         .warn = hear_warning};
     if (result == HF_OK)
         result = engines_find(url.scheme, &driver->engine, &driver->err);

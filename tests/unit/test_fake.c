@@ -49,6 +49,11 @@ static void on_connection(void *context, const char *id)
     (void)id;
 }
 
+static void on_reached(void *context)
+{
+    (void)context;
+}
+
 static void on_warning(void *context, const char *text)
 {
     (void)context;
@@ -70,7 +75,13 @@ static int set_up(void **state)
         return -1;
     close(fd);
     fake->engine = holdfast_engine();
-    fake->host = (struct engine_host){fake, on_nudge, on_lost, on_connection, on_warning};
+    fake->host = (struct engine_host){.context = fake,
+                                      .nudge = on_nudge,
+                                      .lost = on_lost,
+                                      .connected = on_connection,
+                                      .reached = on_reached,
+                                      .trouble = on_warning,
+                                      .warn = on_warning};
     fake->nudged_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fake->faults = faults_open(fake->path);
     snprintf(text, sizeof text, "test:%s", fake->path);

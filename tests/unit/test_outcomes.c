@@ -3,6 +3,7 @@
 #include "fixture.h"
 
 #include <stdbool.h>
+#include <string.h>
 #include <unistd.h>
 
 static uint64_t holder_token(hf_store *store, const char *name)
@@ -123,18 +124,42 @@ static void a_try_of_an_unreachable_store_says_so(void **state)
     assert_nothing_left(fixture, "one");
 }
 
+/* Somebody who mistyped a host must not take that for a lock that is held. */
+static void a_wait_for_a_store_that_was_never_reached_ends_at_once(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_options options = options_of(LONG_TTL_MS, HF_FOREVER);
+    hf_lock *lock;
+    int64_t began_ms = now_ms();
+
+    faults_set(fixture->faults, FAULT_UNREACHABLE, CALL_ANY, FAULT_ALWAYS);
+    must(HF_EUNREACH, hf_acquire(fixture->store, "one", &options, &lock));
+    assert_true(now_ms() - began_ms < 5000);
+    assert_int_equal(0, hf_outage_ms(fixture->store)); /* nothing waits for its end */
+    faults_clear(fixture->faults);
+    assert_nothing_left(fixture, "one");
+}
+
 static void a_wait_outlives_an_unreachable_store(void **state)
 {
     struct fixture *fixture = *state;
+    hf_options options = options_of(LONG_TTL_MS, 0);
     struct caller caller;
+    hf_lock *lock;
 
+    must(HF_OK, hf_try(fixture->store, "two", &options, &lock)); /* the store is there */
+    must(HF_OK, hf_release(lock));
+    assert_int_equal(0, hf_outage_ms(fixture->store));
     faults_set(fixture->faults, FAULT_UNREACHABLE, CALL_ANY, FAULT_ALWAYS);
     caller_start(&caller, fixture->store, "one", options_of(LONG_TTL_MS, PATIENCE_MS));
     sleep_ms(500);
     /* It has not given up, and it has not stormed either. */
-    assert_in_range(faults_count(fixture->faults, CALL_ACQUIRE), 2, 30);
+    assert_in_range(faults_count(fixture->faults, CALL_ACQUIRE), 3, 31);
+    assert_true(hf_outage_ms(fixture->store) > 0);
+    assert_non_null(strstr(hf_error(), "told to be unreachable"));
     faults_clear(fixture->faults);
     must(HF_OK, caller_join(&caller));
+    assert_int_equal(0, hf_outage_ms(fixture->store));
     must(HF_OK, hf_release(caller.lock));
 }
 
@@ -430,6 +455,7 @@ int main(void)
         TEST(what_cannot_be_settled_is_unknown),
         TEST(what_can_be_settled_is_not_unknown),
         TEST(a_try_of_an_unreachable_store_says_so),
+        TEST(a_wait_for_a_store_that_was_never_reached_ends_at_once),
         TEST(a_wait_outlives_an_unreachable_store),
         TEST(a_refusal_is_an_answer),
         TEST(a_lease_that_ended_in_the_queue_is_not_revived),

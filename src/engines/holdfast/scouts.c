@@ -29,7 +29,8 @@
 #include <sys/eventfd.h>
 
 #define STAGGER_MS 50
-#define PAUSE_PART 8 /* of the time that the search has lasted */
+#define TROUBLE_MS 1000 /* a search that lasts longer is an outage: elections are over by then */
+#define PAUSE_PART 8    /* of the time that the search has lasted */
 #define PAUSE_MS_MIN 10
 #define PAUSE_MS_MAX 1000
 #define SCOUTS_MAX (2 * HOLDFAST_SERVERS_MAX)
@@ -141,6 +142,7 @@ static bool on_answer(void *context, const struct resp_node *value)
 
     if (value->type == RESP_PUSH)
         return true;
+    scout->store->host->reached(scout->store->host->context);
     scout->state = SCOUT_RESTS;
     scout->leads = value->type != RESP_ERROR;
     scout->store->next_ms = clock_boot_ms();
@@ -280,9 +282,21 @@ static void begin_round(struct engine_store *store)
         send_out(store, &moved);
 }
 
+/* For those who wait. */
+static void tell_trouble(const struct engine_store *store, int64_t now_ms)
+{
+    const char *why = store->why_down.text;
+
+    if (!store->link && store->seeking_ms && now_ms - store->seeking_ms >= TROUBLE_MS)
+        store->host->trouble(store->host->context, why[0] ? why : "no server answers");
+}
+
 static void end_round(struct engine_store *store)
 {
-    store->round_ms = after_a_pause(store, clock_boot_ms());
+    int64_t now_ms = clock_boot_ms();
+
+    store->round_ms = after_a_pause(store, now_ms);
+    tell_trouble(store, now_ms);
     if (store->refusal != HF_OK && !store->link) /* who asks again has it tried again */
         wire_refuse_all(store, store->refusal, &store->refusal_why);
 }

@@ -156,6 +156,7 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
     struct node *node = context;
     enum greeting greeting = node->greetings[index];
 
+    node->host->reached(node->host->context);
     if (greeting == GREET_INFO)
         node->host->connected(node->host->context, NULL);
     if (reply->type != RESP_ERROR)

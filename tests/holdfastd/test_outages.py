@@ -1,0 +1,129 @@
+"""Stores that are not there, and stores that go away: who never reached one is told at once, who waits sits it out and says so."""
+import time
+
+import pytest
+from conftest import Ended, Holdfastd, Process, argv_of, die_with_parent, environment, eventually, free_port
+from holdfast_cli import Cli
+
+AT_ONCE = 8  # seconds, on a machine with other things to do: the search for a server takes two
+EARLY = 5  # seconds: likewise, for a line that should come within two
+DEAD = ["redis://127.0.0.1:{}", "redlock://127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}", "holdfast://127.0.0.1:{}",
+        "holdfast://127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}", "holdfast://nowhere.invalid:{}", "redis://nowhere.invalid:{}"]
+LONG = 600000  # ms: a hold that only a release ends
+
+
+@pytest.fixture
+def start_cli():
+    started = []
+
+    def start(url):
+        started.append(Cli(url))
+        return started[-1]
+
+    yield start
+    for cli in started:
+        cli.clean()
+
+
+@pytest.fixture
+def server():
+    server = Holdfastd()
+    yield server
+    server.clean()
+
+
+@pytest.fixture
+def cli(server, start_cli):
+    return start_cli(f"holdfast://127.0.0.1:{server.port}")
+
+
+class Unfounded(Holdfastd):
+    """It answers, and cannot serve before it is told to found its cluster: nobody leads."""
+
+    def __init__(self):
+        super().__init__("--id", 1, "--cluster", f"1=127.0.0.1:{free_port()}")
+
+    def launch(self):
+        argv = argv_of("--data", self.data, "--listen", f"127.0.0.1:{self.port}", *self.args)
+        self.process = Process(argv, environment(), preexec_fn=die_with_parent)
+        return self.await_line("belongs to no cluster yet", " or ended") is not None and eventually(self.answers, "it answers")
+
+    def answers(self):
+        try:
+            return self.cmd("PING") == "PONG"
+        except (OSError, Ended):
+            return False
+
+
+# ---- never reached -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", DEAD)
+@pytest.mark.parametrize("words", [["run", "x", "true"], ["run", "-w", "10m", "x", "true"], ["lock", "x"], ["watch", "x"],
+                                   ["leader", "x", "--follow"], ["elect", "x", "true"]], ids=" ".join)
+def test_a_store_that_was_never_reached(start_cli, url, words):
+    cli = start_cli(url.format(*(free_port() for _ in range(url.count("{}")))))
+    began = time.monotonic()
+    process = cli.start(*words)
+    assert process.wait(AT_ONCE) == 69
+    assert time.monotonic() - began < AT_ONCE
+    said = process.rest("err")
+    assert len(said) == 1 and ("refused" in said[0] or "nowhere.invalid" in said[0]), said
+
+
+# ---- reached -----------------------------------------------------------------------------------------------------
+
+
+def test_a_wait_at_a_node_that_answers_and_does_not_serve_yet(start_cli):
+    """The address is right: so it is waited for, and said within seconds."""
+    server = Unfounded()
+    try:
+        cli = start_cli(f"holdfast://127.0.0.1:{server.port}")
+        process = cli.start("run", "-w", "5m", "x", "--", "echo", "in")
+        line = process.line("err", EARLY)
+        assert "'x'" in line and "still trying" in line and "cluster init" in line, line
+        assert server.cmd("CLUSTER", "INIT") == "OK"
+        assert process.line() == "in" and process.wait() == 0
+    finally:
+        server.clean()
+
+
+def test_a_limited_wait_ends_when_it_is_over(start_cli):
+    server = Unfounded()
+    try:
+        cli = start_cli(f"holdfast://127.0.0.1:{server.port}")
+        began = time.monotonic()
+        done = cli("run", "-w", "4s", "x", "--", "echo", "in")
+        assert (done.status, done.stdout) == (69, "") and time.monotonic() - began > 3.5, done.stderr
+        done = cli("run", "-n", "x", "--", "echo", "in")
+        assert (done.status, done.stdout) == (69, "") and "still trying" not in done.stderr
+    finally:
+        server.clean()
+
+
+def test_an_outage_during_a_wait(server, cli):
+    """Said early, and not again and again. When the server is back it is waited for as before."""
+    assert server.cmd("ACQUIRE", "x", "lease", "TTL", LONG, "OWNER", "somebody")
+    process = cli.start("run", "x", "--", "echo", "in")
+    assert "held by somebody" in process.line("err")
+    server.kill9()
+    line = process.line("err", EARLY)
+    assert "still trying" in line and "refused" in line, line
+    assert server.launch()
+    assert "held by somebody" in process.line("err"), "who it waits for now"
+    assert server.cmd("RELEASE", "x", "lease") == 1
+    assert process.line() == "in" and process.wait() == 0
+    assert process.rest("err") == []
+
+
+@pytest.mark.parametrize("words, held", [(["watch", "x"], "held (exclusive) by somebody"),
+                                         (["leader", "x", "--follow"], "somebody")], ids=["watch", "leader"])
+def test_an_outage_while_somebody_watches(server, cli, words, held):
+    process = cli.start(*words)
+    process.line()
+    server.kill9()
+    line = process.line("err", EARLY)
+    assert "'x'" in line and "still trying" in line and "refused" in line, line
+    assert server.launch()
+    assert server.cmd("ACQUIRE", "x", "lease", "TTL", LONG, "OWNER", "somebody")
+    assert held in process.line()
