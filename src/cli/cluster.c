@@ -9,6 +9,7 @@
 #include "cli/args.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 
 #include <errno.h>
@@ -437,13 +438,16 @@ static void founded_json(const hf_cluster *cluster)
 static int run_init(struct cli *cli, const struct wanted *wanted)
 {
     int status = EXIT_DONE, result;
+    struct progress_line line;
     hf_cluster *cluster = NULL;
 
     result = hf_cluster_status(cli->store, WAIT_MIN_MS, &cluster); /* is anybody there? */
     if (result != HF_OK)
         return say_result(result);
     hf_cluster_free(cluster);
+    progress_begin(&line, "asking all members; some have not answered yet");
     result = hf_cluster_init(cli->store, wanted->wait_ms);
+    progress_end(&line);
     if (result != HF_OK)
         return say_change(wanted, result);
     cluster =

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "server/founders.h"
+#include "server/init_words.h"
 #include "server/log.h"
 #include "server/record.h"
 #include "server/server.h"
@@ -25,7 +26,7 @@
 
 #define ROUND_MS 20    /* how often it looks */
 #define AGAIN_MS 250   /* what is not answered is said again */
-#define ASK_MS 1800    /* for all members to answer; all together less than a client waits (3 s) */
+#define ASK_MS 1800    /* for all members to answer */
 #define TELL_MS 700    /* and to take the record */
 #define SPREAD_MS 1000 /* how often it is handed on while nobody leads */
 #define NUMBER_MAX 20  /* digits */
@@ -148,6 +149,17 @@ static bool tell(struct server *server, int i)
 
 /* ---- the end of an INIT ------------------------------------------------------------------------- */
 
+/* The i-th of the nodes that passed INIT on to this one. */
+static void answer_node(struct server *server, unsigned i, const char *answer)
+{
+    const struct bootstrap *bootstrap = &server->bootstrap;
+    const struct config_member *node = founders_find(listed(server), bootstrap->nodes[i].id);
+
+    if (node)
+        say(server, node->id, node->address, "done %" PRIu64 " %s", bootstrap->nodes[i].number,
+            answer);
+}
+
 static void finish(struct server *server, const char *said)
 {
     struct bootstrap *bootstrap = &server->bootstrap;
@@ -158,13 +170,8 @@ static void finish(struct server *server, const char *said)
         if (*at < ' ' || *at > '~')
             *at = '?';
     bootstrap->phase = BOOTSTRAP_IDLE;
-    for (unsigned i = 0; i < bootstrap->node_count; i++) {
-        const struct config_member *node = founders_find(listed(server), bootstrap->nodes[i].id);
-
-        if (node)
-            say(server, node->id, node->address, "done %" PRIu64 " %s", bootstrap->nodes[i].number,
-                answer);
-    }
+    for (unsigned i = 0; i < bootstrap->node_count; i++)
+        answer_node(server, i, answer);
     bootstrap->node_count = 0;
     for (unsigned i = 0; i < bootstrap->asker_count; i++) {
         struct request *request = bootstrap->askers[i];
@@ -178,51 +185,25 @@ static void finish(struct server *server, const char *said)
     bootstrap->asker_count = 0;
 }
 
-/* Why this member is in the way, or lacks the record; NULL: it does not. */
-static const char *in_words(const struct bootstrap_member *member, bool founded)
-{
-    switch (member->answer) {
-    case MEMBER_SILENT:
-        return "does not answer (does it run there, and with the same secret?)";
-    case MEMBER_EMPTY:
-        return founded ? "has not heard of it yet" : NULL;
-    case MEMBER_JOINS:
-        return "was started with --join";
-    case MEMBER_DIFFERS:
-        return "lists other members";
-    case MEMBER_LOST:
-        return "has come back without its data";
-    case MEMBER_ELSEWHERE:
-        return "belongs to a cluster already";
-    case MEMBER_FOUNDED:
-        break;
-    }
-    return NULL;
-}
-
-/* Refuses, naming all that are in the way. False: nobody is. */
+/* Refuses, naming all that are in the way; to each who asked in its own words. False: nobody is. */
 static bool refuse_init(struct server *server, const char *what, bool founded)
 {
-    const struct bootstrap *bootstrap = &server->bootstrap;
-    char text[ERROR_TEXT_MAX] = "";
-    size_t used = (size_t)snprintf(text, sizeof text, "ERR %s", what);
+    struct bootstrap *bootstrap = &server->bootstrap;
+    char text[ERROR_TEXT_MAX];
     int count = 0;
 
-    for (int i = 0; i < listed(server)->count; i++) {
-        const struct config_member *member = &listed(server)->at[i];
-        const struct bootstrap_member *said = &bootstrap->members[i];
-        const char *why = is_own(server, i) ? NULL : in_words(said, founded);
-
-        if (!why || used >= sizeof text)
-            continue;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s node %" PRIu64 " at %s %s",
-                                 count++ > 0 ? "," : ":", member->id, member->address, why);
-        if (said->answer == MEMBER_DIFFERS && used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used, " (%s)", said->list);
+    for (int i = 0; i < listed(server)->count; i++)
+        count += init_is_in_the_way(server, i, founded);
+    if (count == 0)
+        return false;
+    for (unsigned i = 0; i < bootstrap->node_count; i++) {
+        init_words(server, what, founded, bootstrap->nodes[i].id, text);
+        answer_node(server, i, text);
     }
-    if (count > 0)
-        finish(server, text);
-    return count > 0;
+    bootstrap->node_count = 0;
+    init_words(server, what, founded, server->config->id, text);
+    finish(server, text);
+    return true;
 }
 
 /* ---- the founder -------------------------------------------------------------------------------- */

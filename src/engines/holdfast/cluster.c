@@ -8,6 +8,7 @@
 
 #define CLUSTER_ID_MAX 64 /* bytes that we keep of what a server says */
 #define ROLE_MAX 15
+#define INIT_MS 10000 /* a node asks the others for up to 3 s, and more where it is busy */
 
 struct looking {
     const struct engine_cluster_sink *sink;
@@ -125,6 +126,8 @@ int holdfast_cluster_change(struct engine_store *store, enum engine_change chang
         .replies = 1, .slow = true, .anyone = change == ENGINE_INIT, .on_reply = ignore};
     struct resp_writer writer = {0};
 
+    if (change == ENGINE_INIT)
+        call.patience_ms = INIT_MS;
     resp_write_array(&writer, 2 + (size_t)(id != 0) + (size_t)(change == ENGINE_ADD));
     resp_write_text(&writer, "CLUSTER");
     resp_write_text(&writer, words[change]);

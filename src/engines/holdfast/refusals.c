@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define WORDS_MAX 300 /* bytes of a server's words, in ours */
+#define WORDS_MAX 400 /* bytes of a server's words, in ours */
 
 struct refusal {
     const char *word;

@@ -47,10 +47,11 @@ struct call {
     /* Asked again, on the next connection, if an answer is lost: whoever sets this has made sure
      * that asking twice does no harm. */
     bool repeatable;
-    bool grants; /* an answer that is lost leaves a hold in doubt */
-    bool anyone; /* may be asked of a server that does not lead */
-    bool slow;   /* that it takes its time gives no reason to doubt the server */
-    bool aside;  /* nobody waits for it, so nobody would read for it; gets errors as answers, too */
+    bool grants;         /* an answer that is lost leaves a hold in doubt */
+    bool anyone;         /* may be asked of a server that does not lead */
+    bool slow;           /* that it takes its time gives no reason to doubt the server */
+    int64_t patience_ms; /* how long its answer may take, if that is more than the URL's timeout */
+    bool aside; /* nobody waits for it, so nobody would read for it; gets errors as answers, too */
     void *context;
     /* Each answer that is not an error, from 0 on, on any thread, with the mutex held; after a
      * repetition from 0 on again. The value lives during the call. */

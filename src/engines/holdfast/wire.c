@@ -74,9 +74,15 @@ static int64_t owes_since_ms(const struct engine_store *store)
 
 int64_t wire_silent_until(const struct engine_store *store)
 {
+    const struct call *first;
+    int64_t patience_ms = store->timeout_ms;
+
     if (!store->link || store->pending.count == 0)
         return CLOCK_NEVER;
-    return clock_after(owes_since_ms(store), store->timeout_ms);
+    first = pending_at(&store->pending, 0)->call;
+    if (first && first->patience_ms > patience_ms)
+        patience_ms = first->patience_ms;
+    return clock_after(owes_since_ms(store), patience_ms);
 }
 
 static int64_t doubt_from_ms(const struct engine_store *store)

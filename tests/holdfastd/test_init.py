@@ -1,0 +1,94 @@
+"""`holdfast cluster init` when it cannot be: the answer comes whole, in time, and says whose fault it is."""
+import re
+
+import pytest
+from conftest import Ended, Holdfastd, Process, argv_of, die_with_parent, environment, eventually, free_port
+from holdfast_cli import Cli
+
+MANY = 9
+
+
+class Node(Holdfastd):
+    """One of those in `line`; it waits to be founded."""
+
+    def __init__(self, number, line, *args):
+        super().__init__("--id", number, "--cluster", line, *args)
+
+    def launch(self):
+        argv = argv_of("--data", self.data, "--listen", f"127.0.0.1:{self.port}", *self.args)
+        self.process = Process(argv, environment(), preexec_fn=die_with_parent)
+        return self.await_line("belongs to no cluster yet", " or ended") is not None and eventually(self.answers, "it answers")
+
+    def answers(self):
+        try:
+            return self.cmd("PING") == "PONG"
+        except (OSError, Ended):
+            return False
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def start_one(number, line, *args):
+        started.append(Node(number, line, *args))
+        return started[-1]
+
+    yield start_one
+    for node in started:
+        node.clean()
+
+
+def line_of(peers):
+    return ",".join(f"{number}={peer}" for number, peer in peers.items())
+
+
+def peers_of(count):
+    return {number: f"127.0.0.1:{free_port()}" for number in range(1, count + 1)}
+
+
+def init(node, options=""):
+    """What the command says, at this node: its exit status, and its last line."""
+    done = Cli(f"holdfast://127.0.0.1:{node.port}{options}")("cluster", "init")
+    return done.status, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the founder", "another"])
+def test_the_answer_is_waited_for(start, number):
+    """The node asks for seconds; a client that waits for less time, for other answers, is patient here, and says what takes long."""
+    node = start(number, line_of(peers_of(3)))
+    status, said = init(node, "?timeout=1s")
+    assert status == 77 and len(said) == 2, said
+    assert "have not answered yet" in said[0], said
+    assert "nothing was changed" in said[1] and "not answer" in said[1] and "lost" not in said[1], said
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "h" * 60 + ".invalid"], ids=["short", "long"])
+def test_many_that_are_down_are_all_named(start, tmp_path, host):
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text("a secret that is long enough\n")
+    peers = {number: f"{host}:{free_port()}" for number in range(2, MANY + 1)}
+    node = start(1, line_of({1: f"127.0.0.1:{free_port()}", **peers}), "--secret-file", secret)
+    status, said = init(node)
+    assert status == 77, said
+    numbers = [int(number) for number in re.findall(r"\b([2-9])\b", re.sub(r"\S+:\d+", "", said[-1]))]
+    assert numbers == list(peers) and "do not answer" in said[-1], said
+    assert said[-1].endswith("secret?)"), "to its end"
+
+
+def test_the_node_that_differs_is_told_that_it_is_the_one(start):
+    peers = peers_of(4)
+    line, other = line_of(peers), line_of({**peers, 4: f"127.0.0.1:{free_port()}"})
+    nodes = [start(number, line) for number in (1, 2)] + [start(3, other)]
+    status, said = init(nodes[2])
+    assert status == 77 and re.search(r"this node, node 3( at \S+)?, lists other members", said[-1]), said
+    status, said = init(nodes[0])
+    assert status == 77 and re.search(r"node 3 at \S+ lists other members", said[-1]) and "this node" not in said[-1], said
+
+
+def test_the_founder_that_differs_is_told_that_it_is_the_one(start):
+    peers = peers_of(3)
+    nodes = [start(1, line_of({**peers, 4: f"127.0.0.1:{free_port()}"}))] + [start(number, line_of(peers)) for number in (2, 3)]
+    status, said = init(nodes[0])
+    assert status == 77 and "this node, node 1, lists other members" in said[-1] and line_of(peers) in said[-1], said
