@@ -7,8 +7,20 @@
 
 struct words {
     const char *name, *lease, *token;
-    int64_t ttl_ms;
+    const char *env_lease; /* what `lock` said, with its TTL */
+    int64_t ttl_ms;        /* 0: not said */
 };
+
+/* The TTL that the lock was taken with goes with its lease, and with no other. */
+static bool take_env_ttl(struct args *args, struct words *words)
+{
+    const char *ttl = getenv("HOLDFAST_TTL");
+
+    if (words->ttl_ms > 0 || words->lease != words->env_lease || !ttl || !*ttl)
+        return true;
+    args->value = ttl;
+    return args_duration(args, "HOLDFAST_TTL", HF_TTL_MIN_MS, HF_TTL_MAX_MS, &words->ttl_ms);
+}
 
 static int parse(struct args *args, struct words *words)
 {
@@ -35,6 +47,8 @@ static int parse(struct args *args, struct words *words)
             return args_status(id);
         }
     }
+    if (!take_env_ttl(args, words))
+        return EXIT_USAGE;
     if (!words->name)
         return args_complain(args, "which lock? usage: holdfast %s %s", args->command->name,
                              args->command->usage);
@@ -61,6 +75,7 @@ int adopt(struct cli *cli, struct args *args, struct adoption *ret_adoption)
     uint64_t token = 0;
     int status, result;
 
+    words.env_lease = words.lease;
     status = parse(args, &words);
     if (status < 0)
         status = check(args, &words, &token);

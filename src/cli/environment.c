@@ -35,7 +35,7 @@ static bool is_ours(const char *setting)
 {
     static const char *const names[] = {"HOLDFAST_NAME",     "HOLDFAST_TOKEN", "HOLDFAST_SEQUENCER",
                                         "HOLDFAST_URL",      "HOLDFAST_HELD",  "HOLDFAST_LEASE",
-                                        "HOLDFAST_PASSWORD", "HOLDFAST_ONCE"};
+                                        "HOLDFAST_PASSWORD", "HOLDFAST_ONCE",  "HOLDFAST_TTL"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t length = strlen(names[i]);

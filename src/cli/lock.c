@@ -16,7 +16,7 @@ static bool is_plain(const char *text)
                text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-")] == '\0';
 }
 
-static void print(struct cli *cli, hf_lock *lock)
+static void print(struct cli *cli, hf_lock *lock, int64_t ttl_ms)
 {
     unsigned long long token = hf_lock_token(lock);
     struct json json;
@@ -24,6 +24,7 @@ static void print(struct cli *cli, hf_lock *lock)
     if (!cli->json) {
         printf("HOLDFAST_LEASE=%s; export HOLDFAST_LEASE\n", hf_lock_lease(lock));
         printf("HOLDFAST_TOKEN=%llu; export HOLDFAST_TOKEN\n", token);
+        printf("HOLDFAST_TTL=%lldms; export HOLDFAST_TTL\n", (long long)ttl_ms);
         return;
     }
     json_begin(&json);
@@ -31,11 +32,12 @@ static void print(struct cli *cli, hf_lock *lock)
     json_string(&json, "lease", hf_lock_lease(lock));
     json_u64(&json, "token", token);
     json_string(&json, "mode", mode_name(hf_lock_mode(lock)));
+    json_ms(&json, "ttl_ms", ttl_ms);
     json_ms(&json, "left_ms", hf_lock_left_ms(lock));
     json_end(&json);
 }
 
-static int hand_out(struct cli *cli, hf_lock *lock)
+static int hand_out(struct cli *cli, hf_lock *lock, int64_t ttl_ms)
 {
     int status, result;
 
@@ -44,7 +46,7 @@ static int hand_out(struct cli *cli, hf_lock *lock)
         hf_release(lock);
         return EXIT_OURS;
     }
-    print(cli, lock);
+    print(cli, lock, ttl_ms > 0 ? ttl_ms : hf_info(cli->store)->ttl_ms);
     /* A lease that nobody got to read is a lock that nobody can give up. */
     status = finish_output(EXIT_DONE);
     if (status != EXIT_DONE) {
@@ -110,7 +112,7 @@ static int lock_command(struct cli *cli, struct args *args)
         return EXIT_OURS;
     }
     status = lockopts_acquire(&opts, cli, name, &signals, &lock);
-    return status < 0 ? hand_out(cli, lock) : status;
+    return status < 0 ? hand_out(cli, lock, opts.options.ttl_ms) : status;
 }
 
 const struct command command_lock = {
@@ -118,9 +120,9 @@ const struct command command_lock = {
     .summary = "take a lock and print its lease, for scripts",
     .usage = "NAME [OPTION...]",
     .description =
-        "Takes the lock NAME and ends, leaving it held for its TTL: prints HOLDFAST_LEASE and\n"
-        "HOLDFAST_TOKEN as lines for the shell, which 'renew' and 'unlock' read from the "
-        "environment.\n"
+        "Takes the lock NAME and ends, leaving it held for its TTL: prints HOLDFAST_LEASE,\n"
+        "HOLDFAST_TOKEN and HOLDFAST_TTL as lines for the shell, which 'renew' and 'unlock' read\n"
+        "from the environment.\n"
         "Nobody renews meanwhile but you; 'holdfast run' is safer wherever it fits.",
     .options = options,
     .takes_json = true,

@@ -5,7 +5,8 @@
 
 static const struct option_spec options[] = {
     ADOPT_OPTIONS,
-    {OPT_ADOPT_TTL, "ttl", "DUR", "the lease from now on (default: the store's)"},
+    {OPT_ADOPT_TTL, "ttl", "DUR",
+     "the TTL from now on (default: $HOLDFAST_TTL, as lock printed it; else the store's)"},
     {0},
 };
 
@@ -44,8 +45,9 @@ const struct command command_renew = {
     .name = "renew",
     .summary = "renew a lock taken with 'lock'",
     .usage = "NAME [OPTION...]",
-    .description =
-        "Renews the lease of NAME and prints the milliseconds that it is certain to last.",
+    .description = "Renews the lease of NAME and prints the milliseconds that it is certain to "
+                   "last. A TTL that\n"
+                   "is shorter than what is left takes nothing away.",
     .options = options,
     .takes_json = true,
     .examples = "  eval \"$(holdfast lock deploy)\" || exit; holdfast renew deploy\n",

@@ -45,9 +45,21 @@ def test_eval_fails_when_there_is_no_lock(ttl_cli):
 
 
 def test_lines_are_as_documented(ttl_cli):
-    one, two = ttl_cli("lock", "x").stdout.splitlines()
+    one, two, three = ttl_cli("lock", "x", "--ttl", "5m").stdout.splitlines()
     assert one.startswith("HOLDFAST_LEASE=") and one.endswith("; export HOLDFAST_LEASE")
     assert two.startswith("HOLDFAST_TOKEN=") and two.endswith("; export HOLDFAST_TOKEN")
+    assert three == "HOLDFAST_TTL=300000ms; export HOLDFAST_TTL"
+
+
+def test_the_ttl_goes_with_its_lease(ttl_cli):
+    """Of another lease, by hand, it says nothing."""
+    locked = json.loads(ttl_cli("lock", "x", "--json", "--ttl", "1m").stdout)
+    assert locked["ttl_ms"] == 60000
+    words = ["--lease", locked["lease"], "--token", str(locked["token"])]
+    env = {"HOLDFAST_LEASE": locked["lease"], "HOLDFAST_TOKEN": str(locked["token"]), "HOLDFAST_TTL": "2m"}
+    assert int(ttl_cli("renew", "x", *words, env={"HOLDFAST_TTL": "2m"}).stdout) <= 60000
+    assert 60000 < int(ttl_cli("renew", "x", env=env).stdout) <= 120000
+    assert ttl_cli("renew", "x", env={**env, "HOLDFAST_TTL": "soon"}).status == 64
 
 
 def test_lease_outlives_the_process_and_runs_out(ttl_cli):
