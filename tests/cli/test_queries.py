@@ -2,8 +2,11 @@
 import base64
 import json
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
+import tempfile
 
 import pytest
 from conftest import BIN
@@ -194,3 +197,39 @@ def test_watch_ends_with_its_reader(cli):
     """Not a change later: watch NAME | head -1"""
     done = subprocess.run(["sh", "-c", f"{BIN} watch x | head -1"], env=cli.env, capture_output=True, text=True, timeout=30)
     assert "nobody holds it" in done.stdout
+
+
+def test_stores_makes_nothing(cli, directory):
+    """It lists. A directory is made with the first lock, and not before."""
+    where = directory / "not" / "yet"
+    for url in (f"file:{where}", f"file://{where}"):
+        done = cli("--on", url, "stores")
+        assert done.status == 0 and f"In effect: {url} ({where}, not made yet)" in done.stdout, done.stdout
+        (effective,) = [s for s in objects(cli("--on", url, "stores", "--json").stdout) if s["in_effect"]]
+        assert (effective["url"], effective["where"], effective["scheme"]) == (url, str(where), "file")
+        assert not where.exists() and not where.parent.exists()
+    assert cli("--on", f"file:{where}", "run", "x", "true").status == 0
+    assert f"({where})" in cli("--on", f"file:{where}", "stores").stdout
+
+
+def test_stores_makes_nothing_in_the_usual_place_either(cli, directory):
+    """As somebody with a home of their own; and it is the place where the first lock makes it."""
+    home = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp"))
+    who = {"user": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    try:
+        home.chmod(0o755)
+        if who:
+            os.chown(home, 65534, -1)
+        env = {"HOME": str(home), "XDG_STATE_HOME": ""}
+        where = home / ".local/state/holdfast"
+        words = [BIN, "stores"]
+        env = {**{k: v for k, v in cli.env.items() if k != "HOLDFAST_URL"}, **env}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, cwd="/", **who)
+        assert done.returncode == 0 and f"({where}, not made yet)" in done.stdout, done.stdout + done.stderr
+        assert list(home.iterdir()) == []
+        assert subprocess.run([BIN, "run", "x", "true"], env=env, cwd="/", **who).returncode == 0
+        assert where.is_dir()
+        done = subprocess.run(words, env=env, capture_output=True, text=True, cwd="/", **who)
+        assert f"({where})" in done.stdout
+    finally:
+        shutil.rmtree(home)
