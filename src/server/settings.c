@@ -55,7 +55,7 @@ const struct setting settings[] = {
      .help = "a file whose first line all members share",
      .example = "/etc/holdfast/secret"},
     {"join", &choice_kind, FIELD(join), "no", .choices = yes_or_no, .lone = true, .group = CLUSTER,
-     .help = "yes: waits to be added to a cluster, and is not founded with one"},
+     .help = "wait to be added to a cluster, and not be founded with one"},
     {"election-timeout", &duration_kind, FIELD(election_timeout_ms), "500ms", 100, 60 * SECOND_MS,
      .group = CLUSTER, .help = "a leader that is silent for so long is replaced"},
 

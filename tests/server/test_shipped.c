@@ -77,11 +77,39 @@ static void the_manual_agrees_with_the_table(void **state)
 
 static void the_unit_knows_our_exit_statuses(void **state)
 {
-    char *text = shipped("dist/holdfastd.service"), expected[64];
+    char *text = shipped("dist/holdfastd.service.in"), expected[64];
 
     (void)state;
     snprintf(expected, sizeof expected, "\nRestartPreventExitStatus=%d %d\n", CONFIG_USAGE,
              CONFIG_WRONG);
+    assert_contains(text, expected);
+    free(text);
+}
+
+/* The server's user can read neither of the two files: systemd hands both on. */
+static void the_unit_hands_on_both_secrets(void **state)
+{
+    char *text = shipped("dist/holdfastd.service.in");
+
+    (void)state;
+    assert_contains(text, "\n#LoadCredential=password:/etc/holdfast/password\n");
+    assert_contains(text, "\n#Environment=HOLDFASTD_PASSWORD_FILE=%d/password\n");
+    assert_contains(text, "\n#LoadCredential=secret:/etc/holdfast/secret\n");
+    assert_contains(text, "\n#Environment=HOLDFASTD_SECRET_FILE=%d/secret\n");
+    free(text);
+}
+
+static void the_installed_unit_names_the_installed_program(void **state)
+{
+    const char *unit = getenv("HF_UNIT"), *program = getenv("HF_INSTALLED");
+    char *text, expected[PATH_BYTES];
+
+    (void)state;
+    assert_non_null(unit);
+    assert_non_null(program);
+    assert_int_equal('/', program[0]);
+    text = read_whole(unit);
+    snprintf(expected, sizeof expected, "\nExecStart=%s\n", program);
     assert_contains(text, expected);
     free(text);
 }
@@ -92,6 +120,8 @@ int main(void)
         cmocka_unit_test(the_shipped_file_agrees_with_the_table),
         cmocka_unit_test(the_manual_agrees_with_the_table),
         cmocka_unit_test(the_unit_knows_our_exit_statuses),
+        cmocka_unit_test(the_unit_hands_on_both_secrets),
+        cmocka_unit_test(the_installed_unit_names_the_installed_program),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
