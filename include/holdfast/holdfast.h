@@ -134,8 +134,8 @@ enum hf_feature {
 /* ---- stores ---------------------------------------------------------------------------------- */
 
 /* Opens a store. url: borrowed; NULL means $HOLDFAST_URL, else the file store in its default
- * directory. Opening checks the URL and loads the engine; it may or may not reach out to a server.
- */
+ * directory. An empty URL, given or in the variable, is HF_EINVAL. Opening checks the URL and loads
+ * the engine; it may or may not reach out to a server. */
 HF_API int hf_open(const char *url, hf_store **ret_store);
 /* Releases every lock still held, cancels what was started (its callbacks are called no more),
  * and frees the store. Locks of this store are freed with it. NULL is fine. */

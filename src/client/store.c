@@ -312,9 +312,29 @@ static int open_url(const char *text, struct error_text *err, hf_store **ret_sto
     return HF_OK;
 }
 
+/* An empty URL is a variable that somebody forgot to set, not a wish for locks on this machine alone. */
+static int choose_url(const char *given, const char **ret_url, struct error_text *err)
+{
+    const char *variable = secure_getenv("HOLDFAST_URL");
+
+    if (given && !*given)
+        return error_set(
+            err, HF_EINVAL,
+            "the store URL is empty (--on, or hf_open): name a store; without one it is "
+            "that of HOLDFAST_URL, else files on this machine");
+    if (!given && variable && !*variable)
+        return error_set(
+            err, HF_EINVAL,
+            "HOLDFAST_URL is set, and is empty: name a store, or unset it for files on "
+            "this machine");
+    *ret_url = given ? given : variable ? variable : "file:";
+    return HF_OK;
+}
+
 int hf_open(const char *url, hf_store **ret_store)
 {
     struct error_text err = {""};
+    int result;
 
     if (!ret_store)
         return failure_keep(error_set(&err, HF_EINVAL, "hf_open: nowhere to put the store"), &err);
@@ -322,11 +342,10 @@ int hf_open(const char *url, hf_store **ret_store)
     if (fork_errno)
         return failure_keep(error_set_errno(&err, HF_ENOMEM, fork_errno, "cannot watch for forks"),
                             &err);
-    if (!url)
-        url = secure_getenv("HOLDFAST_URL");
-    if (!url || !*url)
-        url = "file:";
-    return failure_keep(open_url(url, &err, ret_store), &err);
+    result = choose_url(url, &url, &err);
+    if (result == HF_OK)
+        result = open_url(url, &err, ret_store);
+    return failure_keep(result, &err);
 }
 
 const hf_store_info *hf_info(hf_store *store)

@@ -306,3 +306,12 @@ def test_a_jump_of_the_wall_clock_changes_nothing(cli, jump):
 def test_a_tilde_that_no_shell_expanded(cli, tmp_path):
     said = cli("--on", "file:~/locks", "run", "x", "true", cwd=tmp_path)
     assert said.status == 64 and "file:$HOME/" in said.stderr and not (tmp_path / "~").exists(), said.stderr
+
+
+@pytest.mark.parametrize("how", ["--on", "HOLDFAST_URL"])
+@pytest.mark.parametrize("words", [["run", "x", "echo", "in"], ["ls"], ["lock", "x"], ["stores"]], ids=" ".join)
+def test_an_empty_url_is_no_url(cli, how, words):
+    """A variable that a script forgot to set is not a wish for locks in local files."""
+    done = cli("--on", "", *words) if how == "--on" else cli(*words, env={"HOLDFAST_URL": ""})
+    assert done.status == 64 and "in\n" not in done.stdout
+    assert how in done.stderr and "is empty" in done.stderr, done.stderr
