@@ -1,4 +1,5 @@
 """`holdfast cluster init` when it cannot be: the answer comes whole, in time, and says whose fault it is."""
+import itertools
 import re
 
 import pytest
@@ -43,8 +44,18 @@ def line_of(peers):
     return ",".join(f"{number}={peer}" for number, peer in peers.items())
 
 
+def ports():
+    """All different: each is free when it is asked for, and still is when the next one is."""
+    seen = set()
+    while True:
+        port = free_port()
+        if port not in seen:
+            seen.add(port)
+            yield port
+
+
 def peers_of(count):
-    return {number: f"127.0.0.1:{free_port()}" for number in range(1, count + 1)}
+    return {number: f"127.0.0.1:{port}" for number, port in zip(range(1, count + 1), ports())}
 
 
 def init(node, options=""):
@@ -68,8 +79,9 @@ def test_many_that_are_down_are_all_named(start, tmp_path, host):
     secret = tmp_path / "secret"
     secret.touch(0o600)
     secret.write_text("a secret that is long enough\n")
-    peers = {number: f"{host}:{free_port()}" for number in range(2, MANY + 1)}
-    node = start(1, line_of({1: f"127.0.0.1:{free_port()}", **peers}), "--secret-file", secret)
+    own, *others = itertools.islice(ports(), MANY)
+    peers = {number: f"{host}:{port}" for number, port in enumerate(others, 2)}
+    node = start(1, line_of({1: f"127.0.0.1:{own}", **peers}), "--secret-file", secret)
     status, said = init(node)
     assert status == 77, said
     numbers = [int(number) for number in re.findall(r"\b([2-9])\b", re.sub(r"\S+:\d+", "", said[-1]))]
@@ -78,8 +90,8 @@ def test_many_that_are_down_are_all_named(start, tmp_path, host):
 
 
 def test_the_node_that_differs_is_told_that_it_is_the_one(start):
-    peers = peers_of(4)
-    line, other = line_of(peers), line_of({**peers, 4: f"127.0.0.1:{free_port()}"})
+    peers = peers_of(5)
+    line, other = line_of({n: peers[n] for n in (1, 2, 3, 4)}), line_of({**{n: peers[n] for n in (1, 2, 3)}, 4: peers[5]})
     nodes = [start(number, line) for number in (1, 2)] + [start(3, other)]
     status, said = init(nodes[2])
     assert status == 77 and re.search(r"this node, node 3( at \S+)?, lists other members", said[-1]), said
@@ -88,7 +100,8 @@ def test_the_node_that_differs_is_told_that_it_is_the_one(start):
 
 
 def test_the_founder_that_differs_is_told_that_it_is_the_one(start):
-    peers = peers_of(3)
-    nodes = [start(1, line_of({**peers, 4: f"127.0.0.1:{free_port()}"}))] + [start(number, line_of(peers)) for number in (2, 3)]
+    more = peers_of(4)
+    peers = {n: more[n] for n in (1, 2, 3)}
+    nodes = [start(1, line_of(more))] + [start(number, line_of(peers)) for number in (2, 3)]
     status, said = init(nodes[0])
     assert status == 77 and "this node, node 1, lists other members" in said[-1] and line_of(peers) in said[-1], said

@@ -55,6 +55,13 @@ class Unfounded(Holdfastd):
             return False
 
 
+def different_ports(count):
+    found = set()
+    while len(found) < count:
+        found.add(free_port())
+    return found
+
+
 # ---- never reached -----------------------------------------------------------------------------------------------
 
 
@@ -62,7 +69,7 @@ class Unfounded(Holdfastd):
 @pytest.mark.parametrize("words", [["run", "x", "true"], ["run", "-w", "10m", "x", "true"], ["lock", "x"], ["watch", "x"],
                                    ["leader", "x", "--follow"], ["elect", "x", "true"]], ids=" ".join)
 def test_a_store_that_was_never_reached(start_cli, url, words):
-    cli = start_cli(url.format(*(free_port() for _ in range(url.count("{}")))))
+    cli = start_cli(url.format(*different_ports(url.count("{}"))))
     began = time.monotonic()
     process = cli.start(*words)
     assert process.wait(AT_ONCE) == 69
