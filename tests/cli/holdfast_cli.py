@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import queue
+import signal
 import subprocess
 import threading
 import time
@@ -17,6 +18,8 @@ BIN = os.environ.get("HOLDFAST_BIN", str(ROOT / "build-check/src/cli/holdfast"))
 FAULTS = os.environ.get("HF_FAULTS", "")
 SOAK = os.environ.get("HF_SOAK") == "1"
 PATIENCE = float(os.environ.get("HF_PATIENCE", "30"))  # seconds until a test gives up on an event
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, by all that is started
 
 
 def shell_status(returncode):
