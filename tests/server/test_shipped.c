@@ -105,9 +105,7 @@ static void the_installed_unit_names_the_installed_program(void **state)
     char *text, expected[PATH_BYTES];
 
     (void)state;
-    assert_non_null(unit);
-    assert_non_null(program);
-    assert_int_equal('/', program[0]);
+    assert_true(unit && program && program[0] == '/');
     text = read_whole(unit);
     snprintf(expected, sizeof expected, "\nExecStart=%s\n", program);
     assert_contains(text, expected);

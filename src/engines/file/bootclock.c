@@ -4,7 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #define OFFSETS_PATH "/proc/self/timens_offsets" /* of the namespace that our children will be in */
 #define NAMESPACE_PATH "/proc/self/ns/time"
 #define CHILDREN_PATH "/proc/self/ns/time_for_children"
+#define BOOTTIME "boottime" /* its line there: seconds, nanoseconds */
 #define NS_PER_S INT64_C(1000000000)
 #define BOOT_ID_MIN 8 /* characters: less is none */
 
@@ -70,8 +71,7 @@ static int are_ours(struct error_text *err)
 
 static int read_offset(struct bootclock *clock, struct error_text *err)
 {
-    char text[256];
-    const char *line;
+    char text[256], *line, *seconds_end, *end;
     long long s, ns;
     int failure = read_text(OFFSETS_PATH, text, sizeof text);
 
@@ -80,8 +80,13 @@ static int read_offset(struct bootclock *clock, struct error_text *err)
         return HF_OK; /* a kernel without time namespaces: /proc is there, it has told the boot id */
     if (failure)
         return cannot_read(failure, OFFSETS_PATH, err);
-    line = strstr(text, "boottime");
-    if (!line || sscanf(line, "boottime %lld %lld", &s, &ns) != 2 || s < INT64_MIN / NS_PER_S ||
+    line = strstr(text, BOOTTIME);
+    if (!line)
+        return cannot_read(EINVAL, OFFSETS_PATH, err);
+    line += strlen(BOOTTIME);
+    s = strtoll(line, &seconds_end, 10);
+    ns = strtoll(seconds_end, &end, 10);
+    if (seconds_end == line || end == seconds_end || s < INT64_MIN / NS_PER_S ||
         s >= INT64_MAX / NS_PER_S || ns < 0 || ns >= NS_PER_S)
         return cannot_read(EINVAL, OFFSETS_PATH, err);
     clock->offset_ns = s * NS_PER_S + ns;

@@ -305,7 +305,7 @@ bool lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t leng
     todo[count++] = (struct span){start, start + length};
     while (count > 0) {
         struct span span = todo[--count];
-        int64_t at;
+        int64_t at = 0;
 
         if (span.start >= span.end ||
             !lockfile_locked(file, span.start, span.end - span.start, &at))
