@@ -19,7 +19,10 @@ FAULTS = os.environ.get("HF_FAULTS", "")
 SOAK = os.environ.get("HF_SOAK") == "1"
 PATIENCE = float(os.environ.get("HF_PATIENCE", "30"))  # seconds until a test gives up on an event
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, by all that is started
+# nohup, and a shell that starts something with &, have these ignored by all that is started.
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def shell_status(returncode):
