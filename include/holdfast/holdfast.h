@@ -138,7 +138,8 @@ enum hf_feature {
  * the engine; it may or may not reach out to a server. */
 HF_API int hf_open(const char *url, hf_store **ret_store);
 /* Releases every lock still held, cancels what was started (its callbacks are called no more),
- * and frees the store. Locks of this store are freed with it. NULL is fine. */
+ * and frees the store. Locks of this store are freed with it. Acquisitions that other threads are in end first, with
+ * HF_ECANCELED; of all other calls none may be under way. NULL is fine. */
 HF_API void hf_close(hf_store *store);
 
 typedef struct hf_store_info {

@@ -37,7 +37,7 @@ struct acquisition {
     int64_t until_ms; /* the end of the wait */
     bool may_wait;
     bool asked;        /* the first attempt was made */
-    bool counted;      /* in store->waiters */
+    bool waited;       /* others may have seen this claim */
     bool queued;       /* has a place */
     bool unsure;       /* some answer was lost */
     bool restart;      /* the lease is over: settle it and draw another */
@@ -168,9 +168,18 @@ static int prepare(struct acquisition *a, const hf_options *options)
     if (result == HF_OK) {
         claim_draw_lease(store, a->lock->lease);
         list_append(&store->locks, &a->lock->node);
+        store->acquisitions++;
     }
     pthread_mutex_unlock(&store->mutex);
     return result;
+}
+
+/* With the mutex. The last that an acquisition does with its store: hf_close may be waiting for exactly this. */
+static void leave_store(hf_store *store)
+{
+    store->acquisitions--;
+    if (store->closed)
+        pthread_cond_broadcast(&store->changed);
 }
 
 /* What the answer says about where the claim stands. The claim is ours to call the engine on. */
@@ -205,7 +214,7 @@ static bool is_gone(const struct acquisition *a)
 {
     bool gone;
 
-    if (a->lock->claim.ttl_ms == 0 || !a->counted) /* nobody but us has seen this claim yet */
+    if (a->lock->claim.ttl_ms == 0 || !a->waited) /* nobody but us has seen this claim yet */
         return false;
     pthread_mutex_lock(&a->store->mutex);
     gone = a->lock->gone;
@@ -297,6 +306,8 @@ static int take_grant(struct acquisition *a, const hf_options *options, int64_t 
         watchdog_wants_poll(a->store);
     }
     claim_leave_locked(lock);
+    if (result == HF_OK)
+        leave_store(a->store);
     pthread_mutex_unlock(&a->store->mutex);
     return result;
 }
@@ -323,25 +334,9 @@ static bool lease_is_over(struct acquisition *a, int outcome)
 
 static void begin_waiting(struct acquisition *a)
 {
-    if (!a->counted) {
-        pthread_mutex_lock(&a->store->mutex);
-        a->store->waiters++;
-        pthread_mutex_unlock(&a->store->mutex);
-        a->counted = true;
-    }
+    a->waited = true;
     if (!a->lock->waiter.registered)
         waiter_register(&a->lock->waiter, a->cancels);
-}
-
-/* The last that an acquisition does with its store: hf_close may be waiting for exactly this. */
-static void end_waiting(struct acquisition *a)
-{
-    if (!a->counted)
-        return;
-    pthread_mutex_lock(&a->store->mutex);
-    a->store->waiters--;
-    pthread_cond_broadcast(&a->store->changed);
-    pthread_mutex_unlock(&a->store->mutex);
 }
 
 static void pause_for(struct acquisition *a, uint32_t seen, int64_t span_ms)
@@ -492,9 +487,13 @@ int acquire_run(hf_store *store, const char *name, const hf_options *options,
         return result;
     }
     result = run(&a, options);
-    if (result == HF_OK)
+    if (result == HF_OK) {
         *ret_lock = a.lock;
-    end_waiting(&a);
+        return HF_OK;
+    }
+    pthread_mutex_lock(&store->mutex);
+    leave_store(store);
+    pthread_mutex_unlock(&store->mutex);
     return result;
 }
 

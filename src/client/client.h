@@ -198,7 +198,7 @@ struct hf_store {
     struct list locks;      /* every claim from before its first attempt */
     struct list watched;    /* those that the clock can end, or that must be renewed */
     struct list owing;      /* those with owes_release that a task must take up */
-    int waiters;            /* calls that wait right now */
+    int acquisitions;       /* under way: hf_close ends their waits, and waits for them */
     bool closed;            /* hf_close has begun: no new threads */
     int warnings;
     _Atomic bool owner_known;

@@ -524,7 +524,7 @@ void hf_close(hf_store *store)
     watchdog_stop(store);
     tasks_join(store);
     pthread_mutex_lock(&store->mutex);
-    while (store->waiters > 0)
+    while (store->acquisitions > 0)
         pthread_cond_wait(&store->changed, &store->mutex);
     pthread_mutex_unlock(&store->mutex);
     op_free_all(store, false);

@@ -1,5 +1,7 @@
 /* test_file_store.c: what is special about the file store, through the public API. What it shares
  * with every store is in tests/conformance. */
+#include "store_directory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -26,40 +28,7 @@
 #define DRAWS 40
 #define INOTIFY_MAX 4096
 
-static char dir[4096], url[4200];
-
 /* ---- helpers --------------------------------------------------------------------------------- */
-
-static int remove_everything(void **state)
-{
-    char command[9000];
-
-    (void)state;
-    snprintf(command, sizeof command, "chmod -R u+rwX '%s' && rm -rf '%s'", dir, dir);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static int make_directory(void **state)
-{
-    (void)state;
-    /* Beside the build, which is on a disk; /tmp may not be. */
-    snprintf(dir, sizeof dir, "%s/file-store-XXXXXX",
-             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
-    if (!mkdtemp(dir) || !realpath(dir, url))
-        return -1;
-    memcpy(dir, url, strlen(url) + 1);
-    snprintf(url, sizeof url, "file:%s", dir);
-    return 0;
-}
-
-static hf_store *open_store(void)
-{
-    hf_store *store;
-
-    if (hf_open(url, &store) != HF_OK)
-        fail_msg("%s", hf_error());
-    return store;
-}
 
 static uint64_t draw(hf_store *store, const char *name)
 {
@@ -199,7 +168,7 @@ static void a_directory_made_anew_is_another_store(void **state)
 
     assert_int_equal(HF_OK, hf_acquire(old, "one", NULL, &held));
     assert_int_equal(HF_OK, hf_lock_sequencer(held, dead, sizeof dead));
-    assert_int_equal(0, remove_everything(state));
+    assert_int_equal(0, remove_directory(state));
     assert_int_equal(0, mkdir(dir, 0700));
     lost.fd = hf_lock_lost_fd(held);
     assert_int_equal(1, poll(&lost, 1, 10000));
@@ -537,7 +506,7 @@ static void deaths_are_noticed_without_inotify_too(void **state)
 
 int main(void)
 {
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_everything)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
     const struct CMUnitTest tests[] = {
         CASE(fifty_processes_draw_different_tokens),
         CASE(tokens_outlive_the_store_and_grow_over_all_names),

@@ -2,6 +2,8 @@
  *
  * The processes are real. fdatasync of this program stops the process that has asked for it, once, just where
  * a Ctrl-Z, a debugger or a frozen container may. */
+#include "store_directory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,7 +29,6 @@
 #define BRIEF_MS 1500
 #define SOON_MS 10000 /* far above what it takes, far below STUCK_S */
 
-static char dir[4096], url[4200];
 static _Atomic bool stop_in_sync;
 
 int fdatasync(int fd)
@@ -40,26 +41,6 @@ int fdatasync(int fd)
 }
 
 /* ---- helpers --------------------------------------------------------------------------------- */
-
-static int remove_everything(void **state)
-{
-    char command[9000];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static int make_directory(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/stopped-XXXXXX",
-             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
-    if (!mkdtemp(dir))
-        return -1;
-    snprintf(url, sizeof url, "file:%s", dir);
-    return 0;
-}
 
 static int64_t now_ms(void)
 {
@@ -98,13 +79,15 @@ static void in_a_child(void (*act)(void))
 
     assert_true(pid >= 0);
     if (pid == 0) {
+        signal(SIGSEGV, SIG_DFL); /* cmocka would go on with the next test, in here */
         alarm(STUCK_S);
         act();
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (WIFSIGNALED(status))
-        fail_msg("it hung: killed by signal %d", WTERMSIG(status));
+        fail_msg("it %s: killed by signal %d", WTERMSIG(status) == SIGALRM ? "hung" : "crashed",
+                 WTERMSIG(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -193,6 +176,46 @@ static void a_host_can_fork_and_close_meanwhile(void **state)
     end_stopped(drawer);
 }
 
+/* Until somebody has something locked in this lock file. */
+static void await_locked(const char *name)
+{
+    char path[4200];
+    struct flock range;
+    int fd = -1;
+
+    snprintf(path, sizeof path, "%s/locks/%s", dir, name);
+    do {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if (fd < 0)
+            fd = open(path, O_RDONLY | O_CLOEXEC);
+        range = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    } while (fd < 0 || fcntl(fd, F_OFD_GETLK, &range) < 0 || range.l_type == F_UNLCK);
+    close(fd);
+}
+
+static void close_at_once(void)
+{
+    pthread_t thread;
+    hf_store *store;
+    void *result;
+
+    expect(hf_open(url, &store) == HF_OK, "the store opens");
+    expect(pthread_create(&thread, NULL, acquire_patiently, store) == 0, "a thread starts");
+    await_locked("other"); /* it is in its first attempt, which may take a second */
+    hf_close(store);
+    expect(pthread_join(thread, &result) == 0, "the thread ends");
+    expect((intptr_t)result == HF_ECANCELED, "it was cancelled");
+}
+
+static void a_close_waits_for_a_first_attempt(void **state)
+{
+    pid_t drawer = stop_a_drawer();
+
+    (void)state;
+    in_a_child(close_at_once);
+    end_stopped(drawer);
+}
+
 static void a_wait_outlasts_it(void **state)
 {
     pid_t drawer = stop_a_drawer();
@@ -247,13 +270,14 @@ static void a_break_does_not_wait_for_another_forever(void **state)
     hf_close(store);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_everything)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(whoever_comes_is_told),
         TEST(a_host_can_fork_and_close_meanwhile),
+        TEST(a_close_waits_for_a_first_attempt),
         TEST(a_wait_outlasts_it),
         TEST(a_break_does_not_wait_for_another_forever),
     };

@@ -2,6 +2,7 @@
  * though nobody is there to wake it. The processes are real, and killed; what they wait for is seen in the
  * lock file, and asked of the kernel. */
 #include "engines/file/lockfile.h"
+#include "store_directory.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -35,7 +36,6 @@
 #define DEAD_ROUNDS 4
 
 static const char *const names[NAMES] = {"one", "two", "three"};
-static char dir[4096], url[4200];
 static struct shared {
     _Atomic int got[NAMES];
     _Atomic uint64_t token[NAMES];
@@ -43,26 +43,16 @@ static struct shared {
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
-static int remove_everything(void **state)
+static int set_up(void **state)
 {
-    char command[9000];
-
-    (void)state;
-    munmap(shared, sizeof *shared);
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? 0 : -1;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return shared == MAP_FAILED ? -1 : make_directory(state);
 }
 
-static int make_directory(void **state)
+static int tear_down(void **state)
 {
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/waiters-XXXXXX",
-             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
-    if (!mkdtemp(dir))
-        return -1;
-    snprintf(url, sizeof url, "file:%s", dir);
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return shared == MAP_FAILED ? -1 : 0;
+    munmap(shared, sizeof *shared);
+    return remove_directory(state);
 }
 
 static int64_t now_ms(void)
@@ -306,7 +296,7 @@ static void a_head_wakes_the_writer_with_the_gate(void **state)
     look_away(&file);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_everything)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {

@@ -1,5 +1,7 @@
 /* test_withheld.c: a name that was broken, by one who was killed, while its old holder has not let go. Whoever looks
  * at it has no descriptors left: that is no reason to believe that it is over. */
+#include "store_directory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -21,38 +23,7 @@
 #define LOOKS_MS 2500 /* whoever waits looks about twice a second */
 #define FEW_DESCRIPTORS 64
 
-static char dir[4096], url[4200];
-
 /* ---- helpers --------------------------------------------------------------------------------- */
-
-static int remove_everything(void **state)
-{
-    char command[9000];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static int make_directory(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/withheld-XXXXXX",
-             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
-    if (!mkdtemp(dir))
-        return -1;
-    snprintf(url, sizeof url, "file:%s", dir);
-    return 0;
-}
-
-static hf_store *open_store(void)
-{
-    hf_store *store;
-
-    if (hf_open(url, &store) != HF_OK)
-        fail_msg("%s", hf_error());
-    return store;
-}
 
 static void expect_byte(int fd)
 {
@@ -200,9 +171,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(without_descriptors_a_withheld_name_stays_so,
-                                        make_directory, remove_everything),
+                                        make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(a_lack_of_descriptors_is_called_that, make_directory,
-                                        remove_everything),
+                                        remove_directory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
