@@ -302,6 +302,7 @@ void cluster_tell_lives(struct server *server)
     unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
     char lives[LIVES_TEXT_MAX + 1], text[LIVES_TEXT_MAX + sizeof "lives 0 "];
 
+    _Static_assert(sizeof text <= NETWORK_WORDS_MAX + 1, "all lives are told in one message");
     if (!server->tells_lives)
         return;
     server->tells_lives = false;

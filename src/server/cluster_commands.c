@@ -139,8 +139,6 @@ void cluster_changed(void *context, void *about, enum replica_change result)
         resp_write_error(out, "TRYAGAIN it did not take over in time");
     else
         resp_write_error(out, "UNKNOWN this node leads no more: see CLUSTER STATUS");
-    if (result == REPLICA_CHANGED && request->forgets && server->role == REPLICA_LEADING)
-        cluster_make_known(server, request->forgets, "");
     request_finish(request);
 }
 
@@ -214,7 +212,6 @@ static enum verdict cluster_remove(struct connection *connection, const struct r
     if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
         return VERDICT_REFUSED;
     request = request_begin(connection);
-    request->forgets = id;
     return changed(request, replica_remove(connection->server->replica, id, request, &err), &err);
 }
 

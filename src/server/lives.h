@@ -44,7 +44,7 @@ int lives_meet(struct lives *lives, const struct storage *storage, uint64_t id,
  * newer. On failure nothing is changed. */
 int lives_learn(struct lives *lives, const struct storage *storage, uint64_t id,
                 struct core_text life, uint64_t index, struct error_text *err);
-#define LIVES_TEXT_MAX (LIVES_MAX * 72) /* bytes */
+#define LIVES_TEXT_MAX (LIVES_MAX * (20 + 1 + LIFE_MAX + 1 + 20 + 1)) /* bytes: id/life/index, */
 /* What the log has said, for other members: "2/91f0c4a7e2d35b68/4711,3/-/12". */
 void lives_tell(const struct lives *lives, char ret_text[LIVES_TEXT_MAX + 1]);
 /* What another has told, of all but this id. What is no such text is ignored. */

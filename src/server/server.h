@@ -69,7 +69,6 @@ struct request {
     /* A copy of what is needed later: the name and lease of an ACQUIRE that waits, or the words of
      * something that is read. Freed with the request. */
     struct words *words;
-    uint64_t forgets; /* CLUSTER REMOVE: the node whose address nobody needs any more */
     struct list node; /* in the server's spare ones */
 };
 
