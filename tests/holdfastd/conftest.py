@@ -60,6 +60,13 @@ def free_port():
     raise AssertionError("no free port")
 
 
+def different_ports(count):
+    found = set()
+    while len(found) < count:
+        found.add(free_port())
+    return sorted(found)
+
+
 def boot_ms():
     """By the clock that also counts while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1e6
@@ -478,6 +485,24 @@ class Holdfastd:
 
 
 # ---- fixtures ----------------------------------------------------------------------------------------------------
+
+
+class Unfounded(Holdfastd):
+    """A member of a cluster that nobody has founded yet, by default the only one. It answers, and cannot serve: nobody leads."""
+
+    def __init__(self, number=1, line=None, *args):
+        super().__init__("--id", number, "--cluster", line or f"{number}=127.0.0.1:{free_port()}", *args)
+
+    def launch(self):
+        argv = argv_of("--data", self.data, "--listen", f"127.0.0.1:{self.port}", *self.args)
+        self.process = Process(argv, environment(), preexec_fn=die_with_parent)
+        return self.await_line("belongs to no cluster yet", " or ended") is not None and eventually(self.answers, "it answers")
+
+    def answers(self):
+        try:
+            return self.cmd("PING") == "PONG"
+        except (OSError, Ended):
+            return False
 
 
 def fails_on_a_report():

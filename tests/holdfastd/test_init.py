@@ -1,30 +1,11 @@
 """`holdfast cluster init` when it cannot be: the answer comes whole, in time, and says whose fault it is."""
-import itertools
 import re
 
 import pytest
-from conftest import Ended, Holdfastd, Process, argv_of, die_with_parent, environment, eventually, free_port
+from conftest import Unfounded, different_ports
 from holdfast_cli import Cli
 
 MANY = 9
-
-
-class Node(Holdfastd):
-    """One of those in `line`; it waits to be founded."""
-
-    def __init__(self, number, line, *args):
-        super().__init__("--id", number, "--cluster", line, *args)
-
-    def launch(self):
-        argv = argv_of("--data", self.data, "--listen", f"127.0.0.1:{self.port}", *self.args)
-        self.process = Process(argv, environment(), preexec_fn=die_with_parent)
-        return self.await_line("belongs to no cluster yet", " or ended") is not None and eventually(self.answers, "it answers")
-
-    def answers(self):
-        try:
-            return self.cmd("PING") == "PONG"
-        except (OSError, Ended):
-            return False
 
 
 @pytest.fixture
@@ -32,7 +13,7 @@ def start():
     started = []
 
     def start_one(number, line, *args):
-        started.append(Node(number, line, *args))
+        started.append(Unfounded(number, line, *args))
         return started[-1]
 
     yield start_one
@@ -44,18 +25,8 @@ def line_of(peers):
     return ",".join(f"{number}={peer}" for number, peer in peers.items())
 
 
-def ports():
-    """All different: each is free when it is asked for, and still is when the next one is."""
-    seen = set()
-    while True:
-        port = free_port()
-        if port not in seen:
-            seen.add(port)
-            yield port
-
-
 def peers_of(count):
-    return {number: f"127.0.0.1:{port}" for number, port in zip(range(1, count + 1), ports())}
+    return {number: f"127.0.0.1:{port}" for number, port in enumerate(different_ports(count), 1)}
 
 
 def init(node, options=""):
@@ -79,7 +50,7 @@ def test_many_that_are_down_are_all_named(start, tmp_path, host):
     secret = tmp_path / "secret"
     secret.touch(0o600)
     secret.write_text("a secret that is long enough\n")
-    own, *others = itertools.islice(ports(), MANY)
+    own, *others = different_ports(MANY)
     peers = {number: f"{host}:{port}" for number, port in enumerate(others, 2)}
     node = start(1, line_of({1: f"127.0.0.1:{own}", **peers}), "--secret-file", secret)
     status, said = init(node)

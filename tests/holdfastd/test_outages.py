@@ -2,7 +2,7 @@
 import time
 
 import pytest
-from conftest import Ended, Holdfastd, Process, argv_of, die_with_parent, environment, eventually, free_port
+from conftest import Holdfastd, Unfounded, different_ports
 from holdfast_cli import Cli
 
 AT_ONCE = 8  # seconds, on a machine with other things to do: the search for a server takes two
@@ -35,31 +35,6 @@ def server():
 @pytest.fixture
 def cli(server, start_cli):
     return start_cli(f"holdfast://127.0.0.1:{server.port}")
-
-
-class Unfounded(Holdfastd):
-    """It answers, and cannot serve before it is told to found its cluster: nobody leads."""
-
-    def __init__(self):
-        super().__init__("--id", 1, "--cluster", f"1=127.0.0.1:{free_port()}")
-
-    def launch(self):
-        argv = argv_of("--data", self.data, "--listen", f"127.0.0.1:{self.port}", *self.args)
-        self.process = Process(argv, environment(), preexec_fn=die_with_parent)
-        return self.await_line("belongs to no cluster yet", " or ended") is not None and eventually(self.answers, "it answers")
-
-    def answers(self):
-        try:
-            return self.cmd("PING") == "PONG"
-        except (OSError, Ended):
-            return False
-
-
-def different_ports(count):
-    found = set()
-    while len(found) < count:
-        found.add(free_port())
-    return found
 
 
 # ---- never reached -----------------------------------------------------------------------------------------------
