@@ -66,6 +66,18 @@ void overwrite(const char *file, off_t at, const void *bytes, size_t size)
     close(fd);
 }
 
+void damage(const char *file, off_t at)
+{
+    int fd = open(path_of(file), O_RDONLY);
+    unsigned char byte;
+
+    assert_true(fd >= 0);
+    assert_int_equal(1, pread(fd, &byte, 1, at));
+    close(fd);
+    byte ^= 0xff;
+    overwrite(file, at, &byte, 1);
+}
+
 int outcome_of(const char *key, bool no_heir)
 {
     uint64_t token;

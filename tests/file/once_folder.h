@@ -15,6 +15,8 @@ int folder_stop(void **state);
 const char *path_of(const char *file);
 bool is_there(const char *file);
 void overwrite(const char *file, off_t at, const void *bytes, size_t size);
+/* Changes this byte, whatever it is. */
+void damage(const char *file, off_t at);
 /* Of a claim of `driver` that does not wait. */
 int outcome_of(const char *key, bool no_heir);
 

@@ -330,7 +330,7 @@ static void a_damaged_record_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bytes_at / sizeof *bytes_at; i++) {
         run_once(&driver, "hurt", "four", 4, KEEP_MS);
-        overwrite("hurt~record", bytes_at[i], "\xA5", 1);
+        damage("hurt~record", bytes_at[i]);
         assert_refused_and_left_alone("hurt", "hurt~record");
     }
     run_once(&driver, "cut", "four", 4, KEEP_MS);
@@ -367,7 +367,7 @@ static void sweeping_leaves_damaged_files_alone(void **state)
 {
     (void)state;
     run_once(&driver, "sick", "it", 2, 1);
-    overwrite("sick~record", 70, "\xff", 1);
+    damage("sick~record", 70);
     assert_int_equal(0, mkdir(path_of("strange"), 0700));
     clock_test_shift_ms(1000);
     for (int i = 0; i < 5; i++)
