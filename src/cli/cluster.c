@@ -515,8 +515,8 @@ static void say_removed(const struct cli *cli, uint64_t id)
     }
     printf("node %llu is no member any more\n"
            "Stop its process, and do not start it again with the data it has: that is of a member. "
-           "To let it come back,\nempty its data directory, start it, and add it, best under an id "
-           "that was never used.\n",
+           "To let the machine come\nback, empty the data directory, start it with a new id, and add "
+           "that.\n",
            (unsigned long long)id);
 }
 

@@ -24,32 +24,14 @@ void founding_members_text(const struct replica_member *members, int count,
         add_member(ret_text, members[i].id, members[i].address);
 }
 
-/* The member with the lowest id above this one, or NULL. */
-static const struct raft_server *next_member(const struct raft_configuration *configuration,
-                                             uint64_t above)
-{
-    const struct raft_server *next = NULL;
-
-    for (unsigned i = 0; i < configuration->n; i++) {
-        const struct raft_server *server = &configuration->servers[i];
-
-        if (server->id > above && (!next || server->id < next->id))
-            next = server;
-    }
-    return next;
-}
-
-/* By their ids, as a configuration is read; libraft keeps them as they were added. A node that was founded alone has no
- * address: "". */
+/* libraft keeps them as they were added, which is by their ids. A node that was founded alone has no address: "". */
 static void members_there(const struct raft_configuration *configuration,
                           char ret_text[FOUNDING_MEMBERS + 1])
 {
-    const struct raft_server *server = next_member(configuration, 0);
-
     ret_text[0] = '\0';
-    for (; server; server = next_member(configuration, server->id))
-        if (server->address[0])
-            add_member(ret_text, server->id, server->address);
+    for (unsigned i = 0; i < configuration->n; i++)
+        if (configuration->servers[i].address[0])
+            add_member(ret_text, configuration->servers[i].id, configuration->servers[i].address);
 }
 
 /* ---- what fits -------------------------------------------------------------------------------- */
@@ -237,4 +219,15 @@ int founding_found(struct storage *storage, const char *cluster, struct error_te
 int founding_join(struct storage *storage, const char *cluster, struct error_text *err)
 {
     return belong(storage, cluster, NODE_JOINED, err);
+}
+
+int founding_has_log(struct storage *storage, struct error_text *err)
+{
+    struct node_file file;
+    int result = node_file_read(&storage->directory, &file, err);
+
+    if (result != HF_OK || !file.there || file.how == NODE_MEMBER)
+        return result;
+    file.how = NODE_MEMBER;
+    return node_file_write(&storage->directory, &file, err);
 }

@@ -13,7 +13,7 @@
  * members in docs/cluster.md). cluster: what was asked for when it was last started. It may say again what it said before,
  * though members have come and gone since, and it may say what is true by now; all else is a mistake. founded: the id of the
  * cluster, whose log begins with these members; 'joined' instead: it was added to that cluster; 'member': one of both, and it
- * had a log when it was last started, so that it must have one now. None of these: it belongs to no cluster.
+ * has had a log, so that it must have one now. None of these: it belongs to no cluster.
  *
  *           ┌── a node alone: at once ─────────────────────────┐
  *           │                                                  ▼
@@ -59,6 +59,8 @@ int founding_settle(struct storage *storage, const struct founding *founding,
 /* Durably, of a directory that waits: from now on it is of this cluster, founded with the members that were asked for; or added. */
 int founding_found(struct storage *storage, const char *cluster, struct error_text *err);
 int founding_join(struct storage *storage, const char *cluster, struct error_text *err);
+/* Durably: there is a log now. A start that finds none will know that it was lost. */
+int founding_has_log(struct storage *storage, struct error_text *err);
 /* "1=db1:7431,2=db2:7431": members as people write them, and as they are compared. */
 void founding_members_text(const struct replica_member *members, int count,
                            char ret_text[FOUNDING_MEMBERS + 1]);

@@ -128,7 +128,7 @@ static struct replica_seen see(const struct replica *replica, const struct raft_
                                                                         : silent / 1000};
 }
 
-/* libraft keeps them as they were added. */
+/* libraft keeps them as they were added, which is by their ids. */
 unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen, unsigned max)
 {
     const struct raft_configuration *members = members_of(replica);
@@ -136,13 +136,8 @@ unsigned replica_members(const struct replica *replica, struct replica_seen *ret
 
     if (replica->closing)
         return 0;
-    for (; count < members->n && count < max; count++) {
-        unsigned at = count;
-
-        for (; at > 0 && ret_seen[at - 1].id > members->servers[count].id; at--)
-            ret_seen[at] = ret_seen[at - 1];
-        ret_seen[at] = see(replica, &members->servers[count]);
-    }
+    for (; count < members->n && count < max; count++)
+        ret_seen[count] = see(replica, &members->servers[count]);
     return count;
 }
 

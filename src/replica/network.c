@@ -188,18 +188,6 @@ static void on_said(void *context, int result)
     free(context);
 }
 
-/* What a leader says of itself goes before what the members' list says: whoever has yet to hear of the last changes has an old
- * one, and its leader may have been added again at another address since. */
-static const char *newest_address(const struct network *network, uint64_t id, const char *listed)
-{
-    raft_id leader = 0;
-    const char *address = NULL;
-
-    if (network->io->data)
-        raft_leader(network->io->data, &leader, &address);
-    return leader == id && address && address[0] ? address : listed;
-}
-
 bool network_say(struct network *network, uint64_t to, const char *address, const char *text)
 {
     size_t size = strlen(text);
@@ -209,7 +197,6 @@ bool network_say(struct network *network, uint64_t to, const char *address, cons
     INVARIANT(bytes != NULL && size <= NETWORK_WORDS_MAX);
     bytes[0] = WORDS_MARK;
     memcpy(bytes + 1, text, size);
-    address = newest_address(network, to, address);
     if (peers_send(network->peers, to, address, &piece, 1, on_said, bytes) == HF_OK)
         return true;
     free(bytes);
@@ -226,9 +213,7 @@ static void on_tick(struct raft_io *io)
 
     for (unsigned i = 0; i < members->n; i++)
         if (members->servers[i].id != raft->id)
-            peers_dial(
-                network->peers, members->servers[i].id,
-                newest_address(network, members->servers[i].id, members->servers[i].address));
+            peers_dial(network->peers, members->servers[i].id, members->servers[i].address);
     network->tick(io);
 }
 

@@ -16,7 +16,7 @@ struct node_file {
     enum node_file_how {
         NODE_FOUNDED, /* with that cluster */
         NODE_JOINED,  /* it was added to it */
-        NODE_MEMBER   /* one of both, and it had a log when it was last started */
+        NODE_MEMBER   /* one of both, and it has had a log */
     } how;
     char restored[FOUNDING_ABOUT + 1];
 };

@@ -6,8 +6,7 @@
  *     found NUMBER CLUSTER RECORD              the record of a founding, "1=HOST:PORT/LIFE,2=..."; the answer is as above
  *     init NUMBER                              somebody said CLUSTER INIT to me
  *     done NUMBER TEXT                         and this is what to answer
- *     lost NUMBER                              the cluster knows you with other data than you have
- *     lives NUMBER TEXT                        what this member knows of the lives of members: see lives.h */
+ *     lost NUMBER                              the cluster knows you with other data than you have */
 #include "server/bootstrap.h"
 #include "base/clock.h"
 #include "base/random.h"
@@ -444,7 +443,7 @@ static enum bootstrap_answer judge(const struct server *server, uint64_t from, c
                                    const char *of, const char *list)
 {
     const struct bootstrap *bootstrap = &server->bootstrap;
-    struct core_text life = lives_text(&server->lives, from);
+    struct core_text life = lives_find(&server->lives, from);
 
     if (strcmp(what, "member") == 0)
         return strcmp(of, bootstrap->cluster) == 0 ? MEMBER_FOUNDED : MEMBER_ELSEWHERE;
@@ -540,8 +539,6 @@ void bootstrap_heard(struct server *server, const struct network_words *words)
         on_found(server, words, number, words->text + end);
     else if (strcmp(what, "init") == 0)
         on_init(server, words->from, number);
-    else if (strcmp(what, "lives") == 0)
-        cluster_told_lives(server, words->cluster, words->text + end);
     else if (strcmp(what, "lost") == 0)
         cluster_told_lost(server);
     else if (strcmp(what, "done") == 0)

@@ -1,7 +1,11 @@
 /* cluster.c: who belongs to the cluster, who leads it, and where clients find each of them.
  *
  * Peers tell each other where clients find them when they connect. Whoever leads puts that into the log, so that
- * every node can send a client to the leader. */
+ * every node can send a client to the leader.
+ *
+ * An id is used once. Whoever was away still counts by the members it knows: if another node had an id of theirs by then, its votes
+ * would be counted for those of one that had acknowledged more. So the highest id that there ever was stays in the table, whether
+ * it is a member or not, and a new one must be above it. */
 #include "replica/network.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -12,6 +16,9 @@
 #define LOST                                                                                       \
     "the members of the cluster know this node with other data: its directory was lost or is not " \
     "mounted; mount it, or remove this node and add it under another id"
+
+/* In the table, in place of what a node says of itself: it has said nothing yet, or was removed. */
+#define NOTHING_SAID "-"
 
 #define REMOVED "this node was removed from the cluster"
 #define WAS_REMOVED 'R' /* between nodes */
@@ -34,9 +41,24 @@ static struct core_text life_of(struct core_text about)
     return (struct core_text){about.bytes + begin, about.size - begin};
 }
 
-bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size)
+static bool same(struct core_text a, struct core_text b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
+}
+
+/* What the log knows of it. "" if it has said nothing. */
+static struct core_text about_of(const struct server *server, uint64_t id)
 {
     struct core_text about = core_member(replica_table(server->replica), id);
+
+    return same(about, (struct core_text){NOTHING_SAID, strlen(NOTHING_SAID)})
+               ? (struct core_text){"", 0}
+               : about;
+}
+
+bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size)
+{
+    struct core_text about = about_of(server, id);
     size_t length = slash_in(about);
 
     if (length == 0 || length >= size)
@@ -73,66 +95,33 @@ static bool may_be_member(const struct server *server, uint64_t id)
     return replica_members(server->replica, &any, 1) == 0 || cluster_is_member(server, id);
 }
 
-static bool same(struct core_text a, struct core_text b)
-{
-    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
-}
-
-/* See lives.h. The table may be an old one: only of nodes that were never met it is asked. */
+/* See lives.h. Where both are known, the log is right. */
 static bool has_lost_its_data(const struct server *server, uint64_t id, struct core_text about)
 {
-    struct core_text known = lives_find(&server->lives, id)
-                                 ? lives_text(&server->lives, id)
-                                 : life_of(core_member(replica_table(server->replica), id));
+    struct core_text known = life_of(about_of(server, id));
 
+    if (known.size == 0)
+        known = lives_find(&server->lives, id);
     return known.size > 0 && !same(known, life_of(about));
 }
 
-static void learn_life(struct server *server, uint64_t id, struct core_text life)
-{
-    struct replica_status status;
-    struct error_text err;
-
-    replica_status(server->replica, &status);
-    if (id != server->config->id &&
-        lives_learn(&server->lives, server->storage, id, life, status.applied_index, &err) != HF_OK)
-        log_warning(err.text);
-}
-
-/* What the log says. Of a member on which all agree it is right: what it said of one that had the id before was cleared before this
- * one was added. */
-static void learn_lives(struct server *server)
-{
-    uint64_t ids[LIVES_MAX];
-    unsigned count = server->lives.count;
-
-    for (unsigned i = 0; i < count; i++)
-        ids[i] = server->lives.at[i].id;
-    for (unsigned i = 0; i < count; i++)
-        if (!may_be_member(server, ids[i]))
-            learn_life(server, ids[i], (struct core_text){"", 0});
-    for (unsigned i = 0; core_member_id(replica_table(server->replica), i) != 0; i++) {
-        uint64_t id = core_member_id(replica_table(server->replica), i);
-        struct core_text life = life_of(core_member(replica_table(server->replica), id));
-
-        if (life.size > 0 && cluster_is_member(server, id))
-            learn_life(server, id, life);
-    }
-}
-
+/* What the log says of the lives of members is written down: after a restart the table is an old one. */
 void cluster_learn(struct server *server)
 {
-    uint64_t table = core_members_version(replica_table(server->replica));
-    uint64_t members = replica_members_version(server->replica);
+    const struct core *table = replica_table(server->replica);
+    struct error_text err;
 
-    if (!server->network || !replica_members_agreed(server->replica) ||
-        (server->learnt_table == table && server->learnt_members == members))
+    if (!server->network || server->learnt_version == core_members_version(table))
         return;
-    server->learnt_table = table;
-    server->learnt_members = members;
-    learn_lives(server);
-    server->tells_lives = true;
-    server->said_new = true; /* of one that is no member, nothing must be left in the table */
+    server->learnt_version = core_members_version(table);
+    for (unsigned i = 0; core_member_id(table, i) != 0; i++) {
+        uint64_t id = core_member_id(table, i);
+        struct core_text life = life_of(about_of(server, id));
+
+        if (life.size > 0 && id != server->config->id && cluster_is_member(server, id) &&
+            lives_set(&server->lives, server->storage, id, life, &err) != HF_OK)
+            log_warning(err.text);
+    }
 }
 
 static bool is_among(const uint64_t *ids, uint64_t id)
@@ -178,14 +167,10 @@ static bool refuse_node(struct server *server, uint64_t id, const char *why)
 
 /* ---- who was removed ----------------------------------------------------------------------------- */
 
-/* A node that was removed does not know it, and goes on calling. It is not answered. But one that was added again meanwhile may
- * lead by now, and be the only one from whom this node can hear of it: so only a node that hears its leader is sure. */
+/* A node that was removed does not know it, and goes on calling. It is not answered. */
 static bool is_removed(const struct server *server, uint64_t id)
 {
-    uint64_t leader = replica_leader(server->replica);
-
-    return leader != 0 && leader != id && is_among(server->removed, id) &&
-           !cluster_is_member(server, id);
+    return is_among(server->removed, id) && !cluster_is_member(server, id);
 }
 
 static void note_removed(struct server *server, uint64_t id)
@@ -199,10 +184,20 @@ static void note_removed(struct server *server, uint64_t id)
     removed[0] = id;
 }
 
+static bool is_member_of(void *server, uint64_t id)
+{
+    return may_be_member(server, id);
+}
+
+/* What is agreed on is not taken back: who is no member now will never be one again. */
 static void note_agreed(struct server *server)
 {
     struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    struct error_text err;
     unsigned count;
+
+    if (lives_tidy(&server->lives, server->storage, is_member_of, server, &err) != HF_OK)
+        log_warning(err.text);
 
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
         if (server->agreed[i] != 0 && !cluster_is_member(server, server->agreed[i]))
@@ -212,6 +207,7 @@ static void note_agreed(struct server *server)
     for (unsigned i = 0; i < count; i++)
         server->agreed[i] = seen[i].id;
     server->agreed_version = replica_members_version(server->replica);
+    server->said_new = true; /* what the table has of those that were removed */
 }
 
 void cluster_cut_off(struct server *server)
@@ -249,19 +245,27 @@ static bool remember(struct server *server, uint64_t id, const char *about)
     struct error_text err;
 
     if (life_of(text).size == 0 ||
-        lives_meet(&server->lives, server->storage, id, life_of(text), &err) != HF_OK)
+        lives_set(&server->lives, server->storage, id, life_of(text), &err) != HF_OK)
         return refuse_node(server, id, "a node is not let in: which life it has cannot be stored");
     note_said(server, id, about);
     return true;
 }
 
-struct core_text cluster_life_said(const struct server *server, uint64_t id)
+/* NULL: nothing yet. */
+static const struct said *find_said(const struct server *server, uint64_t id)
 {
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
         if (server->said[i].id == id)
-            return life_of(
-                (struct core_text){server->said[i].about, strlen(server->said[i].about)});
-    return (struct core_text){"", 0};
+            return &server->said[i];
+    return NULL;
+}
+
+struct core_text cluster_life_said(const struct server *server, uint64_t id)
+{
+    const struct said *said = find_said(server, id);
+
+    return said ? life_of((struct core_text){said->about, strlen(said->about)})
+                : (struct core_text){"", 0};
 }
 
 /* A node that belongs to no cluster may be talked to about founding: none of libraft's messages are taken from it, nor sent
@@ -286,41 +290,12 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
         return node->cluster[0] ? NETWORK_NOTHING : NETWORK_WORDS;
     }
     drop_from(server->lost, node->id);
-    server->tells_lives = true;
     return remember(server, node->id, node->about) ? NETWORK_ALL : NETWORK_NOTHING;
 }
 
 bool cluster_met(struct server *server, const struct network_node *node)
 {
     return cluster_reached(server, node) != NETWORK_NOTHING;
-}
-
-/* When something is new, or somebody has connected who may not know it. */
-void cluster_tell_lives(struct server *server)
-{
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
-    char lives[LIVES_TEXT_MAX + 1], text[LIVES_TEXT_MAX + sizeof "lives 0 "];
-
-    _Static_assert(sizeof text <= NETWORK_WORDS_MAX + 1, "all lives are told in one message");
-    if (!server->tells_lives)
-        return;
-    server->tells_lives = false;
-    lives_tell(&server->lives, lives);
-    snprintf(text, sizeof text, "lives 0 %s", lives);
-    for (unsigned i = 0; i < count && lives[0]; i++)
-        if (seen[i].id != server->config->id)
-            network_say(server->network, seen[i].id, seen[i].address, text);
-}
-
-void cluster_told_lives(struct server *server, const char *cluster, const char *text)
-{
-    struct error_text err;
-
-    if (replica_waits(server->replica) || strcmp(cluster, server->bootstrap.cluster) != 0)
-        return;
-    if (lives_told(&server->lives, server->storage, server->config->id, text, &err) != HF_OK)
-        log_warning(err.text);
 }
 
 void cluster_tell_lost(struct server *server)
@@ -367,34 +342,63 @@ void cluster_tidy(struct server *server)
     }
 }
 
-bool cluster_make_known(struct server *server, uint64_t id, const char *about)
+uint64_t cluster_highest_id(const struct server *server)
 {
-    struct core_text known = core_member(replica_table(server->replica), id);
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    uint64_t id, highest = count > 0 ? seen[count - 1].id : 0;
+
+    for (unsigned i = 0; (id = core_member_id(replica_table(server->replica), i)) != 0; i++)
+        highest = id > highest ? id : highest;
+    return highest;
+}
+
+/* The leader puts what is known of a node into the log; "" forgets it. False: not now, try again. */
+static bool make_known(struct server *server, uint64_t id, const char *about)
+{
     struct core_command command = {
         .op = CORE_MEMBER, .token = id, .result = {about, strlen(about)}};
 
-    if (same(known, command.result) ||
-        (command.result.size > 0 && has_lost_its_data(server, id, command.result)))
-        return true;
-    return replica_submit(server->replica, &command, NULL) == HF_OK;
+    return same(core_member(replica_table(server->replica), id), command.result) ||
+           replica_submit(server->replica, &command, NULL) == HF_OK;
+}
+
+/* Each member is in the table, if only by its id: else nobody would know, when it is removed, that there was one. */
+static bool publish_members(struct server *server)
+{
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    bool all = true;
+
+    for (unsigned i = 0; i < count; i++) {
+        const struct said *said = find_said(server, seen[i].id);
+
+        if (said && !has_lost_its_data(server, said->id,
+                                       (struct core_text){said->about, strlen(said->about)}))
+            all = make_known(server, said->id, said->about) && all;
+        else if (core_member(replica_table(server->replica), seen[i].id).size == 0)
+            all = make_known(server, seen[i].id, NOTHING_SAID) && all;
+    }
+    return all;
+}
+
+/* Those that were removed go from the table, but for the highest. */
+static bool publish_removed(struct server *server)
+{
+    uint64_t id, highest = cluster_highest_id(server);
+    bool all = true;
+
+    if (!replica_members_agreed(server->replica))
+        return true; /* cluster_cut_off comes when they are */
+    for (unsigned i = 0; (id = core_member_id(replica_table(server->replica), i)) != 0; i++)
+        if (!cluster_is_member(server, id))
+            all = make_known(server, id, id == highest ? NOTHING_SAID : "") && all;
+    return all;
 }
 
 void cluster_publish(struct server *server)
 {
-    bool all = true;
+    bool members = publish_members(server), removed = publish_removed(server);
 
-    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
-        const struct said *said = &server->said[i];
-
-        if (said->id != 0 && cluster_is_member(server, said->id))
-            all = cluster_make_known(server, said->id, said->about) && all;
-    }
-    for (unsigned i = 0; replica_members_agreed(server->replica) &&
-                         core_member_id(replica_table(server->replica), i) != 0;
-         i++)
-        if (!cluster_is_member(server, core_member_id(replica_table(server->replica), i)))
-            all =
-                cluster_make_known(server, core_member_id(replica_table(server->replica), i), "") &&
-                all;
-    server->said_new = !all;
+    server->said_new = !members || !removed;
 }

@@ -155,15 +155,6 @@ static enum verdict changed(struct request *request, int result, const struct er
     return refuse(connection, "%s %s", result == HF_EBUSY ? "TRYAGAIN" : "ERR", err->text);
 }
 
-/* The table knows a node of this id that is no member any more: it must forget it before there is another one. */
-static bool knows_another(struct server *server, uint64_t id)
-{
-    if (cluster_is_member(server, id) || core_member(replica_table(server->replica), id).size == 0)
-        return false;
-    cluster_make_known(server, id, "");
-    return true;
-}
-
 static enum verdict cluster_add(struct connection *connection, const struct resp_node *value)
 {
     struct config_cluster one;
@@ -190,11 +181,13 @@ static enum verdict cluster_add(struct connection *connection, const struct resp
                       "ERR node %" PRIu64 " has come back without its data: remove it, then add it "
                       "under another id",
                       id);
-    if (connection->server->role == REPLICA_LEADING && knows_another(connection->server, id))
+    if (connection->server->role == REPLICA_LEADING && !cluster_is_member(connection->server, id) &&
+        id <= cluster_highest_id(connection->server))
         return refuse(connection,
-                      "TRYAGAIN what is known of the node that had the id %" PRIu64
-                      " before is being forgotten",
-                      id);
+                      "ERR an id is used once, and %" PRIu64
+                      " was, or is below one that was: take %" PRIu64
+                      ", and start the new node with it",
+                      id, cluster_highest_id(connection->server) + 1);
     request = request_begin(connection);
     return changed(request,
                    replica_add(connection->server->replica, id, one.at[0].address, request, &err),
@@ -211,6 +204,10 @@ static enum verdict cluster_remove(struct connection *connection, const struct r
         return refuse(connection, "ERR CLUSTER REMOVE id");
     if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
         return VERDICT_REFUSED;
+    if (connection->server->role == REPLICA_LEADING && cluster_is_member(connection->server, id) &&
+        core_member(replica_table(connection->server->replica), id).size == 0)
+        return refuse(connection, "TRYAGAIN that there is a node %" PRIu64 " is being written down",
+                      id);
     request = request_begin(connection);
     return changed(request, replica_remove(connection->server->replica, id, request, &err), &err);
 }

@@ -20,7 +20,7 @@ bool record_read(const struct server *server, const char *record, struct lives *
         if (strncmp(record, expected, length) != 0)
             return false;
         record += length;
-        *life = (struct life){.id = member->id};
+        life->id = member->id;
         if (strspn(record, "0123456789abcdef") != FOUNDING_LIFE)
             return false;
         snprintf(life->text, sizeof life->text, "%.*s", FOUNDING_LIFE, record);
@@ -40,7 +40,7 @@ void record_write(const struct server *server, char ret_record[NETWORK_WORDS_MAX
         used += (size_t)snprintf(ret_record + used, NETWORK_WORDS_MAX + 1 - used,
                                  "%s%" PRIu64 "=%s/%.*s", i > 0 ? "," : "", members->at[i].id,
                                  members->at[i].address, FOUNDING_LIFE,
-                                 lives_text(&server->lives, members->at[i].id).bytes);
+                                 lives_find(&server->lives, members->at[i].id).bytes);
 }
 
 bool record_is_here(const struct server *server)
@@ -55,7 +55,7 @@ bool record_is_here(const struct server *server)
     for (int i = 0; i < count; i++)
         if (seen[i].id != members->at[i].id ||
             strcmp(seen[i].address, members->at[i].address) != 0 ||
-            lives_text(&server->lives, seen[i].id).size != FOUNDING_LIFE)
+            lives_find(&server->lives, seen[i].id).size != FOUNDING_LIFE)
             return false;
     return true;
 }

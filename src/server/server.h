@@ -197,11 +197,11 @@ struct server {
     struct bootstrap bootstrap;
     uint64_t turned_away[REPLICA_MEMBERS_MAX]; /* nodes that are not let in: the log says so once */
     uint64_t lost[REPLICA_MEMBERS_MAX];  /* members that came back without their data; 0: nobody */
-    bool tells_lives;                    /* to the other members, in this round */
     bool said_new;                       /* something that the table may not know */
+    bool has_log;                        /* and its directory says so */
     uint64_t leader_id, members_version; /* as they were a round ago */
-    uint64_t learnt_table, learnt_members; /* what lives.h has heard of */
-    uint64_t agreed_version;               /* of the members when they were last agreed on: */
+    uint64_t learnt_version;             /* of the table's members, whose lives are written down */
+    uint64_t agreed_version;             /* of the members when they were last agreed on: */
     uint64_t agreed[REPLICA_MEMBERS_MAX];
     uint64_t removed[REPLICA_MEMBERS_MAX]; /* the last that were members, and then were not */
     bool handed_over; /* a clean stop has asked another node to lead, and that is over */
@@ -382,13 +382,10 @@ void cluster_changed(void *context, void *request, enum replica_change result);
 bool cluster_is_member(const struct server *server, uint64_t id);
 /* A member, and has come back without its data. */
 bool cluster_is_lost(const struct server *server, uint64_t id);
-/* The leader puts into the log where clients find a node, and its life; "" forgets it. False: not now, try again. */
-bool cluster_make_known(struct server *server, uint64_t id, const char *about);
+/* That there ever was, as far as this node has heard. */
+uint64_t cluster_highest_id(const struct server *server);
 /* Another node has connected, and introduced itself. False: it is not wanted. */
 bool cluster_met(struct server *server, const struct network_node *node);
-/* Members tell each other what they know of each other's lives. */
-void cluster_tell_lives(struct server *server);
-void cluster_told_lives(struct server *server, const char *cluster, const char *text);
 /* Members that came back without their data wait, and cannot know why nobody comes: they are told. */
 void cluster_tell_lost(struct server *server);
 /* This node is one of them, as another says. */

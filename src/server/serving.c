@@ -1,6 +1,7 @@
 /* serving.c: the loop: what happens when, from the start to a clean end. */
 #include "base/clock.h"
 #include "base/random.h"
+#include "replica/founding.h"
 #include "replica/storage.h"
 #include "server/log.h"
 #include "server/notify.h"
@@ -204,6 +205,20 @@ static bool knows_where_to(const struct server *server)
     return cluster_leader_address(server, address, sizeof address) || waited_ms >= NEXT_LEADER_MS;
 }
 
+/* Once, when the log has begun. */
+static void note_log(struct server *server)
+{
+    struct replica_status status;
+    struct error_text err;
+
+    replica_status(server->replica, &status);
+    if (status.last_index == 0)
+        return;
+    server->has_log = true;
+    if (founding_has_log(server->storage, &err) != HF_OK)
+        log_warning(err.text);
+}
+
 static void look_at_cluster(struct server *server)
 {
     uint64_t leader = replica_leader(server->replica);
@@ -214,6 +229,8 @@ static void look_at_cluster(struct server *server)
     server->leader_id = leader;
     if (leader != 0)
         server->shut_out = NULL;
+    if (!server->has_log)
+        note_log(server);
     if (server->members_version != replica_members_version(server->replica)) {
         server->members_version = replica_members_version(server->replica);
         cluster_tidy(server);
@@ -222,7 +239,6 @@ static void look_at_cluster(struct server *server)
     if (changed || server->agreed_version != server->members_version)
         cluster_cut_off(server);
     cluster_learn(server);
-    cluster_tell_lives(server);
     server->said_new |= changed;
     if (server->deposed_ms != 0 && knows_where_to(server))
         send_on(server);

@@ -17,12 +17,14 @@ import subprocess
 import threading
 
 import pytest
-from nodes import PATIENCE
+from nodes import PATIENCE, Cluster, Session
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 PREFIX = "10.99.0."
 NOWHERE = "02:00:00:00:ff:ff"
+CLIENT_PORT, PEER_PORT = 7420, 7431
+PASSWORD = "a password of this test"
 
 
 def enter(descriptor):
@@ -124,3 +126,32 @@ class Net:
         for spot in [self.hub, *self.spots.values()]:
             if spot.descriptor is not None:
                 os.close(spot.descriptor)
+
+
+class NetCluster(Cluster):
+    """Each node in a network of its own, at the usual ports: node 1 at the place "1". The operator sees all nodes, always."""
+
+    def __init__(self, net):
+        self.net = net
+        super().__init__(3)
+
+    def node_there(self, number, *args):
+        spot = self.net[str(number)]
+        return self.node(number, *args, host=spot.address, port=CLIENT_PORT, peer=f"{spot.address}:{PEER_PORT}", prepare=spot.enter,
+                         password=PASSWORD, enter=self.net["operator"].inside)
+
+    def found(self, count):
+        for word, text in (("secret", "a secret of this test"), ("password", PASSWORD)):
+            (self.directory / word).touch(0o600)
+            (self.directory / word).write_text(text + "\n")
+        self.args = ["--secret-file", self.directory / "secret", "--password-file", self.directory / "password"]
+        for number in range(1, count + 1):
+            self.node_there(number)
+        self.line = ",".join(f"{node.number}={node.peer}" for node in self.nodes.values())
+        for node in self.nodes.values():
+            node.line = self.line
+
+    def session(self, at="operator", of=None, **kwargs):
+        """A client at this place, of all nodes or of these."""
+        addresses = [(node.host, node.port) for node in of or self]
+        return Session(addresses, password=PASSWORD, enter=self.net[at].inside, **kwargs)

@@ -8,43 +8,14 @@ import time
 
 import pytest
 from load import Load
-from nets import Net
-from nodes import PATIENCE, SOAK, TTL_MAX, Client, Cluster, NotDone, Refused, Session, Unknown, fresh, until
+from nets import PASSWORD, Net, NetCluster
+from nodes import PATIENCE, SOAK, TTL_MAX, Client, NotDone, Refused, Unknown, fresh, until
 
 ROUNDS = 5 if SOAK else 1
 LASTS = 8 if SOAK else 2.5  # seconds, from when the others are served again
-CLIENT_PORT, PEER_PORT = 7420, 7431
-PASSWORD = "a password of this test"
 PLACES = ["1", "2", "3", "a", "b", "operator"]
 # Who is on the smaller side, and which of the directions are cut: what it sends, what is sent to it.
 KINDS = ["leader", "leader mute", "leader deaf", "follower", "follower mute", "follower deaf", "one link", "everybody"]
-
-
-class NetCluster(Cluster):
-    """Each node in a network of its own, at the usual ports. Clients "a" and "b" are on the sides of a partition; the
-    operator sees all nodes, always."""
-
-    def __init__(self, net):
-        self.net = net
-        super().__init__(3)
-
-    def found(self, count):
-        for word, text in (("secret", "a secret of this test"), ("password", PASSWORD)):
-            (self.directory / word).touch(0o600)
-            (self.directory / word).write_text(text + "\n")
-        self.args = ["--secret-file", self.directory / "secret", "--password-file", self.directory / "password"]
-        for number in range(1, count + 1):
-            spot = self.net[str(number)]
-            self.node(number, host=spot.address, port=CLIENT_PORT, peer=f"{spot.address}:{PEER_PORT}", prepare=spot.enter,
-                      password=PASSWORD, enter=self.net["operator"].inside)
-        self.line = ",".join(f"{node.number}={node.peer}" for node in self.nodes.values())
-        for node in self.nodes.values():
-            node.line = self.line
-
-    def session(self, at="operator", of=None, **kwargs):
-        """A client at this place, of all nodes or of these."""
-        addresses = [(node.host, node.port) for node in of or self]
-        return Session(addresses, password=PASSWORD, enter=self.net[at].inside, **kwargs)
 
 
 class Outpost(threading.Thread):

@@ -1,33 +1,31 @@
-"""A member that was replaced under its id: who the others take for it after a restart, when their tables are those of a snapshot
-from before, and what becomes of the directory that it had."""
-import shutil
+"""Members that are removed, and others in their place. An id is used once: whoever was away still counts by the members it knows."""
+import contextlib
+import time
 
-from helpers import all_there, held, pour
-from nodes import TTL_MAX, fresh, until
+import pytest
+from helpers import add, all_there, held, pour
+from nets import Net, NetCluster
+from nodes import TTL_MAX, NotDone, Refused, Unknown, fresh, until
 
 SNAPSHOTS = ["--snapshot-bytes", "64KiB"]
+SERVES_MAX = 10  # seconds in which two nodes that may serve begin to
 
 
 def snapshots(cluster):
     """Each has one, of now."""
-    before = {node: set(node.data.glob("snapshot-*")) for node in cluster}
+    running = list(cluster.running())
+    before = {node: set(node.data.glob("snapshot-*")) for node in running}
     with cluster.session() as session:
-        until(lambda: pour(session) or all(set(node.data.glob("snapshot-*")) - before[node] for node in cluster), "all have a snapshot")
+        until(lambda: pour(session) or all(set(node.data.glob("snapshot-*")) - before[node] for node in running), "all have a snapshot")
     cluster.settled()
 
 
-def replace(cluster, node):
-    """Removed, and added again under its id, with an empty directory. What it had is kept. All know it when this returns."""
-    old = cluster.directory / f"old-{node.number}"
-    node.hurry()
+def remove(cluster, node):
+    """It is gone, with its directory."""
+    node.kill9()
     assert cluster.ask("CLUSTER", "REMOVE", node.number) == "OK"
-    node.data.rename(old)
-    node.line = f"{node.number}={node.peer}"
-    assert node.launch()
-    assert cluster.ask("CLUSTER", "ADD", node.number, node.peer) == "OK"
-    until(lambda: cluster.leader().members().get(node.number, {}).get("votes"), f"{node} votes")
-    cluster.settled()
-    return old
+    node.data.rename(cluster.directory / f"old-{node.number}")
+    return cluster.nodes.pop(node.number)
 
 
 def start_again(nodes):
@@ -37,13 +35,47 @@ def start_again(nodes):
         until(node.answers, f"{node} answers")
 
 
+def refused(cluster, number, free):
+    with pytest.raises(Refused) as refusal:
+        cluster.ask("CLUSTER", "ADD", number, "127.0.0.1:9")
+    assert str(refusal.value).startswith(f"ERR an id is used once, and {number} was, or is below one that was: take {free},"), refusal.value
+
+
+def test_an_id_is_used_once(start):
+    """Also the highest, when it is removed; after changes of the leader, snapshots and restarts; and if nobody has ever come with it."""
+    cluster = start(3, *SNAPSHOTS)
+    cluster.lead_by(cluster[1])
+    remove(cluster, cluster[2])
+    refused(cluster, 2, 4)
+    add(cluster, 4)
+    remove(cluster, cluster[3])
+    refused(cluster, 3, 5)
+    add(cluster, 5)
+    remove(cluster, cluster[5])
+    refused(cluster, 5, 6)
+    snapshots(cluster)
+    for node in cluster:
+        node.kill9()
+    start_again(list(cluster))
+    cluster.lead_by(cluster[4])
+    refused(cluster, 5, 6)
+    assert cluster.ask("CLUSTER", "ADD", 6, "127.0.0.1:9") == "OK"
+    assert cluster.ask("CLUSTER", "REMOVE", 6) == "OK"
+    refused(cluster, 6, 7)
+    add(cluster, 7)
+    refused(cluster, 6, 8)
+    assert set(cluster.leader().members()) == {1, 4, 7}
+    assert not any(member["client"] == "-" for member in cluster.leader().members().values())
+
+
 def test_all_come_back_after_two_were_replaced(start):
-    """They know each other, whatever their snapshots say of those who had the ids before."""
+    """They know each other, whatever their snapshots say."""
     cluster = start(3, *SNAPSHOTS)
     holds = held(cluster, 3)
     snapshots(cluster)
-    for node in cluster.followers():
-        replace(cluster, node)
+    for number, node in enumerate(cluster.followers(), 4):
+        remove(cluster, node)
+        add(cluster, number)
     holds += held(cluster, 3)
     for node in cluster:
         node.kill9()
@@ -54,44 +86,40 @@ def test_all_come_back_after_two_were_replaced(start):
         assert all_there(session, holds)
 
 
-def test_one_that_was_replaced_and_one_that_was_restarted(start):
-    cluster = start(3, *SNAPSHOTS)
-    snapshots(cluster)
-    restarted = cluster.leader()
-    replaced, dies = cluster.followers()
-    replace(cluster, replaced)
-    holds = held(cluster, 3)
+def granted_within(session, seconds, *words):
+    """What is granted to somebody who asks again and again, wherever it is sent; None: nothing."""
+    deadline = time.monotonic() + seconds
+    token = None
+    while token is None and time.monotonic() < deadline:
+        with contextlib.suppress(NotDone, Unknown):
+            token = session.once("ACQUIRE", *words)
+        time.sleep(0.02)
+        session.elsewhere()
+    return token
+
+
+def test_an_empty_node_does_not_count_for_the_one_that_was_removed(request):
+    """1 leads, and 2 does not hear it. 4 is added; 3 loses its disk, is removed, and started again, empty, with the line that it
+    always had. 2 still believes in 1, 2 and 3, so that with the empty 3 it would be a majority. It hears 4, but no log."""
+    net = Net(["1", "2", "3", "4", "operator"])
+    request.addfinalizer(net.close)
+    cluster = NetCluster(net)
+    request.addfinalizer(cluster.clean)
+    one, two, three = (cluster[number] for number in (1, 2, 3))
+    cluster.lead_by(one)
     cluster.settled()
-    dies.kill9()
-    restarted.kill9()
-    start_again([restarted])
-    cluster.leader()
-    with cluster.session() as session:
-        assert all_there(session, holds)
-
-
-def test_the_old_directory_of_one_that_was_replaced_has_no_vote(start):
-    """Five. Two of them are away while the others grant; then these two, and the old directory of the one that was replaced, are
-    all there is: no majority, since one of them does not count. When one that knows of the grants is back, they are there."""
-    cluster = start(5, *SNAPSHOTS)
-    snapshots(cluster)
-    knows = cluster.leader()
-    replaced, away, too, other = cluster.followers()
-    line = replaced.line
-    old = replace(cluster, replaced)
-    for node in (away, too):
-        node.kill9()
-    granted = [(name, cluster.ask("ACQUIRE", name, fresh(), "TTL", TTL_MAX)) for name in (fresh("name"), fresh("name"))]
-    for node in (knows, other, replaced):
-        node.kill9()
-    replaced.data.rename(cluster.directory / "new")
-    shutil.copytree(old, replaced.data)
-    replaced.line = line
-    start_again([away, too, replaced])
-    for node in (away, too):
-        node.await_line("a node has come back without its data")
-    assert not any(node.status()["leader"] for node in (away, too)), "elected with a vote that does not count"
-    start_again([knows])
-    cluster.leader()
-    with cluster.session() as session:
-        assert all_there(session, granted), "an acknowledged grant is gone"
+    net.part(["1"], ["2"])
+    four = cluster.node_there(4)
+    assert four.launch()
+    with cluster.session(of=[one]) as leader, cluster.session(of=[two, three]) as others:
+        assert leader.ask("CLUSTER", "ADD", 4, four.peer) == "OK"
+        until(lambda: one.members()[4]["votes"], "4 votes")
+        three.kill9()
+        three.data.rename(cluster.directory / "lost")
+        assert leader.ask("CLUSTER", "REMOVE", 3) == "OK"
+        name = fresh("held")
+        token = leader.ask("ACQUIRE", name, fresh(), "TTL", TTL_MAX)
+        three.begin()
+        assert granted_within(others, SERVES_MAX, name, fresh(), "TTL", TTL_MAX) is None, "two holders"
+        assert leader.ask("CHECK", name, token) == 1
+        two.await_line("a node has come back without its data")

@@ -116,10 +116,9 @@ def test_two_of_three_of_whom_one_missed_two_changes(start, snapshots):
         assert all_there(session, holds)
 
 
-@pytest.mark.parametrize("order", ["by id", "as they came", "mixed"])
+@pytest.mark.parametrize("order", ["by id", "backwards", "mixed"])
 def test_members_out_of_order_are_the_members(start, order):
-    """Node 1 was removed and added again, so that the log names it last. Every way to write the members of now is accepted, and
-    they are shown by their ids."""
+    """Every way to write the members of now is accepted, and they are shown by their ids."""
     cluster = start(3)
     cluster.settled()
     cluster.lead_by(cluster[3])
@@ -127,18 +126,18 @@ def test_members_out_of_order_are_the_members(start, order):
     cluster[1].kill9()
     shutil.rmtree(cluster[1].data)
     cluster.nodes.pop(1)
-    again = add(cluster, 1)
+    again = add(cluster, 4)
     cluster.settled()
-    assert [member["id"] for member in again.status()["members"]] == [1, 2, 3]
+    assert [member["id"] for member in again.status()["members"]] == [2, 3, 4]
     assert again.stop() == 0
-    numbers = {"by id": (1, 2, 3), "as they came": (2, 3, 1), "mixed": (3, 1, 2)}[order]
+    numbers = {"by id": (2, 3, 4), "backwards": (4, 3, 2), "mixed": (3, 2, 4)}[order]
     again.line = ",".join(f"{number}={cluster[number].peer}" for number in numbers)
     assert again.launch(), again.logged()
     cluster.settled()
     assert again.stop() == 0
-    status, said = run_refused("--id", 1, "--cluster", f"1={again.peer},2={cluster[2].peer}", "--listen", again.address,
+    status, said = run_refused("--id", 4, "--cluster", f"4={again.peer},2={cluster[2].peer}", "--listen", again.address,
                                "--data", again.data)
-    line = ",".join(f"{number}={cluster[number].peer}" for number in (1, 2, 3))
+    line = ",".join(f"{number}={cluster[number].peer}" for number in (2, 3, 4))
     assert status == 69 and f"cluster = {line} " in said, "it is told by id"
     assert again.launch()
 

@@ -421,13 +421,16 @@ def test_a_removed_node_comes_back_as_the_message_says(cluster):
     node = cluster.nodes[number]
     assert node.stop() == 0
     shutil.rmtree(node.data)
-    peers = f"{number}={cluster.peers[number]}"
-    node.args = ["--id", number, "--cluster", peers, "--join", "--election-timeout", ELECTION]
-    node.launch()
     done = cluster.cli("cluster", "add", str(number), cluster.peers[number])
+    assert done.status == 77 and "an id is used once" in only_line(done.stderr)
+    new = int(re.search(r"take (\d+)", done.stderr).group(1))
+    node.number, cluster.nodes[new], cluster.peers[new] = new, cluster.nodes.pop(number), cluster.peers.pop(number)
+    node.args = ["--id", new, "--cluster", f"{new}={cluster.peers[new]}", "--join", "--election-timeout", ELECTION]
+    node.launch()
+    done = cluster.cli("cluster", "add", str(new), cluster.peers[new])
     assert done.status == 0, done.stderr
     assert all(member["votes"] for member in cluster.status().values())
-    cluster.hand_over_to(number)  # it is as good as any other
+    cluster.hand_over_to(new)  # it is as good as any other
 
 
 def test_the_last_node_cannot_be_removed(start):

@@ -9,7 +9,7 @@ static char *shipped(const char *name)
 
     assert_non_null(root);
     snprintf(path, sizeof path, "%s/%s", root, name);
-    return read_file(path);
+    return read_whole(path);
 }
 
 /* As it is shipped, everything in it is a comment. */
@@ -106,7 +106,7 @@ static void the_installed_unit_names_the_installed_program(void **state)
 
     (void)state;
     assert_true(unit && program && program[0] == '/');
-    text = read_file(unit);
+    text = read_whole(unit);
     snprintf(expected, sizeof expected, "\nExecStart=%s\n", program);
     assert_contains(text, expected);
     free(text);

@@ -1,8 +1,8 @@
 #include "tools.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 
 #define ROTATING 16
 
@@ -17,18 +17,18 @@ int make_directory(void **state)
     return mkdtemp(directory) ? 0 : -1;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
 int remove_directory(void **state)
 {
+    DIR *files = opendir(directory);
+    struct dirent *entry;
+
     (void)state;
-    return nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    while (files && (entry = readdir(files)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(files), entry->d_name, 0);
+    if (files)
+        closedir(files);
+    return rmdir(directory);
 }
 
 const char *path_of(const char *name)
@@ -55,7 +55,7 @@ const char *write_file(const char *name, const void *bytes, size_t size, mode_t 
     return path;
 }
 
-char *read_file(const char *path)
+char *read_whole(const char *path)
 {
     FILE *file = fopen(path, "re");
     char *text = NULL;

@@ -26,7 +26,7 @@ const char *path_of(const char *name);
 /* Writes a file there with just this mode, and returns its path. */
 const char *write_file(const char *name, const void *bytes, size_t size, mode_t mode);
 /* All of a file, NUL-terminated; to be freed. */
-char *read_file(const char *path);
+char *read_whole(const char *path);
 
 /* Says what it looked for, which assert_non_null(strstr()) does not. */
 void assert_contains(const char *text, const char *part);
