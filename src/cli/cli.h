@@ -40,6 +40,10 @@ struct cli {
 /* Opens the store in effect. On failure says why and returns the exit status, else 0. */
 int cli_open(struct cli *cli);
 
+/* The command ends without success. Where a shell evaluates our output, prints what fails there, too: eval "" succeeds,
+ * and the script would go on without the lock. To be called by whoever ends us by a signal; else main does. */
+void cli_fail_eval(const struct cli *cli, int status);
+
 /* ---- the commands, one file each --------------------------------------------------------------
  */
 

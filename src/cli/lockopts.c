@@ -176,6 +176,8 @@ int lockopts_acquire(const struct lockopts *opts, struct cli *cli, const char *n
         return -1;
     }
     if (result == HF_ECANCELED) {
+        cli_fail_eval(cli, EXIT_SIGNAL + number);
+        fflush(stdout);
         hf_close(cli->store);
         signals_die(number, false);
     }

@@ -58,6 +58,12 @@ int cli_open(struct cli *cli)
     return result == HF_OK ? 0 : say_result(result);
 }
 
+void cli_fail_eval(const struct cli *cli, int status)
+{
+    if (cli->command && cli->command->for_eval && !cli->json)
+        printf("(exit %d)\n", status);
+}
+
 static int help(int count, char **words)
 {
     const struct command *command;
@@ -133,9 +139,8 @@ int main(int argc, char **argv)
     struct cli cli = {0};
     int status = dispatch(&cli, argc, argv);
 
-    /* eval "" succeeds, and the script would go on without the lock. */
-    if (status != EXIT_DONE && cli.command && cli.command->for_eval && !cli.json)
-        printf("(exit %d)\n", status);
+    if (status != EXIT_DONE)
+        cli_fail_eval(&cli, status);
     hf_close(cli.store);
     return finish_output(status);
 }

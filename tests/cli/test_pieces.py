@@ -1,8 +1,12 @@
 """lock, renew and unlock, from a script; nested runs."""
 import json
+import os
+import re
+import signal
 import subprocess
 
-from conftest import BIN
+import pytest
+from conftest import BIN, Process
 
 
 def sh(cli, script):
@@ -42,6 +46,34 @@ def test_eval_fails_when_there_is_no_lock(ttl_cli):
     """)
     assert held == 0 and done.stdout.splitlines() == ["75", "64", "64", "token: "]
     assert ttl_cli("lock", "x", "--no-wait", "--json").stdout == ""
+
+
+def await_lock_waiting(cli, name):
+    """The process that waits, which a shell started: its number is in what it shows others."""
+    cli.await_waiters(name)
+    owner = cli.show(name)["waiters"][0]["owner"]
+    return int(re.search(r" lock\[(\d+)\]$", owner)[1])
+
+
+ENDING = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_eval_fails_when_lock_is_ended_by_a_signal(ttl_cli, number):
+    """Say, by timeout(1), which sends SIGTERM."""
+    assert ttl_cli("lock", "x").status == 0
+    script = Process(["sh", "-c", 'eval "$($H lock x)" || exit; echo went on'], {**ttl_cli.env, "H": BIN})
+    ttl_cli.started.append(script)
+    os.kill(await_lock_waiting(ttl_cli, "x"), number)
+    assert script.wait() == 128 + number and script.rest() == []
+
+
+def test_a_signal_prints_nothing_for_eval_with_json(ttl_cli):
+    assert ttl_cli("lock", "x").status == 0
+    waiter = ttl_cli.start("lock", "x", "--json")
+    ttl_cli.await_waiters("x")
+    waiter.kill(signal.SIGTERM)
+    assert waiter.wait() == 143 and waiter.rest() == []
 
 
 def test_lines_are_as_documented(ttl_cli):
