@@ -60,7 +60,7 @@ static int check(const struct args *args, const struct words *words, uint64_t *r
     if (!words->lease || !*words->lease || !words->token || !*words->token)
         return args_complain(
             args, "neither --lease and --token nor HOLDFAST_LEASE and HOLDFAST_TOKEN are "
-                  "there: they come from eval \"$(holdfast lock NAME)\" || exit");
+                  "there: they come from lease=$(holdfast lock NAME) && eval \"$lease\" || exit");
     if (strlen(words->lease) > HF_LEASE_MAX)
         return args_complain(args, "a lease has at most %d bytes", HF_LEASE_MAX);
     if (!text_to_u64(words->token, HF_TOKEN_MAX, ret_token) || *ret_token == 0)

@@ -127,7 +127,7 @@ const struct command command_lock = {
     .options = options,
     .takes_json = true,
     .for_eval = true,
-    .examples = "  eval \"$(holdfast lock deploy --ttl 5m)\" || exit\n"
+    .examples = "  lease=$(holdfast lock deploy --ttl 5m) && eval \"$lease\" || exit\n"
                 "  step-one && holdfast renew deploy && step-two\n"
                 "  holdfast unlock deploy\n",
     .statuses =

@@ -50,7 +50,8 @@ const struct command command_renew = {
                    "is shorter than what is left takes nothing away.",
     .options = options,
     .takes_json = true,
-    .examples = "  eval \"$(holdfast lock deploy)\" || exit; holdfast renew deploy\n",
+    .examples = "  lease=$(holdfast lock deploy) && eval \"$lease\" || exit\n"
+                "  step-one && holdfast renew deploy && step-two\n",
     .statuses = "  0 renewed   1 no longer held   69, 77, 64, 70 as in 'holdfast run --help'\n",
     .run = run,
 };

@@ -33,7 +33,8 @@ const struct command command_unlock = {
     .description = "Gives up NAME if this lease and token still hold it; touches nothing newer.",
     .options = options,
     .takes_json = true,
-    .examples = "  eval \"$(holdfast lock deploy)\" || exit; work; holdfast unlock deploy\n",
+    .examples = "  lease=$(holdfast lock deploy) && eval \"$lease\" || exit\n"
+                "  work; holdfast unlock deploy\n",
     .statuses =
         "  0 given up   1 was not held any more   69, 77, 64, 70 as in 'holdfast run --help'\n",
     .run = run,

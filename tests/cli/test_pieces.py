@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from conftest import BIN, Process
+from holdfast_cli import ROOT
 
 
 def sh(cli, script):
@@ -66,6 +67,50 @@ def test_eval_fails_when_lock_is_ended_by_a_signal(ttl_cli, number):
     ttl_cli.started.append(script)
     os.kill(await_lock_waiting(ttl_cli, "x"), number)
     assert script.wait() == 128 + number and script.rest() == []
+
+
+@pytest.fixture(params=["lock.1", "lock", "renew", "unlock", "complaint"])
+def documented(request, ttl_cli, directory):
+    """How a script takes a lock, as people find it written; and a PATH on which it finds holdfast."""
+    if request.param == "lock.1":
+        text = (ROOT / "man" / "holdfast-lock.1").read_text()
+    elif request.param == "complaint":
+        text = ttl_cli("renew", "deploy").stderr.replace("NAME", "deploy")
+    else:
+        text = ttl_cli(request.param, "--help").stdout
+    found = re.findall(r"(?:eval \"|lease=)\$\(holdfast lock deploy.*\|\| exit", text)
+    assert len(found) == 1, text
+    (directory / "bin").mkdir()
+    (directory / "bin" / "holdfast").symlink_to(BIN)
+
+    def start(path):
+        script = found[0] + '; echo "went on: $HOLDFAST_TOKEN"'
+        process = Process(["/bin/sh", "-c", script], {**ttl_cli.env, "PATH": str(path)})
+        ttl_cli.started.append(process)
+        return process
+
+    start.path = directory / "bin"
+    return start
+
+
+def test_the_documented_line_takes_the_lock(ttl_cli, documented):
+    script = documented(documented.path)
+    assert script.wait() == 0
+    assert script.rest() == [f"went on: {ttl_cli.show('deploy')['holders'][0]['token']}"]
+
+
+def test_the_documented_line_when_there_is_no_holdfast(documented, directory):
+    """As under cron, whose PATH is short."""
+    script = documented(directory / "no-such-folder")
+    assert script.wait() == 127 and script.rest() == []
+
+
+def test_the_documented_line_when_lock_is_killed(ttl_cli, documented):
+    """Then it cannot say anything."""
+    assert ttl_cli("lock", "deploy").status == 0
+    script = documented(documented.path)
+    os.kill(await_lock_waiting(ttl_cli, "deploy"), signal.SIGKILL)
+    assert script.wait() == 137 and script.rest() == []
 
 
 def test_a_signal_prints_nothing_for_eval_with_json(ttl_cli):
