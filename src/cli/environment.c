@@ -6,10 +6,11 @@
  * the same store, and it can be asked about, so that a lock which is long over does not count.
  *
  * HOLDFAST_ONCE does the same for what is run once. An entry is DIGEST:TOKEN, the digest being that of
- * the store's URL and the key. */
+ * the store's URL, as the job has it, and the key. */
 #include "cli/environment.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "cli/joburl.h"
 #include "cli/output.h"
 
 #include <holdfast/once.h>
@@ -74,11 +75,11 @@ static bool add_nested(char **list, size_t *count, const char *name, const char 
     return true;
 }
 
-static void digest_of_key(hf_store *store, const char *key, char ret_text[DIGEST_TEXT])
+static void digest_of_key(const char *url, const char *key, char ret_text[DIGEST_TEXT])
 {
     char text[HF_URL_MAX + HF_NAME_MAX + 2];
 
-    snprintf(text, sizeof text, "%s\n%s", hf_info(store)->url, key);
+    snprintf(text, sizeof text, "%s\n%s", url, key);
     digest_of(text, ret_text);
 }
 
@@ -87,10 +88,12 @@ static char **environment_with(hf_store *store, hf_lock *lock, const char *seque
                                struct error_text *err)
 {
     const char *name = hf_lock_name(lock);
-    char token[24], digest[DIGEST_TEXT];
+    char token[24], digest[DIGEST_TEXT], url[HF_URL_MAX + 1];
     size_t inherited = 0, count = 0;
     char **list;
 
+    if (joburl(store, url, err) != HF_OK)
+        return NULL;
     while (environ[inherited])
         inherited++;
     list = calloc(inherited + 7, sizeof *list);
@@ -102,13 +105,13 @@ static char **environment_with(hf_store *store, hf_lock *lock, const char *seque
     if (sequencer)
         digest_of(name, digest);
     else
-        digest_of_key(store, name, digest);
+        digest_of_key(url, name, digest);
     for (size_t i = 0; i < inherited; i++)
         if (!is_ours(environ[i]) && !(list[count++] = strdup(environ[i])))
             goto no_memory;
     if (add(list, &count, "HOLDFAST_NAME", name) && add(list, &count, "HOLDFAST_TOKEN", token) &&
         (!sequencer || add(list, &count, "HOLDFAST_SEQUENCER", sequencer)) &&
-        add(list, &count, "HOLDFAST_URL", hf_info(store)->url) &&
+        add(list, &count, "HOLDFAST_URL", url) &&
         add_nested(list, &count, "HOLDFAST_HELD", sequencer ? digest : NULL, sequencer) &&
         add_nested(list, &count, "HOLDFAST_ONCE", sequencer ? NULL : digest, token))
         return list;
@@ -179,14 +182,17 @@ int environment_check_nested(hf_store *store, const char *name, struct error_tex
 int environment_check_nested_once(hf_store *store, const char *key, struct error_text *err)
 {
     const char *around = getenv("HOLDFAST_ONCE");
-    char digest[DIGEST_TEXT], token[24];
+    char digest[DIGEST_TEXT], token[24], url[HF_URL_MAX + 1];
     bool runs;
     hf_once *once;
     int result;
 
     if (!around || !*around)
         return HF_OK;
-    digest_of_key(store, key, digest);
+    result = joburl(store, url, err);
+    if (result != HF_OK)
+        return result;
+    digest_of_key(url, key, digest);
     around = strstr(around, digest);
     if (!around || around[DIGEST_TEXT - 1] != ':')
         return HF_OK;
