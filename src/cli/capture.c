@@ -56,8 +56,8 @@ static void keep(struct capture *capture, struct capture_stream *stream, const c
 
 static void pass_on(struct capture_stream *stream, const char *bytes, size_t size)
 {
-    if (!stream->broken && !bytes_add(&stream->unsent, bytes, size))
-        stream->broken = true;
+    if (!stream->failure && !bytes_add(&stream->unsent, bytes, size))
+        stream->failure = ENOMEM;
 }
 
 /* Reads once. How much; 0: there is nothing now. */
@@ -78,8 +78,8 @@ static size_t take_in(struct capture_stream *stream)
     return (size_t)got;
 }
 
-/* Without the mutex, for as long as the reader likes. False: there is none. */
-static bool write_all(int fd, const char *bytes, size_t size)
+/* Without the mutex, for as long as the reader likes. 0, or the errno. */
+static int write_all(int fd, const char *bytes, size_t size)
 {
     while (size > 0) {
         ssize_t sent = write(fd, bytes, size);
@@ -90,27 +90,33 @@ static bool write_all(int fd, const char *bytes, size_t size)
         } else if (errno == EAGAIN) { /* somebody who shares it does not like to wait */
             poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
         } else if (errno != EINTR) {
-            return false;
+            return errno;
         }
     }
-    return true;
+    return 0;
 }
 
 /* Takes all that is unsent, and lets go of the mutex while it writes that. */
 static void send_unsent(struct capture_stream *stream)
 {
     struct bytes now = stream->unsent;
-    bool sent;
+    int failure;
 
     stream->unsent = (struct bytes){.at = NULL};
     pthread_mutex_unlock(&stream->capture->mutex);
-    sent = write_all(stream->out, now.at, now.size);
+    failure = write_all(stream->out, now.at, now.size);
     free(now.at);
     pthread_mutex_lock(&stream->capture->mutex);
-    if (!sent) { /* nobody reads it: the job goes on */
-        stream->broken = true;
+    if (failure) { /* the job goes on */
+        stream->failure = failure;
         stream->unsent.size = 0;
     }
+}
+
+/* Whether output is missing where somebody will look for it. */
+static bool is_missing(const struct capture_stream *stream)
+{
+    return stream->failure != 0 && stream->failure != EPIPE;
 }
 
 /* Until the job writes something, or ends. */
@@ -127,13 +133,38 @@ static void await_job(struct capture_stream *stream)
         take_in(stream);
 }
 
+/* What stdout did not take is said on stderr, when stdout has ended. */
+static bool may_get_more(const struct capture_stream *stream)
+{
+    const struct capture *capture = stream->capture;
+
+    return !capture->closing ||
+           (stream == &capture->streams[CAPTURE_ERR] && !capture->streams[CAPTURE_OUT].ended);
+}
+
+static void end_stream(struct capture_stream *stream)
+{
+    struct capture *capture = stream->capture;
+    char line[LINE_MAX_BYTES];
+
+    if (stream == &capture->streams[CAPTURE_OUT] && is_missing(stream)) {
+        snprintf(line, sizeof line, "holdfast: cannot write the output: %s\n",
+                 strerror(stream->failure));
+        pass_on(&capture->streams[CAPTURE_ERR], line, strlen(line));
+    }
+    stream->ended = true;
+    pthread_cond_broadcast(&capture->changed);
+    if (--capture->running == 0)
+        eventfd_write(capture->all_sent_fd, 1);
+}
+
 static void *copy_stream(void *arg)
 {
     struct capture_stream *stream = arg;
     struct capture *capture = stream->capture;
 
     pthread_mutex_lock(&capture->mutex);
-    while (stream->unsent.size > 0 || !capture->closing) {
+    while (stream->unsent.size > 0 || may_get_more(stream)) {
         if (stream->unsent.size > 0)
             send_unsent(stream);
         else if (stream->in >= 0 && !capture->job_ended)
@@ -141,8 +172,7 @@ static void *copy_stream(void *arg)
         else
             pthread_cond_wait(&capture->changed, &capture->mutex);
     }
-    if (--capture->running == 0)
-        eventfd_write(capture->all_sent_fd, 1);
+    end_stream(stream);
     pthread_mutex_unlock(&capture->mutex);
     return NULL;
 }
@@ -338,6 +368,14 @@ int capture_pass_on(struct capture *capture, struct signals *signals, int told)
     for (int i = 0; i < CAPTURE_STREAMS; i++)
         pthread_join(capture->streams[i].thread, NULL);
     return number;
+}
+
+int capture_failure(const struct capture *capture)
+{
+    for (int i = 0; i < CAPTURE_STREAMS; i++)
+        if (is_missing(&capture->streams[i]))
+            return capture->streams[i].failure;
+    return 0;
 }
 
 void capture_free(struct capture *capture)

@@ -2,8 +2,8 @@
  *
  * A thread for each stream does it: it may hang in a write for as long as our reader stands still (^S at a terminal),
  * and neither we, who look at the lock, nor the other stream wait for it. What the job wrote is kept all the same, since
- * at the job's end it is we who read the rest. Whoever reads us and goes away does not end the job: what it does is for
- * others, too. */
+ * at the job's end it is we who read the rest. Whoever reads us and goes away does not end the job, nor does a disk that
+ * is full: what it does is for others, too. */
 #ifndef CLI_CAPTURE_H
 #define CLI_CAPTURE_H
 
@@ -24,10 +24,11 @@ struct capture_stream {
     struct capture *capture;
     int in;              /* from the job, never waits; -1 at its end */
     int out;             /* our own */
-    bool broken;         /* nobody reads that any more */
+    int failure;         /* errno: why no more is passed on (EPIPE: nobody reads it); or 0 */
     struct bytes unsent; /* not passed on yet */
     struct bytes kept;
     pthread_t thread;
+    bool ended; /* the thread */
 };
 
 struct capture {
@@ -59,6 +60,9 @@ void capture_say(struct capture *capture, const char *format, ...)
  * since, or `told` if not all could be passed on. */
 #define CAPTURE_PASS_ON_MS 2000
 int capture_pass_on(struct capture *capture, struct signals *signals, int told);
+/* After capture_pass_on returned 0: the errno of what could not be passed on although somebody reads it, or 0. Of
+ * standard output it has been said, behind all else. */
+int capture_failure(const struct capture *capture);
 /* Only when all is passed on; else the threads may still use it. */
 void capture_free(struct capture *capture);
 

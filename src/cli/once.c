@@ -168,11 +168,27 @@ static int show(struct cli *cli, const char *key)
 
 /* ---- what has been run ----------------------------------------------------------------------- */
 
+/* 0, or the errno. That nobody reads it is fine: they have what they wanted. */
+static int write_out(const char *bytes, size_t size, FILE *to)
+{
+    int failure = fwrite(bytes, 1, size, to) < size || fflush(to) != 0 ? errno : 0;
+
+    clearerr(to); /* said by us, or not at all */
+    return failure == EPIPE ? 0 : failure;
+}
+
+/* Output that is missing makes a success none. A failure of the job says more. */
+static int status_with(int status, int failure)
+{
+    return status == EXIT_DONE && failure ? EXIT_UNAVAILABLE : status;
+}
+
 static int replay_it(const struct wish *wish, const hf_once *once)
 {
     struct replay replay;
     size_t size = 0;
     const void *bytes = hf_once_result(once, &size);
+    int out_failure, err_failure;
 
     if (!replay_read(bytes, size, &replay)) {
         say("what is kept of '%s' was not written by 'holdfast once', and cannot be replayed",
@@ -186,12 +202,11 @@ static int replay_it(const struct wish *wish, const hf_once *once)
         say("'%s' has been run, with token %llu and exit status %d; its output was too long to be "
             "kept",
             printable(wish->job.name), (unsigned long long)hf_once_token(once), replay.status);
-    fwrite(replay.out, 1, replay.out_size, stdout);
-    if (fflush(stdout) != 0 && errno == EPIPE)
-        clearerr(stdout); /* its reader has what it wanted */
-    fwrite(replay.err, 1, replay.err_size, stderr);
-    fflush(stderr);
-    return replay.status;
+    out_failure = write_out(replay.out, replay.out_size, stdout);
+    err_failure = write_out(replay.err, replay.err_size, stderr);
+    if (out_failure)
+        say("cannot write the output: %s", strerror(out_failure));
+    return status_with(replay.status, out_failure ? out_failure : err_failure);
 }
 
 /* ---- running it ------------------------------------------------------------------------------ */
@@ -330,6 +345,7 @@ static int run_it(const struct wish *wish, struct cli *cli, struct signals *sign
     number = capture_pass_on(&capture, signals, result.outcome.told);
     if (number != 0)
         die(cli, number, false);
+    status = status_with(status, capture_failure(&capture));
     capture_free(&capture);
     if (result.status == 0 && result.outcome.failure == 0 && !result.outcome.lost &&
         interrupted_at_terminal(&result.outcome))
@@ -465,7 +481,9 @@ const struct command command_once = {
         "kept;\n"
         "  126, 127: cannot be run, not found)\n"
         "  75 not finished in time       76 lost, refused as stale, or died and --if-died fail\n"
-        "  69 store unreachable, or not known whether the result is kept\n"
+        "  69 store unreachable, or not known whether the result is kept; or the command "
+        "succeeded,\n"
+        "     and its output could not be written\n"
         "  77 refused by the store       78 too weak for --need    64 usage    70 a fault of "
         "holdfast\n",
     .run = run,

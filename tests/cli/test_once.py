@@ -188,6 +188,54 @@ def test_a_reader_that_goes_away(plain, directory):
     assert again.status == 3 and again.stdout.endswith("10000\nend\n")
 
 
+def once_into(store, output, *words, stream="stdout", **kwargs):
+    """Run with one of its outputs there, and the other one read."""
+    other = {"stdout": "stderr", "stderr": "stdout"}[stream]
+    done = subprocess.run([BIN, "once", "k", "--", "sh", "-c", *words], env=store.env, stdin=subprocess.DEVNULL, timeout=60,
+                          text=True, **{stream: output, other: subprocess.PIPE}, **kwargs)
+    return done.returncode, getattr(done, other)
+
+
+@pytest.mark.parametrize("count", [1, 10000])
+@pytest.mark.parametrize("status", [0, 3])
+def test_output_that_cannot_be_written(plain, status, count):
+    """Said by whoever ran it as by those who get it replayed, behind what the job wrote. A failure of the job's own counts
+    for more."""
+    script = f"seq {count}; echo more >&2; exit {status}"
+    with open("/dev/full", "w") as full:
+        first = once_into(plain, full, script)
+        again = once_into(plain, full, script)
+    assert first == (status or 69, "more\nholdfast: cannot write the output: No space left on device\n")
+    assert again == first
+    kept = plain.once("k", *plain.counted("never"))
+    assert kept.status == status and kept.stdout.endswith(f"{count}\n"), "the result is the job's"
+
+
+def test_errors_that_cannot_be_written(plain):
+    """There is nowhere to say it."""
+    with open("/dev/full", "w") as full:
+        first = once_into(plain, full, "echo out; echo more >&2", stream="stderr")
+        again = once_into(plain, full, "", stream="stderr")
+    assert first == again == (69, "out\n")
+    assert plain.once("k", *plain.counted("never")).status == 0
+
+
+@pytest.mark.parametrize("count", [1, 10000])
+@pytest.mark.parametrize("status", [0, 3])
+def test_nobody_reads_it(plain, status, count):
+    """Whoever went away has what they wanted; it is no failure."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    script = f"seq {count}; exit {status}"
+    try:
+        assert once_into(plain, write_end, script) == (status, "")
+        # SIGPIPE is ignored, as Python has it.
+        assert once_into(plain, write_end, script, restore_signals=False) == (status, "")
+    finally:
+        os.close(write_end)
+    assert plain.once("k", *plain.counted("never")).stdout.endswith(f"{count}\n")
+
+
 def test_a_slow_reader_loses_nothing(plain):
     process = subprocess.Popen([BIN, "once", "k", "--", "sh", "-c", "seq 100000; exit 7"], env=plain.env,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
