@@ -133,9 +133,9 @@ enum hf_feature {
 
 /* ---- stores ---------------------------------------------------------------------------------- */
 
-/* Opens a store. url: borrowed; NULL means $HOLDFAST_URL, else the file store in its default
- * directory. An empty URL, given or in the variable, is HF_EINVAL. Opening checks the URL and loads
- * the engine; it may or may not reach out to a server. */
+/* Opens a store. url: borrowed; NULL means $HOLDFAST_URL, else the url of ~/.config/holdfast/client.conf or
+ * /etc/holdfast/client.conf (holdfast-client.conf(5)), else the file store in its default directory. An empty URL, given or in
+ * the variable, is HF_EINVAL. Opening checks the URL and loads the engine; it may or may not reach out to a server. */
 HF_API int hf_open(const char *url, hf_store **ret_store);
 /* Releases every lock still held, cancels what was started (its callbacks are called no more),
  * and frees the store. Locks of this store are freed with it. Acquisitions that other threads are in end first, with
@@ -154,6 +154,7 @@ typedef struct hf_store_info {
     const char *wakes;    /* how a waiter wakes, in words */
     const char *missing;  /* hf_engines: why this engine cannot be used here; NULL if it can */
     int64_t ttl_ms;       /* the TTL used when none is asked for; 0 where there is none */
+    const char *origin;   /* who named it: "" the caller, "HOLDFAST_URL", a file's path, or "default" */
 } hf_store_info;
 
 /* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. */
@@ -167,6 +168,9 @@ HF_API int64_t hf_outage_ms(hf_store *store);
 /* Calls fn for every engine this build knows. info lives during the call only. */
 typedef void hf_engine_fn(const hf_store_info *info, void *arg);
 HF_API int hf_engines(hf_engine_fn *fn, void *arg);
+/* Calls fn once, with the store that hf_open(url) would open, and makes nothing: where that would make a directory,
+ * `missing` is "not made yet". */
+HF_API int hf_describe(const char *url, hf_engine_fn *fn, void *arg);
 
 /* ---- acquiring ------------------------------------------------------------------------------- */
 
@@ -190,7 +194,8 @@ typedef struct hf_options {
     int mode;            /* of enum hf_mode */
     uint32_t permits;    /* with HF_PERMIT: 1 to HF_PERMITS_MAX */
     const char *owner;   /* a label shown to others; borrowed; NULL: user, host, program and pid */
-    int need_strict;     /* non-zero: HF_EWEAK on a best-effort store, before anything runs */
+    int need_strict;     /* 1: HF_EWEAK on a best-effort store, before anything runs; 0: if client.conf says
+                          * need = strict; -1: not even then */
     hf_cancel *cancel;   /* borrowed until the call (or the started operation) has ended; or NULL */
     hf_lost_fn *on_lost; /* or NULL */
     void *arg;           /* for on_lost */

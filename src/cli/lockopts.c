@@ -59,12 +59,12 @@ static bool take_owner(struct lockopts *opts, const struct args *args)
 
 static bool take_need(struct lockopts *opts, const struct args *args)
 {
-    if (strcmp(args->value, "strict") != 0) {
-        args_complain(args, "--need '%s': the only need there is is 'strict'",
+    opts->options.need_strict = strcmp(args->value, "strict") == 0 ? 1 : -1;
+    if (opts->options.need_strict < 0 && strcmp(args->value, "best-effort") != 0) {
+        args_complain(args, "--need '%s': must be 'strict' or 'best-effort'",
                       printable(args->value));
         return false;
     }
-    opts->options.need_strict = 1;
     return true;
 }
 

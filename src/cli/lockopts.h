@@ -36,7 +36,7 @@ enum lockopts_id {
     {OPT_TTL, "ttl", "DUR", "the lease: how soon others get the lock if we vanish (100ms to 24h)"}, \
     {OPT_DELAY, "delay", "DUR", "keep the name back so long after a lease has run out"}, \
     {OPT_OWNER, "owner", "TEXT", "what to show others (default: user, host, program, pid)"}, \
-    {OPT_NEED, "need", "strict", "refuse a store that is only best effort (exit status 78)"}, \
+    {OPT_NEED, "need", "strict|best-effort", "refuse a store that is only best effort (exit status 78)"}, \
     {OPT_VERBOSE, "verbose", NULL, "say what happens"}, \
     {OPT_QUIET, "quiet", NULL, "do not say who holds it while waiting or when busy"}
 /* clang-format on */

@@ -32,8 +32,8 @@ static void usage(FILE *out)
         out,
         "\n  holdfast COMMAND --help    options, examples and exit statuses\n"
         "  holdfast --version\n\n"
-        "The store is --on URL, else $HOLDFAST_URL, else files on this machine; 'holdfast stores'\n"
-        "shows it. Start with: holdfast run NAME -- CMD\n");
+        "The store is --on URL, else $HOLDFAST_URL, else the url of holdfast-client.conf(5), else files on this\n"
+        "machine; 'holdfast stores' shows it. Start with: holdfast run NAME -- CMD\n");
 }
 
 static int unknown(const char *name)

@@ -31,7 +31,7 @@ static const struct option_spec options[] = {
     {OPT_CONFLICT, "conflict-exit-code", "N", "exit with N instead of 75 when not finished"},
     {OPT_TTL, "ttl", "DUR", "the lease: how soon others run it if we vanish (100ms to 24h)"},
     {OPT_OWNER, "owner", "TEXT", "what to show others (default: user, host, program, pid)"},
-    {OPT_NEED, "need", "strict", "refuse a store that is only best effort (exit status 78)"},
+    {OPT_NEED, "need", "strict|best-effort", "refuse a store that is only best effort (exit status 78)"},
     {OPT_COMMAND, "command", "TEXT", "run TEXT with the shell ($SHELL, else /bin/sh)"},
     {OPT_ON_LOST, "on-lost", "WHAT",
      "term (the default), kill or ignore: the job when the key is lost"},

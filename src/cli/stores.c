@@ -3,10 +3,7 @@
 #include "cli/json.h"
 #include "cli/output.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct {
     uint32_t bit;
@@ -34,14 +31,10 @@ static void feature_list(uint32_t has, char *ret_text, size_t size)
                                      features[i].name);
 }
 
-static void json_store(struct json *json, const hf_store_info *info)
+static void json_promises(struct json *json, const hf_store_info *info)
 {
     json_string(json, "scheme", info->scheme);
     json_string(json, "url", info->url);
-    if (info->missing) {
-        json_string(json, "missing", info->missing);
-        return;
-    }
     json_string(json, "exclusion", strength(info->exclusion));
     json_string(json, "tokens", strength(info->tokens));
     json_array(json, "features");
@@ -60,7 +53,13 @@ static void engine_json(const hf_store_info *info, void *arg)
 
     (void)arg;
     json_begin(&json);
-    json_store(&json, info);
+    if (info->missing) {
+        json_string(&json, "scheme", info->scheme);
+        json_string(&json, "url", info->url);
+        json_string(&json, "missing", info->missing);
+    } else {
+        json_promises(&json, info);
+    }
     json_bool(&json, "in_effect", false);
     json_end(&json);
 }
@@ -103,91 +102,36 @@ static int print_table(void)
 
 /* ---- the one in effect ----------------------------------------------------------------------- */
 
-struct unmade { /* a file store whose directory is not there yet */
-    bool json;
-    const char *url;
-    char where[HF_URL_MAX + 64];
-};
-
-static void print_effect(bool as_json, const hf_store_info *info, const char *note)
+static void print_effect(const hf_store_info *info, void *arg)
 {
+    const struct cli *cli = arg;
+    bool named = info->origin[0] && strcmp(info->origin, "default") != 0;
     struct json json;
 
-    if (!as_json) {
-        printf("\nIn effect: %s (%s%s)\n", printable(info->url), printable(info->where), note);
+    if (!cli->json) {
+        printf("\nIn effect: %s (%s%s%s)", printable(info->url), printable(info->where),
+               info->missing ? ", " : "", info->missing ? info->missing : "");
+        printf(named ? ", named by %s\n" : "\n", printable(info->origin));
         return;
     }
     json_begin(&json);
-    json_store(&json, info);
+    json_promises(&json, info);
     json_string(&json, "where", info->where);
+    json_string(&json, "named_by", cli->url ? "--on" : info->origin);
     json_bool(&json, "in_effect", true);
     json_end(&json);
-}
-
-static void print_unmade(const hf_store_info *info, void *arg)
-{
-    const struct unmade *unmade = arg;
-    hf_store_info effective = *info;
-
-    if (strcmp(info->scheme, "file") != 0)
-        return;
-    effective.url = unmade->url;
-    effective.where = unmade->where;
-    print_effect(unmade->json, &effective, ", not made yet");
-}
-
-/* Where the file store is, if that is plain to see: else it is opened, and says so itself. */
-static bool find_directory(const char *url, char *ret_path, size_t size)
-{
-    const char *rest = url + strlen("file:"), *state = getenv("XDG_STATE_HOME");
-    const char *home = getenv("HOME");
-
-    if (strncmp(url, "file:", strlen("file:")) != 0 || strpbrk(rest, "%?"))
-        return false;
-    if (strncmp(rest, "///", 3) == 0)
-        rest += 2;
-    if (*rest == '/')
-        return snprintf(ret_path, size, "%s", rest) < (int)size;
-    if (*rest)
-        return false;
-    if (geteuid() == 0)
-        return snprintf(ret_path, size, "/var/lib/holdfast") < (int)size;
-    if (state && *state == '/')
-        return snprintf(ret_path, size, "%s/holdfast", state) < (int)size;
-    return home && *home == '/' &&
-           snprintf(ret_path, size, "%s/.local/state/holdfast", home) < (int)size;
-}
-
-/* Opening a file store makes its directory, and this is only a list: true if it was shown without that. */
-static bool show_unmade(const struct cli *cli)
-{
-    struct unmade unmade = {.json = cli->json, .url = cli->url};
-
-    if (!unmade.url)
-        unmade.url = getenv("HOLDFAST_URL");
-    if (!unmade.url)
-        unmade.url = "file:";
-    if (!find_directory(unmade.url, unmade.where, sizeof unmade.where) ||
-        access(unmade.where, F_OK) == 0 || errno != ENOENT)
-        return false;
-    return hf_engines(print_unmade, &unmade) == HF_OK;
 }
 
 /* The store that a command without --on would use. That it cannot be opened is worth knowing, but
  * does not make this list any less true. */
 static int in_effect(struct cli *cli)
 {
-    int result;
+    int result = hf_describe(cli->url, print_effect, cli);
 
-    if (show_unmade(cli))
+    if (result == HF_OK)
         return EXIT_DONE;
-    result = hf_open(cli->url, &cli->store);
-    if (result != HF_OK) {
-        say("the store in effect cannot be opened: %s", hf_error());
-        return status_of(result);
-    }
-    print_effect(cli->json, hf_info(cli->store), "");
-    return EXIT_DONE;
+    say("the store in effect cannot be opened: %s", hf_error());
+    return status_of(result);
 }
 
 static int run(struct cli *cli, struct args *args)

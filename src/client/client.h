@@ -20,6 +20,7 @@
 #ifndef CLIENT_CLIENT_H
 #define CLIENT_CLIENT_H
 
+#include "base/conf.h"
 #include "base/error.h"
 #include "base/failure.h"
 #include "base/list.h"
@@ -183,6 +184,8 @@ struct hf_store {
     hf_store_info info;
     char url[HF_URL_MAX + 1];
     char where[HF_URL_MAX + 1];
+    char origin[CONF_PATH_MAX];
+    char need_from[CONF_PATH_MAX]; /* the client.conf that refuses best-effort stores; "": none */
 
     struct list node;         /* in the list of all stores; guarded by its mutex */
     struct hf_cancel closing; /* fired by hf_close */
@@ -234,6 +237,11 @@ struct hf_store {
 };
 
 /* store.c */
+hf_store *store_new(void);
+void store_free(hf_store *store);
+/* From here on a fork knows of it. */
+void store_register(hf_store *store);
+int store_watch_forks(struct error_text *err);
 bool store_forked(const hf_store *store);
 /* HF_OK, HF_EINVAL for NULL, HF_EFORK. */
 int store_check(const hf_store *store, struct error_text *err);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "client/client.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What an unknown tail may be at most; anything longer is a size that was never initialised. */
@@ -84,20 +85,27 @@ static int check_mode(const hf_store *store, const hf_options *o, struct error_t
     return HF_OK;
 }
 
-static int check_strength(const hf_store *store, struct error_text *err)
+static int check_strength(const hf_store *store, const hf_options *o, struct error_text *err)
 {
+    char by[CONF_PATH_MAX + 80] = "";
+
+    if (o->need_strict < 0 || (o->need_strict == 0 && !store->need_from[0]))
+        return HF_OK;
+    if (o->need_strict == 0)
+        snprintf(by, sizeof by, " (%s says need = strict; --need best-effort overrides it)",
+                 store->need_from);
     if (store->info.exclusion != HF_STRICT)
         return error_set(
             err, HF_EWEAK,
             "a %s store excludes others as a best effort only: it survives %s. Use one "
             "that 'holdfast stores' calls strict: file: on one machine, "
-            "holdfast: across them",
-            store->info.scheme, store->info.survives);
+            "holdfast: across them%s",
+            store->info.scheme, store->info.survives, by);
     if (store->info.tokens != HF_STRICT)
         return error_set(err, HF_EWEAK,
                          "the tokens of a %s store are a best effort only: one may come twice "
-                         "after a failure",
-                         store->info.scheme);
+                         "after a failure%s",
+                         store->info.scheme, by);
     return HF_OK;
 }
 
@@ -111,7 +119,7 @@ static int settle(hf_store *store, const hf_options *o, hf_options *ret_options,
         return result;
     if (o->owner && strnlen(o->owner, HF_OWNER_MAX + 1) > HF_OWNER_MAX)
         return error_set(err, HF_EINVAL, "an owner label has at most %d bytes", HF_OWNER_MAX);
-    if (o->need_strict && (result = check_strength(store, err)) != HF_OK)
+    if ((result = check_strength(store, o, err)) != HF_OK)
         return result;
     *ret_options = *o;
     if (o->ttl_ms == 0)

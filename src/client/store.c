@@ -1,4 +1,4 @@
-/* store.c: opening and closing a store, and what a fork does to it.
+/* store.c: a store's memory, closing it, and what a fork does to it. open.c opens.
  *
  * Fork. Before a fork we take the list of stores, the cancels and every store's mutex, so that the
  * child's copy of all our lists is whole. In the child the generation has moved on: every call on
@@ -7,7 +7,6 @@
  */
 #include "base/clock.h"
 #include "base/random.h"
-#include "base/text.h"
 #include "client/client.h"
 
 #include <errno.h>
@@ -159,61 +158,9 @@ static bool host_closing(void *context)
     return cancel_fired(&((hf_store *)context)->closing);
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- its memory ------------------------------------------------------------------------------- */
 
-/* The URL as it may be shown. Whatever could be a password goes: between the first ':' after "://"
- * and the last '@' before the options, even if that takes more than it should, and the option
- * `password`. */
-static void copy_url_without_password(const char *url, char ret_text[HF_URL_MAX + 1])
-{
-    size_t length = strcspn(url, "?"), used = 0;
-    const char *authority = strstr(url, "://"), *at = NULL, *colon;
-
-    if (authority && authority < url + length) {
-        authority += 3;
-        at = memrchr(authority, '@', (size_t)(url + length - authority));
-    }
-    colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
-    if (colon) {
-        memcpy(ret_text, url, (size_t)(colon - url));
-        used = (size_t)(colon - url);
-        memcpy(ret_text + used, at, (size_t)(url + length - at));
-        used += (size_t)(url + length - at);
-    } else {
-        memcpy(ret_text, url, length);
-        used = length;
-    }
-    for (const char *option = url + length; *option;) {
-        size_t span = 1 + strcspn(option + 1, "&");
-
-        if (strncmp(option + 1, "password=", 9) != 0) {
-            memcpy(ret_text + used, option, span);
-            ret_text[used] = memchr(ret_text, '?', used) ? '&' : '?';
-            used += span;
-        }
-        option += span;
-    }
-    ret_text[used] = '\0';
-}
-
-static int read_ttl(hf_store *store, struct url *url, struct error_text *err)
-{
-    int64_t ttl_ms = store->info.ttl_ms;
-    int result = url_get_ms(url, "ttl", HF_TTL_MIN_MS, HF_TTL_MAX_MS, &ttl_ms, err);
-
-    if (result != HF_OK)
-        return result;
-    if (store->info.features & HF_HAS_TTL)
-        store->info.ttl_ms = ttl_ms > 0 ? ttl_ms : HF_TTL_DEFAULT_MS;
-    else if (url_get(url, "ttl"))
-        return error_set(err, HF_ENOTSUP, "a %s store has no TTL; use a maximum hold",
-                         store->info.scheme);
-    else
-        store->info.ttl_ms = 0;
-    return HF_OK;
-}
-
-static hf_store *store_new(void)
+hf_store *store_new(void)
 {
     hf_store *store = calloc(1, sizeof *store);
 
@@ -246,7 +193,7 @@ static hf_store *store_new(void)
     return store;
 }
 
-static void store_free(hf_store *store)
+void store_free(hf_store *store)
 {
     /* A condition that dead threads wait for cannot be destroyed: not in the child of a fork. */
     if (!store_forked(store)) {
@@ -264,88 +211,19 @@ static void store_free(hf_store *store)
     free(store);
 }
 
-static int open_engine(hf_store *store, struct url *url, struct error_text *err)
+void store_register(hf_store *store)
 {
-    int result = engines_find(url->scheme, &store->engine, err);
-
-    if (result != HF_OK)
-        return result;
-    store->info = store->engine->traits;
-    /* What lives with its process is on this machine: nothing has to be reached. */
-    store->reached = !(store->info.features & HF_HAS_TTL);
-    if ((result = read_ttl(store, url, err)) != HF_OK)
-        return result;
-    result = store->engine->open(url, &store->host, &store->engine_store, store->where, err);
-    if (result != HF_OK)
-        return result;
-    result = url_check_all_used(url, err);
-    if (result != HF_OK)
-        store->engine->close(store->engine_store);
-    return result;
-}
-
-static int open_url(const char *text, struct error_text *err, hf_store **ret_store)
-{
-    struct url *url = malloc(sizeof *url);
-    hf_store *store = store_new();
-    int result = url && store ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
-
-    if (result == HF_OK)
-        result = url_parse(text, url, err);
-    if (result == HF_OK)
-        result = open_engine(store, url, err);
-    free(url);
-    if (result != HF_OK) {
-        if (store)
-            store_free(store);
-        return result;
-    }
-    copy_url_without_password(text, store->url);
-    store->info.size = sizeof store->info;
-    store->info.url = store->url;
-    store->info.where = store->where;
-    store->info.missing = NULL;
     pthread_mutex_lock(&stores_mutex);
     list_append(&stores, &store->node);
     pthread_mutex_unlock(&stores_mutex);
-    *ret_store = store;
-    return HF_OK;
 }
 
-/* An empty URL is a variable that somebody forgot to set, not a wish for locks on this machine alone. */
-static int choose_url(const char *given, const char **ret_url, struct error_text *err)
+int store_watch_forks(struct error_text *err)
 {
-    const char *variable = secure_getenv("HOLDFAST_URL");
-
-    if (given && !*given)
-        return error_set(
-            err, HF_EINVAL,
-            "the store URL is empty (--on, or hf_open): name a store; without one it is "
-            "that of HOLDFAST_URL, else files on this machine");
-    if (!given && variable && !*variable)
-        return error_set(
-            err, HF_EINVAL,
-            "HOLDFAST_URL is set, and is empty: name a store, or unset it for files on "
-            "this machine");
-    *ret_url = given ? given : variable ? variable : "file:";
-    return HF_OK;
-}
-
-int hf_open(const char *url, hf_store **ret_store)
-{
-    struct error_text err = {""};
-    int result;
-
-    if (!ret_store)
-        return failure_keep(error_set(&err, HF_EINVAL, "hf_open: nowhere to put the store"), &err);
     pthread_once(&fork_once, watch_forks);
     if (fork_errno)
-        return failure_keep(error_set_errno(&err, HF_ENOMEM, fork_errno, "cannot watch for forks"),
-                            &err);
-    result = choose_url(url, &url, &err);
-    if (result == HF_OK)
-        result = open_url(url, &err, ret_store);
-    return failure_keep(result, &err);
+        return error_set_errno(err, HF_ENOMEM, fork_errno, "cannot watch for forks");
+    return HF_OK;
 }
 
 const hf_store_info *hf_info(hf_store *store)
@@ -357,16 +235,6 @@ const hf_store_info *hf_info(hf_store *store)
         return &store->info;
     failure_keep(result, &err);
     return NULL;
-}
-
-int hf_engines(hf_engine_fn *fn, void *arg)
-{
-    struct error_text err;
-
-    if (!fn)
-        return failure_keep(error_set(&err, HF_EINVAL, "hf_engines: nobody to tell"), &err);
-    engines_each(fn, arg);
-    return HF_OK;
 }
 
 /* ---- what belongs to a store ------------------------------------------------------------------

@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 5
+#define ENGINE_ABI 6
 
 struct engine_store; /* each engine's own */
 
@@ -137,6 +137,9 @@ struct engine {
      * until close. ret_where: HF_URL_MAX + 1 bytes, in words where the locks live, no password. */
     int (*open)(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
                 char *ret_where, struct error_text *err);
+    /* NULL where opening makes nothing. True: open would make a directory, in ret_where as open gives it. Touches
+     * nothing. */
+    bool (*unmade)(struct url *url, char *ret_where);
     /* All claims have been disposed of, no other call is under way. */
     void (*close)(struct engine_store *store);
     /* In the child of a fork, before anything else runs there: close the descriptors that keep

@@ -1,6 +1,7 @@
 /* config.c: where settings come from, in their order, and the rules between them. What a setting is
  * called and how its value is read is settings.c's business. */
 #include "server/config.h"
+#include "base/conf.h"
 #include "base/suggest.h"
 #include "server/founders.h"
 #include "server/settings.h"
@@ -219,147 +220,55 @@ static int apply_flags(struct config *config, const struct flags *flags, struct 
 
 /* ---- the configuration file ------------------------------------------------------------------ */
 
-static const char blanks[] = " \t\r";
-
 struct file {
-    const char *path;
-    unsigned line;
+    struct config *config;
     unsigned seen[CONFIG_SETTINGS_MAX]; /* the line of each setting; 0: none yet */
 };
 
-static char *trim(char *text)
+static int unknown_name(const struct conf_line *line, struct error_text *err)
 {
-    size_t length;
+    const char *near = nearest_name(line->name, false);
 
-    text += strspn(text, blanks);
-    length = strlen(text);
-    while (length > 0 && strchr(blanks, text[length - 1]))
-        length--;
-    text[length] = '\0';
-    return text;
-}
-
-/* A '#' begins a comment at the beginning of a line and after a blank: a path may have one. */
-static void cut_comment(char *text)
-{
-    for (char *at = text; (at = strchr(at, '#')); at++)
-        if (at == text || strchr(blanks, at[-1])) {
-            *at = '\0';
-            return;
-        }
-}
-
-static int unknown_name(const struct file *file, const char *name, struct error_text *err)
-{
-    const char *near = nearest_name(name, false);
-
-    if (strcmp(name, RESTORE) == 0)
-        return error_set(err, CONFIG_WRONG, "%s:%u: %s" RESTORE_IS_WORK, file->path, file->line,
-                         name);
-    if (strcmp(name, RESTORED) == 0)
-        return error_set(err, CONFIG_WRONG, "%s:%u: %s" RESTORED_IS_GONE, file->path, file->line,
-                         name);
+    if (strcmp(line->name, RESTORE) == 0)
+        return error_set(err, CONFIG_WRONG, "%s:%u: %s" RESTORE_IS_WORK, line->path, line->number,
+                         line->name);
+    if (strcmp(line->name, RESTORED) == 0)
+        return error_set(err, CONFIG_WRONG, "%s:%u: %s" RESTORED_IS_GONE, line->path, line->number,
+                         line->name);
     if (near)
         return error_set(err, CONFIG_WRONG, "%s:%u: unknown setting '%.64s': did you mean '%s'?",
-                         file->path, file->line, name, near);
-    return error_set(err, CONFIG_WRONG, "%s:%u: unknown setting '%.64s'" SEE_HELP, file->path,
-                     file->line, name);
+                         line->path, line->number, line->name, near);
+    return error_set(err, CONFIG_WRONG, "%s:%u: unknown setting '%.64s'" SEE_HELP, line->path,
+                     line->number, line->name);
 }
 
-static int apply_line(struct config *config, struct file *file, char *line, struct error_text *err)
+static int apply_line(void *context, const struct conf_line *line, struct error_text *err)
 {
-    char place[CONFIG_PATH_MAX + WORDS_MAX], *equals, *name, *value;
-    size_t row;
+    struct file *file = context;
+    char place[CONFIG_PATH_MAX + WORDS_MAX];
+    size_t row = find_setting(line->name, strlen(line->name));
 
-    cut_comment(line);
-    name = trim(line);
-    if (!*name)
-        return CONFIG_DONE;
-    equals = strchr(name, '=');
-    if (!equals) /* not quoted: it may be a password that somebody meant to give */
-        return error_set(err, CONFIG_WRONG, "%s:%u: not of the form 'name = value'", file->path,
-                         file->line);
-    *equals = '\0';
-    name = trim(name);
-    value = trim(equals + 1);
-    row = find_setting(name, strlen(name));
     if (row == setting_count)
-        return unknown_name(file, name, err);
-    snprintf(place, sizeof place, "%s:%u: %s", file->path, file->line, name);
+        return unknown_name(line, err);
+    snprintf(place, sizeof place, "%s:%u: %s", line->path, line->number, line->name);
     if (file->seen[row])
         return error_set(err, CONFIG_WRONG, "%s was set on line %u already", place,
                          file->seen[row]);
-    file->seen[row] = file->line;
-    if (!*value)
-        return error_set(err, CONFIG_WRONG, "%s has no value: give one, or remove the line", place);
-    if (*value == '"' || *value == '\'')
-        return error_set(err, CONFIG_WRONG, "%s: write the value without quotes", place);
-    return apply(config, row, FROM_FILE, value, place, err);
-}
-
-static int apply_text(struct config *config, const char *path, char *text, size_t length,
-                      struct error_text *err)
-{
-    struct file file = {.path = path};
-    char *next;
-
-    text[length] = '\0';
-    for (char *line = text; line; line = next) {
-        int status;
-
-        file.line++;
-        next = memchr(line, '\n', (size_t)(text + length - line));
-        if (next)
-            *next++ = '\0';
-        if (strlen(line) != (size_t)((next ? next - 1 : text + length) - line))
-            return error_set(err, CONFIG_WRONG, "%s:%u: has a NUL byte", path, file.line);
-        status = apply_line(config, &file, line, err);
-        if (status != CONFIG_DONE)
-            return status;
-    }
-    return CONFIG_DONE;
-}
-
-/* Up to `size` bytes. Returns 0 or an errno. */
-static int read_bytes(int fd, char *bytes, size_t size, size_t *ret_length)
-{
-    size_t used = 0;
-
-    while (used < size) {
-        ssize_t n = read(fd, bytes + used, size - used);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        if (n == 0)
-            break;
-        used += (size_t)n;
-    }
-    *ret_length = used;
-    return 0;
+    file->seen[row] = line->number;
+    return apply(file->config, row, FROM_FILE, line->value, place, err);
 }
 
 static int apply_file(struct config *config, const char *path, bool optional,
                       struct error_text *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), failure, status;
-    size_t length = 0;
-    char *text;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), status;
+    struct file file = {.config = config};
 
     if (fd < 0 && optional && (errno == ENOENT || errno == ENOTDIR))
         return CONFIG_DONE;
     if (fd < 0)
         return error_set_errno(err, CONFIG_WRONG, errno, "cannot read %s", path);
-    text = malloc(CONFIG_FILE_MAX + 1);
-    failure = text ? read_bytes(fd, text, CONFIG_FILE_MAX + 1, &length) : ENOMEM;
-    if (failure)
-        status = error_set_errno(err, CONFIG_WRONG, failure, "cannot read %s", path);
-    else if (length > CONFIG_FILE_MAX)
-        status = error_set(err, CONFIG_WRONG, "%s has more than %d bytes", path, CONFIG_FILE_MAX);
-    else
-        status = apply_text(config, path, text, length, err);
-    free(text);
+    status = conf_read(fd, path, CONFIG_WRONG, apply_line, &file, err);
     close(fd);
     return status;
 }

@@ -21,7 +21,6 @@
 #include <stdio.h>
 
 #define CONFIG_FILE "/etc/holdfast/holdfastd.conf" /* read if it is there */
-#define CONFIG_FILE_MAX 65536                      /* bytes */
 #define CONFIG_LISTEN_MAX 16                       /* places to listen at */
 #define CONFIG_MEMBERS_MAX 9                       /* founding members of a cluster */
 #define CONFIG_PATH_MAX 1023

@@ -101,6 +101,7 @@ class Cli:
         if os.environ.get("HOLDFAST_MODULE_DIR"):
             self.env["HOLDFAST_MODULE_DIR"] = os.environ["HOLDFAST_MODULE_DIR"]
         self.env["HOLDFAST_URL"] = url
+        self.env["HOLDFAST_CLIENT_CONF"] = "/dev/null"  # not that of whoever runs the tests
         self.started = []
 
     def __call__(self, *args, env=None, **kwargs):

@@ -1,4 +1,5 @@
 /* test_config.c: where settings come from, who outweighs whom, and what is told to whoever errs. */
+#include "base/conf.h"
 #include "server/log.h"
 #include "server/settings.h"
 #include "tools.h"
@@ -347,17 +348,17 @@ static void a_named_file_replaces_the_usual_one(void **state)
 
 static void a_file_has_a_size_and_no_nul(void **state)
 {
-    static char bytes[CONFIG_FILE_MAX + 1];
+    static char bytes[CONF_FILE_MAX + 1];
     struct given given = {.flags = {"--config", path_of("big.conf")}};
     char message[ERROR_TEXT_MAX];
 
     (void)state;
     memset(bytes, '#', sizeof bytes);
-    memcpy(bytes + CONFIG_FILE_MAX - 7, "\nid = 5", 7);
-    write_file("big.conf", bytes, CONFIG_FILE_MAX, 0600);
+    memcpy(bytes + CONF_FILE_MAX - 7, "\nid = 5", 7);
+    write_file("big.conf", bytes, CONF_FILE_MAX, 0600);
     read_well(&given);
     assert_int_equal(5, config.id);
-    write_file("big.conf", bytes, CONFIG_FILE_MAX + 1, 0600);
+    write_file("big.conf", bytes, CONF_FILE_MAX + 1, 0600);
     snprintf(message, sizeof message, "%s has more than 65536 bytes", given.flags[1]);
     assert_refused(&given, CONFIG_WRONG, message);
     write_file("big.conf", "id = 5\nid\0 = 5\n", 15, 0600);

@@ -127,34 +127,63 @@ static void sync_directory(int parent_fd, const char *path)
     close(fd);
 }
 
-/* mkdir -p, private to us. A directory that somebody made before us is as good. */
-static int make_path(const char *path, struct error_text *err)
+/* Makes one directory, private to us. One that somebody made before us is as good. */
+static int make_one(const char *path, bool *ret_made, struct error_text *err)
+{
+    char parent[HF_URL_MAX + 1];
+    int failure;
+
+    if (mkdir(path, 0700) < 0) {
+        failure = errno;
+        if (failure == EEXIST || failure == EISDIR)
+            return HF_OK;
+        if (failure == EROFS || failure == EACCES) /* fine if it exists: open will tell */
+            return HF_OK;
+        return error_set_errno(err, failure == ENOSPC ? HF_EIO : HF_EREFUSED, failure,
+                               "cannot make the file store's directory %s", path);
+    }
+    *ret_made = true;
+    snprintf(parent, sizeof parent, "%s", path);
+    *strrchr(parent, '/') = '\0';
+    sync_directory(AT_FDCWD, *parent ? parent : "/");
+    return HF_OK;
+}
+
+/* The default place is made with all that is above it. One that somebody named is not: more likely it was mistyped,
+ * and locks in a place of one's own exclude nobody. */
+static int make_path(const char *path, bool is_default, bool *ret_made, struct error_text *err)
 {
     char part[HF_URL_MAX + 1];
-    size_t length = strlen(path);
+    size_t length = strlen(path), last;
+    struct stat st;
+    int result = HF_OK;
 
-    for (size_t i = 1; i <= length; i++) {
-        char *slash;
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    last = length;
+    while (last > 1 && path[last - 1] != '/')
+        last--;
+    if (!is_default) {
+        memcpy(part, path, last);
+        part[last] = '\0';
+        if (stat(part, &st) < 0 && errno == ENOENT)
+            return error_set(
+                err, HF_EREFUSED,
+                "there is no directory %.*s, so no file store is made in it: if this is "
+                "not a typing error, mkdir -p %s",
+                (int)(last > 1 ? last - 1 : last), part, path);
+    }
+    for (size_t i = is_default ? 1 : last; i <= length && result == HF_OK; i++) {
+        bool made = false;
 
-        if (path[i] != '/' && path[i] != '\0')
+        if (i < length && path[i] != '/')
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (mkdir(part, 0700) < 0) {
-            int failure = errno;
-
-            if (failure == EEXIST || failure == EISDIR)
-                continue;
-            if (failure == EROFS || failure == EACCES) /* fine if it exists: open will tell */
-                continue;
-            return error_set_errno(err, failure == ENOSPC ? HF_EIO : HF_EREFUSED, failure,
-                                   "cannot make the file store's directory %s", part);
-        }
-        slash = strrchr(part, '/');
-        *slash = '\0';
-        sync_directory(AT_FDCWD, *part ? part : "/");
+        result = make_one(part, &made, err);
+        *ret_made = made;
     }
-    return HF_OK;
+    return result;
 }
 
 /* Of the directory, or of the nearest one above it that exists: before anything is made. */
@@ -268,6 +297,7 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
     int result;
 
     directory->fd = directory->locks_fd = -1;
+    directory->made = false;
     result = parse_allow(url, &allow, err);
     if (result == HF_OK)
         result = url_check_all_used(url, err); /* before anything is made */
@@ -276,7 +306,7 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
     if (result == HF_OK)
         result = check_filesystem(directory, &allow, err);
     if (result == HF_OK)
-        result = make_path(directory->path, err);
+        result = make_path(directory->path, !*url->rest, &directory->made, err);
     if (result != HF_OK)
         return result;
     directory->fd = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -288,6 +318,14 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
     if (result != HF_OK)
         directory_close(directory);
     return result;
+}
+
+bool directory_is_unmade(struct url *url, char *ret_path)
+{
+    struct stat st;
+
+    return find_path(url, ret_path, HF_URL_MAX + 1, NULL) == HF_OK && stat(ret_path, &st) < 0 &&
+           errno == ENOENT;
 }
 
 void directory_close(struct directory *directory)

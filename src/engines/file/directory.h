@@ -14,13 +14,16 @@ struct directory {
     mode_t file_mode; /* what new files get: DIR's own permissions, less execute */
     uid_t owner;      /* and, when we are root, DIR's owner and group */
     gid_t group;
+    bool made;                            /* by this very open */
     char path[HF_URL_MAX + 1];            /* absolute */
     char locks_path[HF_URL_MAX + 1 + 16]; /* path, "/locks" */
 };
 
-/* Finds DIR in the URL (or the default), makes it if it is not there, and refuses one that cannot
- * keep the promises: tmpfs, network filesystems, others able to write. */
+/* Finds DIR in the URL (or the default), makes it if it is not there (if it was named: where the directory that it is
+ * in exists), and refuses one that cannot keep the promises: tmpfs, network filesystems, others able to write. */
 int directory_open(struct url *url, struct directory *ret_directory, struct error_text *err);
+/* True if open would make DIR, with its path; HF_URL_MAX + 1 bytes. */
+bool directory_is_unmade(struct url *url, char *ret_path);
 void directory_close(struct directory *directory);
 /* The same store, with another folder in the place of DIR/locks; closed by itself. make: if it is not
  * there; else *ret_other is left alone then. */

@@ -239,6 +239,16 @@ int file_open_tokens(struct engine_store *store, bool to_draw, struct error_text
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
+/* Once: whoever meant another directory, or another store, notices. */
+static void say_made(const struct engine_store *store)
+{
+    char text[PATH_MAX + 80];
+
+    snprintf(text, sizeof text, "made a file store in %s, for locks on this machine only",
+             store->directory.path);
+    store->host.warn(store->host.context, text);
+}
+
 static int file_open(struct url *url, const struct engine_host *host,
                      struct engine_store **ret_store, char *ret_where, struct error_text *err)
 {
@@ -267,8 +277,15 @@ static int file_open(struct url *url, const struct engine_host *host,
     snprintf(store->tokens_path, sizeof store->tokens_path, "%s/%s", store->directory.path,
              FILE_STATE_NAME);
     snprintf(ret_where, HF_URL_MAX + 1, "%s", store->directory.path);
+    if (store->directory.made)
+        say_made(store);
     *ret_store = store;
     return HF_OK;
+}
+
+static bool file_unmade(struct url *url, char *ret_where)
+{
+    return directory_is_unmade(url, ret_where);
 }
 
 static void file_close(struct engine_store *store)
@@ -313,6 +330,7 @@ const struct engine file_engine = {
             .wakes = "woken by the one who lets go; not FIFO",
         },
     .open = file_open,
+    .unmade = file_unmade,
     .close = file_close,
     .after_fork = file_after_fork,
     .id = file_id,

@@ -1,0 +1,195 @@
+#include "client/defaults.h"
+#include "base/suggest.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum setting { SETTING_URL, SETTING_TTL, SETTING_PASSWORD_FILE, SETTING_NEED, SETTING_COUNT };
+
+static const char *const names[SETTING_COUNT] = {"url", "ttl", "password-file", "need"};
+
+/* What one file says. */
+struct file {
+    char values[SETTING_COUNT][HF_URL_MAX + 1];
+    unsigned lines[SETTING_COUNT]; /* 0: not set */
+};
+
+static int complain(const struct conf_line *line, const char *what, struct error_text *err)
+{
+    return error_set(err, HF_EINVAL, "%s:%u: %s %s", line->path, line->number, line->name, what);
+}
+
+static int check_value(enum setting setting, const struct conf_line *line, struct error_text *err)
+{
+    int64_t ms;
+
+    switch (setting) {
+    case SETTING_TTL:
+        if (!text_to_ms(line->value, &ms) || ms < HF_TTL_MIN_MS || ms > HF_TTL_MAX_MS)
+            return complain(line, "is a duration from 100ms to 24h, such as 30s", err);
+        break;
+    case SETTING_PASSWORD_FILE:
+        if (line->value[0] != '/')
+            return complain(line, "is a path that begins with '/'", err);
+        break;
+    case SETTING_NEED:
+        if (strcmp(line->value, "strict") != 0 && strcmp(line->value, "best-effort") != 0)
+            return complain(line, "is strict or best-effort", err);
+        break;
+    case SETTING_URL: /* hf_open looks at it */
+    case SETTING_COUNT:
+        break;
+    }
+    return HF_OK;
+}
+
+static int take_line(void *context, const struct conf_line *line, struct error_text *err)
+{
+    struct file *file = context;
+    int setting = 0, result;
+
+    while (setting < SETTING_COUNT && strcmp(names[setting], line->name) != 0)
+        setting++;
+    if (setting == SETTING_COUNT) {
+        const char *near = suggest_nearest(line->name, names, SETTING_COUNT);
+
+        return near
+                   ? error_set(err, HF_EINVAL, "%s:%u: unknown setting '%.64s': did you mean '%s'?",
+                               line->path, line->number, line->name, near)
+                   : error_set(err, HF_EINVAL,
+                               "%s:%u: unknown setting '%.64s': there are url, ttl, "
+                               "password-file and need",
+                               line->path, line->number, line->name);
+    }
+    if (file->lines[setting])
+        return error_set(err, HF_EINVAL, "%s:%u: %s was set on line %u already", line->path,
+                         line->number, line->name, file->lines[setting]);
+    if (strlen(line->value) > HF_URL_MAX)
+        return complain(line, "is too long", err);
+    result = check_value((enum setting)setting, line, err);
+    if (result != HF_OK)
+        return result;
+    file->lines[setting] = line->number;
+    snprintf(file->values[setting], sizeof file->values[setting], "%s", line->value);
+    return HF_OK;
+}
+
+/* Adds "?option=value" to the URL of the same file. */
+static int add_option(struct file *file, const char *path, enum setting setting,
+                      struct error_text *err)
+{
+    char *url = file->values[SETTING_URL], encoded[3 * HF_URL_MAX + 1];
+    size_t used = strlen(url);
+    int length;
+
+    if (!file->lines[setting])
+        return HF_OK;
+    if (!file->lines[SETTING_URL])
+        return error_set(err, HF_EINVAL,
+                         "%s:%u: %s belongs to the url of the same file, and there is none", path,
+                         file->lines[setting], names[setting]);
+    text_percent_encode(file->values[setting], strlen(file->values[setting]), "/-._~", encoded,
+                        sizeof encoded);
+    length = snprintf(url + used, sizeof file->values[SETTING_URL] - used, "%c%s=%s",
+                      strchr(url, '?') ? '&' : '?', names[setting], encoded);
+    if (length < 0 || used + (size_t)length > HF_URL_MAX)
+        return error_set(err, HF_EINVAL, "%s: the url with its %s is longer than %d bytes", path,
+                         names[setting], HF_URL_MAX);
+    return HF_OK;
+}
+
+/* Whoever can write it chooses where our locks are, and so whether they exclude anybody. */
+static int check_owner(int fd, const char *path, struct error_text *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return error_set_errno(err, HF_EREFUSED, errno, "cannot read %s", path);
+    if (S_ISDIR(st.st_mode))
+        return error_set(err, HF_EREFUSED, "cannot read %s: it is a directory", path);
+    if (!S_ISREG(st.st_mode)) /* /dev/null */
+        return HF_OK;
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        return error_set(err, HF_EREFUSED,
+                         "%s belongs to another user, who could lead your locks astray: chown it",
+                         path);
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        return error_set(
+            err, HF_EREFUSED,
+            "others can write to %s (mode %04o), and could lead your locks astray: chmod go-w it",
+            path, (unsigned)(st.st_mode & 07777));
+    return HF_OK;
+}
+
+static int read_file(const char *path, bool optional, struct defaults *defaults,
+                     struct error_text *err)
+{
+    struct file *file;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), result;
+
+    if (fd < 0 && optional && (errno == ENOENT || errno == ENOTDIR))
+        return HF_OK;
+    if (fd < 0)
+        return error_set_errno(err, HF_EREFUSED, errno, "cannot read %s", path);
+    file = calloc(1, sizeof *file);
+    result = file ? check_owner(fd, path, err) : error_set(err, HF_ENOMEM, "out of memory");
+    if (result == HF_OK)
+        result = conf_read(fd, path, HF_EINVAL, take_line, file, err);
+    if (result == HF_OK)
+        result = add_option(file, path, SETTING_TTL, err);
+    if (result == HF_OK)
+        result = add_option(file, path, SETTING_PASSWORD_FILE, err);
+    if (result == HF_OK && file->lines[SETTING_URL]) {
+        memcpy(defaults->url, file->values[SETTING_URL], sizeof defaults->url);
+        snprintf(defaults->url_from, sizeof defaults->url_from, "%s", path);
+    }
+    if (result == HF_OK && file->lines[SETTING_NEED]) {
+        defaults->need_strict = strcmp(file->values[SETTING_NEED], "strict") == 0;
+        snprintf(defaults->need_from, sizeof defaults->need_from, "%s", path);
+    }
+    free(file);
+    close(fd);
+    return result;
+}
+
+/* In a set-uid program the environment names nothing. */
+static int read_user_file(struct defaults *defaults, struct error_text *err)
+{
+    const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
+    const char *base = config && config[0] == '/' ? config : home;
+    char path[CONF_PATH_MAX];
+    struct stat st;
+    int length;
+
+    if (!base || base[0] != '/')
+        return HF_OK;
+    length = snprintf(path, sizeof path, "%s%s/" DEFAULTS_USER_FILE, base,
+                      base == home ? "/.config" : "");
+    if (length < 0 || (size_t)length >= sizeof path)
+        return error_set(err, HF_EINVAL, "%s: the path of client.conf there is too long",
+                         base == home ? "HOME" : "XDG_CONFIG_HOME");
+    /* A daemon of another user that still has root's HOME: what is there is not its own. */
+    if (access(path, R_OK) < 0 && errno == EACCES && stat(base, &st) == 0 && st.st_uid != geteuid())
+        return HF_OK;
+    return read_file(path, true, defaults, err);
+}
+
+int defaults_read(struct defaults *ret_defaults, struct error_text *err)
+{
+    const char *given = secure_getenv(DEFAULTS_VARIABLE);
+    int result;
+
+    memset(ret_defaults, 0, sizeof *ret_defaults);
+    if (given && strlen(given) >= CONF_PATH_MAX)
+        return error_set(err, HF_EINVAL, DEFAULTS_VARIABLE ": the path is too long");
+    if (given && *given)
+        return read_file(given, false, ret_defaults, err);
+    result = read_file(DEFAULTS_FILE, true, ret_defaults, err);
+    return result == HF_OK ? read_user_file(ret_defaults, err) : result;
+}

@@ -1,0 +1,254 @@
+/* open.c: which store a caller gets, and opening it. */
+#include "base/text.h"
+#include "client/client.h"
+#include "client/defaults.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which URL ------------------------------------------------------------------------------- */
+
+/* What was chosen, and by whom. */
+struct choice {
+    const char *url, *origin; /* origin: as in hf_store_info */
+    struct defaults defaults;
+};
+
+/* An empty URL is a variable that somebody forgot to set, not a wish for locks on this machine alone. */
+static int choose_url(const char *given, struct choice *ret_choice, struct error_text *err)
+{
+    const char *variable = secure_getenv("HOLDFAST_URL");
+    int result;
+
+    if (given && !*given)
+        return error_set(
+            err, HF_EINVAL,
+            "the store URL is empty (--on, or hf_open): name a store; without one it is "
+            "that of HOLDFAST_URL, else of client.conf, else files on this machine");
+    if (!given && variable && !*variable)
+        return error_set(err, HF_EINVAL,
+                         "HOLDFAST_URL is set, and is empty: name a store, or unset it for that of "
+                         "client.conf, or for files on this machine");
+    result = defaults_read(&ret_choice->defaults, err);
+    if (result != HF_OK)
+        return result;
+    ret_choice->url = given                         ? given
+                      : variable                    ? variable
+                      : ret_choice->defaults.url[0] ? ret_choice->defaults.url
+                                                    : "file:";
+    ret_choice->origin = given                         ? ""
+                         : variable                    ? "HOLDFAST_URL"
+                         : ret_choice->defaults.url[0] ? ret_choice->defaults.url_from
+                                                       : "default";
+    return HF_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* The URL as it may be shown. Whatever could be a password goes: between the first ':' after "://"
+ * and the last '@' before the options, even if that takes more than it should, and the option
+ * `password`. */
+static void copy_url_without_password(const char *url, char ret_text[HF_URL_MAX + 1])
+{
+    size_t length = strcspn(url, "?"), used = 0;
+    const char *authority = strstr(url, "://"), *at = NULL, *colon;
+
+    if (authority && authority < url + length) {
+        authority += 3;
+        at = memrchr(authority, '@', (size_t)(url + length - authority));
+    }
+    colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
+    if (colon) {
+        memcpy(ret_text, url, (size_t)(colon - url));
+        used = (size_t)(colon - url);
+        memcpy(ret_text + used, at, (size_t)(url + length - at));
+        used += (size_t)(url + length - at);
+    } else {
+        memcpy(ret_text, url, length);
+        used = length;
+    }
+    for (const char *option = url + length; *option;) {
+        size_t span = 1 + strcspn(option + 1, "&");
+
+        if (strncmp(option + 1, "password=", 9) != 0) {
+            memcpy(ret_text + used, option, span);
+            ret_text[used] = memchr(ret_text, '?', used) ? '&' : '?';
+            used += span;
+        }
+        option += span;
+    }
+    ret_text[used] = '\0';
+}
+
+static int read_ttl(hf_store *store, struct url *url, struct error_text *err)
+{
+    int64_t ttl_ms = store->info.ttl_ms;
+    int result = url_get_ms(url, "ttl", HF_TTL_MIN_MS, HF_TTL_MAX_MS, &ttl_ms, err);
+
+    if (result != HF_OK)
+        return result;
+    if (store->info.features & HF_HAS_TTL)
+        store->info.ttl_ms = ttl_ms > 0 ? ttl_ms : HF_TTL_DEFAULT_MS;
+    else if (url_get(url, "ttl"))
+        return error_set(err, HF_ENOTSUP, "a %s store has no TTL; use a maximum hold",
+                         store->info.scheme);
+    else
+        store->info.ttl_ms = 0;
+    return HF_OK;
+}
+
+static int open_engine(hf_store *store, struct url *url, struct error_text *err)
+{
+    int result = engines_find(url->scheme, &store->engine, err);
+
+    if (result != HF_OK)
+        return result;
+    store->info = store->engine->traits;
+    /* What lives with its process is on this machine: nothing has to be reached. */
+    store->reached = !(store->info.features & HF_HAS_TTL);
+    if ((result = read_ttl(store, url, err)) != HF_OK)
+        return result;
+    result = store->engine->open(url, &store->host, &store->engine_store, store->where, err);
+    if (result != HF_OK)
+        return result;
+    result = url_check_all_used(url, err);
+    if (result != HF_OK)
+        store->engine->close(store->engine_store);
+    return result;
+}
+
+static int open_store(hf_store *store, const struct choice *choice, struct error_text *err)
+{
+    struct url *url = malloc(sizeof *url);
+    int result = url ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
+
+    if (result == HF_OK)
+        result = url_parse(choice->url, url, err);
+    if (result == HF_OK)
+        result = open_engine(store, url, err);
+    free(url);
+    return result;
+}
+
+static int open_choice(const struct choice *choice, struct error_text *err, hf_store **ret_store)
+{
+    hf_store *store = store_new();
+    int result =
+        store ? open_store(store, choice, err) : error_set(err, HF_ENOMEM, "out of memory");
+
+    if (result != HF_OK) {
+        if (store)
+            store_free(store);
+        return result;
+    }
+    copy_url_without_password(choice->url, store->url);
+    snprintf(store->origin, sizeof store->origin, "%s", choice->origin);
+    snprintf(store->need_from, sizeof store->need_from, "%s",
+             choice->defaults.need_strict ? choice->defaults.need_from : "");
+    store->info.size = sizeof store->info;
+    store->info.url = store->url;
+    store->info.where = store->where;
+    store->info.origin = store->origin;
+    store->info.missing = NULL;
+    store_register(store);
+    *ret_store = store;
+    return HF_OK;
+}
+
+/* What is wrong with a URL that the caller did not type is looked for where it came from. */
+static void name_origin(const struct choice *choice, struct error_text *err)
+{
+    struct error_text plain = *err;
+
+    if (choice->origin == choice->defaults.url_from)
+        error_write(err, "%s: %s", choice->origin, plain.text);
+}
+
+int hf_open(const char *url, hf_store **ret_store)
+{
+    struct choice *choice = malloc(sizeof *choice);
+    struct error_text err = {""};
+    int result;
+
+    if (!ret_store)
+        result = error_set(&err, HF_EINVAL, "hf_open: nowhere to put the store");
+    else if (!choice)
+        result = error_set(&err, HF_ENOMEM, "out of memory");
+    else
+        result = store_watch_forks(&err);
+    if (result == HF_OK)
+        result = choose_url(url, choice, &err);
+    if (result == HF_OK) {
+        result = open_choice(choice, &err, ret_store);
+        if (result != HF_OK)
+            name_origin(choice, &err);
+    }
+    free(choice);
+    return failure_keep(result, &err);
+}
+
+/* ---- looking without opening ----------------------------------------------------------------- */
+
+/* True: opening it would make something, so `ret_info` was filled in without. */
+static bool peek(const struct choice *choice, hf_store_info *ret_info, char *ret_where)
+{
+    struct url *url = malloc(sizeof *url);
+    const struct engine *engine;
+    bool unmade = url && url_parse(choice->url, url, NULL) == HF_OK &&
+                  engines_find(url->scheme, &engine, NULL) == HF_OK && engine->unmade &&
+                  engine->unmade(url, ret_where);
+
+    free(url);
+    if (!unmade)
+        return false;
+    *ret_info = engine->traits;
+    ret_info->where = ret_where;
+    ret_info->missing = "not made yet";
+    return true;
+}
+
+int hf_describe(const char *url, hf_engine_fn *fn, void *arg)
+{
+    struct {
+        struct choice choice;
+        char url[HF_URL_MAX + 1], where[HF_URL_MAX + 1];
+    } *text = malloc(sizeof *text);
+    struct error_text err = {""};
+    hf_store_info info = {0};
+    hf_store *store = NULL;
+    int result = HF_OK;
+
+    if (!fn)
+        result = error_set(&err, HF_EINVAL, "hf_describe: nobody to tell");
+    else if (!text)
+        result = error_set(&err, HF_ENOMEM, "out of memory");
+    else
+        result = choose_url(url, &text->choice, &err);
+    if (result == HF_OK && peek(&text->choice, &info, text->where)) {
+        copy_url_without_password(text->choice.url, text->url);
+        info.url = text->url;
+        info.origin = text->choice.origin;
+        fn(&info, arg);
+        free(text);
+        return HF_OK;
+    }
+    free(text);
+    if (result != HF_OK)
+        return failure_keep(result, &err);
+    result = hf_open(url, &store);
+    if (result == HF_OK)
+        fn(&store->info, arg);
+    hf_close(store);
+    return result;
+}
+
+int hf_engines(hf_engine_fn *fn, void *arg)
+{
+    struct error_text err;
+
+    if (!fn)
+        return failure_keep(error_set(&err, HF_EINVAL, "hf_engines: nobody to tell"), &err);
+    engines_each(fn, arg);
+    return HF_OK;
+}

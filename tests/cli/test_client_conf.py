@@ -1,0 +1,193 @@
+"""client.conf: the store of who names none. And that no directory is made by a typing error."""
+import os
+import shutil
+import subprocess
+
+import pytest
+from holdfast_cli import BIN, Cli
+
+
+@pytest.fixture
+def home(directory):
+    """A home with a client.conf, and a command that knows nothing but that home."""
+    path = directory / "home"
+    (path / ".config/holdfast").mkdir(parents=True)
+    conf = path / ".config/holdfast/client.conf"
+    cli = Cli("file:")
+    for name in ("HOLDFAST_URL", "HOLDFAST_CLIENT_CONF", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        cli.env.pop(name, None)
+    cli.env["HOME"] = str(path)
+    cli.conf = conf
+    cli.store = directory / "named"
+    cli.store.mkdir(mode=0o700)
+
+    def write(*lines):
+        conf.write_text("".join(line + "\n" for line in lines))
+        conf.chmod(0o600)
+
+    cli.write = write
+    yield cli
+    cli.clean()
+
+
+def let_others_through(directory):
+    directory.chmod(0o711)
+    for place in directory.parents:
+        if not place.stat().st_mode & 0o001:
+            pytest.skip(f"others do not get through {place}")
+
+
+def job(cli, *words, **kwargs):
+    return cli("run", "-n", *words, "x", "--", "sh", "-c", "echo $HOLDFAST_URL", **kwargs)
+
+
+def test_the_url_is_used_and_told(home):
+    home.write("# of all jobs", f"url = file:{home.store}   # here")
+    done = job(home)
+    assert (done.status, done.stdout, done.stderr) == (0, f"file:{home.store}\n", "")
+    assert (home.store / "locks/x").exists()
+    assert f"In effect: file:{home.store} ({home.store}), named by {home.conf}\n" in home("stores").stdout
+    assert f'"named_by":"{home.conf}"' in home("stores", "--json").stdout.replace('": ', '":')
+
+
+def test_the_variable_and_the_option_outweigh_it(home, directory):
+    home.write("url = redis://127.0.0.1:1")
+    done = job(home, env={"HOLDFAST_URL": f"file:{home.store}"})
+    assert (done.status, done.stdout) == (0, f"file:{home.store}\n"), done.stderr
+    assert "named by HOLDFAST_URL" in home("stores", env={"HOLDFAST_URL": f"file:{home.store}"}).stdout
+    other = directory / "other"
+    other.mkdir(mode=0o700)
+    assert job(home, "--on", f"file:{other}", env={"HOLDFAST_URL": f"file:{home.store}"}).stdout == f"file:{other}\n"
+    assert job(home).status == 69
+
+
+def test_the_variable_names_another_file(home, directory):
+    home.write("url = redis://127.0.0.1:1")
+    other = directory / "other.conf"
+    env = {"HOLDFAST_CLIENT_CONF": str(other)}
+    done = job(home, env=env)
+    assert done.status == 77 and f"cannot read {other}: No such file" in done.stderr, done.stderr
+    other.write_text(f"url = file:{home.store}\n")
+    assert job(home, env=env).stdout == f"file:{home.store}\n"
+    config = directory / "xdg"
+    (config / "holdfast").mkdir(parents=True)
+    shutil.copy(other, config / "holdfast/client.conf")
+    assert job(home, env={"XDG_CONFIG_HOME": str(config)}).stdout == f"file:{home.store}\n"
+
+
+@pytest.mark.parametrize("lines, said", [
+    (["ulr = file:/x"], ":1: unknown setting 'ulr': did you mean 'url'?"),
+    (["", "colour = red"], ":2: unknown setting 'colour': there are url, ttl, password-file and need"),
+    (["url = file:/x", "url = file:/y"], ":2: url was set on line 1 already"),
+    (["url ="], ":1: url has no value: give one, or remove the line"),
+    (["url = 'file:/x'"], ":1: url: write the value without quotes"),
+    (["file:/x"], ":1: not of the form 'name = value'"),
+    (["need = fast"], ":1: need is strict or best-effort"),
+    (["url = file:/x", "ttl = 1ms"], ":2: ttl is a duration from 100ms to 24h, such as 30s"),
+    (["ttl = 10s"], ":1: ttl belongs to the url of the same file, and there is none"),
+    (["url = redis://h", "password-file = secret"], ":2: password-file is a path that begins with '/'"),
+    (["url = nowhere"], ": store URL: it does not begin with a scheme such as file: (see 'holdfast stores')"),
+    (["url = file:/tmp", "ttl = 10s"], ": a file store has no TTL; use a maximum hold"),
+    (["url = redis://h?ttl=5s", "ttl = 10s"], ": store URL: option 'ttl' given twice"),
+])
+def test_what_is_wrong_is_told_with_its_line(home, lines, said):
+    home.write(*lines)
+    done = job(home)
+    assert done.status == 64 and done.stdout == "" and f"holdfast: {home.conf}{said}\n" == done.stderr, done.stderr
+
+
+def test_one_that_others_could_have_written_is_refused(home):
+    home.write(f"url = file:{home.store}")
+    home.conf.chmod(0o664)
+    done = job(home)
+    assert done.status == 77 and f"others can write to {home.conf} (mode 0664)" in done.stderr, done.stderr
+    home.conf.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(home.conf, 65534, -1)
+        done = job(home)
+        assert done.status == 77 and f"{home.conf} belongs to another user" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_home_that_is_not_ours_is_not_looked_into(home, directory):
+    """A daemon that gave up root, but kept root's HOME."""
+    home.write("url = redis://127.0.0.1:1")
+    (directory / "home").chmod(0o700)
+    let_others_through(directory)
+    home.store.chmod(0o700)
+    os.chown(home.store, 65534, -1)
+    done = job(home, "--on", f"file:{home.store}", user=65534, extra_groups=[])
+    assert (done.status, done.stdout) == (0, f"file:{home.store}\n"), done.stderr
+
+
+def test_strictness_can_be_demanded_for_all(home):
+    """Also of a store that was named; and the one who knows better says so."""
+    home.write("need = strict")
+    done = job(home, "--on", "redis://127.0.0.1:1")
+    assert done.status == 78 and f"({home.conf} says need = strict; --need best-effort overrides it)" in done.stderr, done.stderr
+    done = home("once", "--on", "redis://127.0.0.1:1", "key", "--", "true")
+    assert done.status == 78, done.stderr
+    done = job(home, "--on", "redis://127.0.0.1:1", "--need", "best-effort")
+    assert done.status == 69, done.stderr
+    assert job(home, "--on", f"file:{home.store}").status == 0
+    home.write("need = best-effort")
+    assert job(home, "--on", "redis://127.0.0.1:1").status == 69
+    assert job(home, "--on", "redis://127.0.0.1:1", "--need", "strict").status == 78
+    done = job(home, "--need", "any")
+    assert done.status == 64 and "must be 'strict' or 'best-effort'" in done.stderr, done.stderr
+
+
+def in_etc(directory, conf, cli, *words):
+    """With an /etc of its own that has no more than this file."""
+    etc = directory / "etc"
+    (etc / "holdfast").mkdir(parents=True, exist_ok=True)
+    (etc / "holdfast/client.conf").write_text(conf)
+    for name in ("passwd", "ld.so.cache"):
+        shutil.copy("/etc/" + name, etc)
+    return subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc), BIN, *words],
+                          env=cli.env, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for an /etc of its own")
+def test_the_system_has_one_which_the_users_outweighs(home, directory):
+    words = ["run", "-n", "x", "--", "sh", "-c", "echo $HOLDFAST_URL"]
+    system = directory / "system"
+    system.mkdir(mode=0o700)
+    done = in_etc(directory, f"url = file:{system}\n", home, *words)
+    assert (done.returncode, done.stdout) == (0, f"file:{system}\n"), done.stderr
+    home.write(f"url = file:{home.store}")
+    done = in_etc(directory, f"url = file:{system}\n", home, *words)
+    assert (done.returncode, done.stdout) == (0, f"file:{home.store}\n"), done.stderr
+    # Setting by setting: the system's need stays. But its password goes to its own server alone.
+    home.write("url = redis://127.0.0.1:1")
+    done = in_etc(directory, f"url = redis://h\npassword-file = {directory}/password\nneed = strict\n", home, "stores", "--json")
+    assert '"redis://127.0.0.1:1"' in done.stdout and "password" not in done.stdout, done.stdout
+    assert in_etc(directory, "need = strict\n", home, *words).returncode == 78
+    home.write("need = best-effort")
+    done = in_etc(directory, "url = redis://127.0.0.1:1\nneed = strict\n", home, *words)
+    assert done.returncode == 69, done.stderr
+
+
+def test_a_place_is_made_if_its_parent_is_there_and_says_so_once(home, directory):
+    where = directory / "fresh"
+    said = f"holdfast: made a file store in {where}, for locks on this machine only\n"
+    first = job(home, "--on", f"file:{where}")
+    assert (first.status, first.stderr) == (0, said)
+    assert job(home, "--on", f"file:{where}").stderr == ""
+    done = job(home, "--on", f"file:{directory}/no/such/place")
+    assert done.status == 77 and not (directory / "no").exists()
+    assert f"there is no directory {directory}/no/such, so no file store is made in it" in done.stderr, done.stderr
+    assert f"mkdir -p {directory}/no/such/place" in done.stderr
+    done = job(home, "--on", f"file:{directory}/slash///")
+    assert done.status == 0 and (directory / "slash/locks").exists(), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_the_usual_place_is_made_with_all_above_it(home, directory):
+    base = directory / "home"
+    os.chown(base, 65534, -1)
+    shutil.rmtree(base / ".config")
+    let_others_through(directory)
+    done = home("run", "x", "--", "true", user=65534, extra_groups=[])
+    where = base / ".local/state/holdfast"
+    assert done.status == 0 and done.stderr == f"holdfast: made a file store in {where}, for locks on this machine only\n"
