@@ -163,6 +163,7 @@ def test_what_the_job_sees(plain):
     done = plain.once("a key", "--", "sh", "-c", "env | grep ^HOLDFAST_ | sort", env={"HOLDFAST_SEQUENCER": "outer", "HOLDFAST_LEASE": "x"})
     seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
     seen.pop("HOLDFAST_MODULE_DIR", None)
+    assert seen.pop("HOLDFAST_CLIENT_CONF") == "/dev/null"
     assert seen.pop("HOLDFAST_ONCE")
     token = seen.pop("HOLDFAST_TOKEN")
     assert seen == {"HOLDFAST_NAME": "a key", "HOLDFAST_URL": plain.url}
