@@ -513,11 +513,12 @@ static void say_removed(const struct cli *cli, uint64_t id)
         json_end(&json);
         return;
     }
-    printf("node %llu is no member any more\n"
-           "Stop its process, and do not start it again with the data it has: that is of a member. "
-           "To let the machine come\nback, empty the data directory, start it with a new id, and add "
-           "that.\n",
-           (unsigned long long)id);
+    printf(
+        "node %llu is no member any more\n"
+        "Stop its process, and do not start it again with the data it has: that is of a member. "
+        "To let the machine come\nback, empty the data directory, start it with a new id, and add "
+        "that.\n",
+        (unsigned long long)id);
 }
 
 /* Nobody removes the one who leads: it lets another lead first. HF_OK also if it did not lead. */

@@ -28,12 +28,11 @@ static void usage(FILE *out)
                  "Locks that can be trusted, on one machine or across many.\n\nCommands:\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(
-        out,
-        "\n  holdfast COMMAND --help    options, examples and exit statuses\n"
-        "  holdfast --version\n\n"
-        "The store is --on URL, else $HOLDFAST_URL, else the url of holdfast-client.conf(5), else files on this\n"
-        "machine; 'holdfast stores' shows it. Start with: holdfast run NAME -- CMD\n");
+    fprintf(out, "\n  holdfast COMMAND --help    options, examples and exit statuses\n"
+                 "  holdfast --version\n\n"
+                 "The store is --on URL, else $HOLDFAST_URL, else the url of "
+                 "holdfast-client.conf(5), else files on this\n"
+                 "machine; 'holdfast stores' shows it. Start with: holdfast run NAME -- CMD\n");
 }
 
 static int unknown(const char *name)
