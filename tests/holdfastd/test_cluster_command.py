@@ -488,7 +488,7 @@ def test_wrong_words(three):
 def test_another_store(words):
     base = os.environ.get("HF_TEST_TMP") or "/tmp"
     with tempfile.TemporaryDirectory(dir=base) as directory:
-        done = Cli(f"file:{directory}/locks?allow=tmpfs")("cluster", *words)
+        done = Cli(f"file:{directory}?allow=tmpfs")("cluster", *words)
     assert (done.status, done.stdout) == (64, "")
     assert "a file store has no cluster" in only_line(done.stderr) and "holdfast://" in done.stderr
 
