@@ -208,39 +208,50 @@ static bool peek(const struct choice *choice, hf_store_info *ret_info, char *ret
     return true;
 }
 
+struct description {
+    struct choice choice;
+    hf_store_info info;
+    char url[HF_URL_MAX + 1], where[HF_URL_MAX + 1];
+};
+
+/* HF_OK and *ret_known: it was told without opening it. */
+static int describe(const char *url, hf_engine_fn *fn, void *arg, struct description *space,
+                    bool *ret_known, struct error_text *err)
+{
+    int result = choose_url(url, &space->choice, err);
+
+    if (result != HF_OK || !peek(&space->choice, &space->info, space->where))
+        return result;
+    copy_url_without_password(space->choice.url, space->url);
+    space->info.url = space->url;
+    space->info.origin = space->choice.origin;
+    fn(&space->info, arg);
+    *ret_known = true;
+    return HF_OK;
+}
+
 int hf_describe(const char *url, hf_engine_fn *fn, void *arg)
 {
-    struct {
-        struct choice choice;
-        char url[HF_URL_MAX + 1], where[HF_URL_MAX + 1];
-    } *text = malloc(sizeof *text);
+    struct description *space = malloc(sizeof *space);
     struct error_text err = {""};
-    hf_store_info info = {0};
-    hf_store *store = NULL;
-    int result = HF_OK;
+    hf_store *store;
+    bool known = false;
+    int result;
 
-    if (!fn)
-        result = error_set(&err, HF_EINVAL, "hf_describe: nobody to tell");
-    else if (!text)
-        result = error_set(&err, HF_ENOMEM, "out of memory");
+    if (!fn || !space)
+        result = fn ? error_set(&err, HF_ENOMEM, "out of memory")
+                    : error_set(&err, HF_EINVAL, "hf_describe: nobody to tell");
     else
-        result = choose_url(url, &text->choice, &err);
-    if (result == HF_OK && peek(&text->choice, &info, text->where)) {
-        copy_url_without_password(text->choice.url, text->url);
-        info.url = text->url;
-        info.origin = text->choice.origin;
-        fn(&info, arg);
-        free(text);
-        return HF_OK;
-    }
-    free(text);
-    if (result != HF_OK)
+        result = describe(url, fn, arg, space, &known, &err);
+    free(space);
+    if (result != HF_OK || known)
         return failure_keep(result, &err);
     result = hf_open(url, &store);
-    if (result == HF_OK)
-        fn(&store->info, arg);
+    if (result != HF_OK)
+        return result;
+    fn(&store->info, arg);
     hf_close(store);
-    return result;
+    return HF_OK;
 }
 
 int hf_engines(hf_engine_fn *fn, void *arg)
