@@ -205,14 +205,14 @@ static bool knows_where_to(const struct server *server)
     return cluster_leader_address(server, address, sizeof address) || waited_ms >= NEXT_LEADER_MS;
 }
 
-/* Once, when the log has begun. */
+/* Once, when something of the log is on disk. */
 static void note_log(struct server *server)
 {
-    struct replica_status status;
+    struct storage_status status;
     struct error_text err;
 
-    replica_status(server->replica, &status);
-    if (status.last_index == 0)
+    storage_status(server->storage, &status);
+    if (status.writes == 0)
         return;
     server->has_log = true;
     if (founding_has_log(server->storage, &err) != HF_OK)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from helpers import add, all_there, content, has_all, held, unchanged
-from nodes import TTL_MAX, Refused, free_port, fresh, run_refused, until
+from nodes import PATIENCE, TTL_MAX, Refused, free_port, fresh, run_refused, until
 
 
 # ---- what a directory is started with ----------------------------------------------------------------------------
@@ -292,6 +292,22 @@ def test_a_node_that_lost_its_log_does_not_start(start, which):
     node.begin()
     assert node.await_line("has lost its log")
     assert node.ended() != 0
+
+
+def test_a_newcomer_that_dies_when_it_has_a_log_has_it(start):
+    """Its directory does not say so any sooner."""
+    cluster = start()
+    for number in range(4, 8):
+        node = cluster.node(number)
+        assert node.launch()
+        deadline = time.monotonic() + PATIENCE
+        with cluster.leader().connect() as client:
+            client.send("CLUSTER", "ADD", number, node.peer)
+            while "\nmember " not in (node.data / "node").read_text():  # without a pause: it dies at once
+                assert time.monotonic() < deadline
+            node.kill9()
+        assert node.launch(), node.logged()
+        until(lambda: cluster.leader().members().get(number, {}).get("votes"), f"{node} votes")
 
 
 @pytest.mark.parametrize("how", ["stopped", "paused"])
