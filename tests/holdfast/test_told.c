@@ -132,6 +132,32 @@ static void a_server_that_never_serves_says_why(void **state)
     fake_stop(&fake);
 }
 
+static enum fake_verdict says_nothing(struct fake *fake, const struct fake_command *command,
+                                      char *ret_reply)
+{
+    (void)fake;
+    (void)command;
+    (void)ret_reply;
+    return FAKE_IS_SILENT;
+}
+
+/* A question changes nothing, so nothing is in doubt when its answer does not come. */
+static void a_question_has_no_unknown_outcome(void **state)
+{
+    struct fake fake = {.script = says_nothing};
+    hf_report *report;
+    hf_store *store;
+
+    (void)state;
+    fake_start(&fake);
+    store =
+        open_at("holdfast://127.0.0.1:%d?timeout=10s", fake.port); /* more than a question has */
+    must(HF_EUNREACH, hf_show(store, "one", &report));
+    must_say("did not answer in time");
+    hf_close(store);
+    fake_stop(&fake);
+}
+
 static void the_next_address_is_tried(void **state)
 {
     struct fake good = {.script = fake_obliging}, stuck = {.script = never_leads},
@@ -272,6 +298,7 @@ int main(void)
         cmocka_unit_test(two_servers_that_send_us_to_each_other_end_in_time),
         cmocka_unit_test(a_server_that_cannot_serve_yet_is_asked_again),
         cmocka_unit_test(a_server_that_never_serves_says_why),
+        cmocka_unit_test(a_question_has_no_unknown_outcome),
         cmocka_unit_test(the_next_address_is_tried),
         cmocka_unit_test(errors_come_with_the_words_of_the_server),
         cmocka_unit_test(a_lease_that_is_over_is_replaced),

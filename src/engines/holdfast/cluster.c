@@ -85,6 +85,7 @@ int holdfast_cluster_look(struct engine_store *store, bool of_leader,
     struct looking looking = {.sink = sink, .index = of_leader ? 1 : 0, .result = HF_EINTERNAL};
     struct call call = {.replies = of_leader ? 2 : 1,
                         .repeatable = true,
+                        .reads = true,
                         .anyone = !of_leader,
                         .context = &looking,
                         .on_reply = read_status};

@@ -229,8 +229,11 @@ int holdfast_once_read(struct engine_store *store, const char *key,
                        struct error_text *err)
 {
     struct reading reading = {.outcome = HF_EINTERNAL};
-    struct call call = {
-        .replies = 1, .repeatable = true, .context = &reading, .on_reply = read_read};
+    struct call call = {.replies = 1,
+                        .repeatable = true,
+                        .reads = true,
+                        .context = &reading,
+                        .on_reply = read_read};
     struct resp_writer writer = {0};
     int result = holdfast_check_name(store, key, err);
 

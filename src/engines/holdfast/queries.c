@@ -45,7 +45,8 @@ int holdfast_check(struct engine_store *store, const char *name, uint64_t token,
                    int64_t deadline_ms, struct error_text *err)
 {
     int mode = ENGINE_NOT_KNOWN;
-    struct call call = {.replies = 1, .repeatable = true, .context = &mode, .on_reply = read_mode};
+    struct call call = {
+        .replies = 1, .repeatable = true, .reads = true, .context = &mode, .on_reply = read_mode};
     struct resp_writer writer = {0};
     int result = holdfast_check_name(store, name, err);
 
@@ -116,8 +117,11 @@ int holdfast_show(struct engine_store *store, const char *name, const struct eng
                   int64_t deadline_ms, struct error_text *err)
 {
     struct showing showing = {.store = store, .sink = sink};
-    struct call call = {
-        .replies = 1, .repeatable = true, .context = &showing, .on_reply = read_show};
+    struct call call = {.replies = 1,
+                        .repeatable = true,
+                        .reads = true,
+                        .context = &showing,
+                        .on_reply = read_show};
     struct resp_writer writer = {0};
     int result = holdfast_check_name(store, name, err);
 
@@ -174,8 +178,11 @@ int holdfast_list(struct engine_store *store, const char *match, bool all,
     (void)match; /* the client filters */
     (void)all;
     do {
-        struct call call = {
-            .replies = 1, .repeatable = true, .context = &showing, .on_reply = read_page};
+        struct call call = {.replies = 1,
+                            .repeatable = true,
+                            .reads = true,
+                            .context = &showing,
+                            .on_reply = read_page};
         struct resp_writer writer = {0};
 
         resp_write_array(&writer, matches ? 7 : 5);
@@ -222,8 +229,11 @@ static void read_holders(void *context, int index, const struct resp_node *value
 static int look(struct engine_store *store, const char *name, struct holders *ret_holders,
                 int64_t deadline_ms, struct error_text *err)
 {
-    struct call call = {
-        .replies = 1, .repeatable = true, .context = ret_holders, .on_reply = read_holders};
+    struct call call = {.replies = 1,
+                        .repeatable = true,
+                        .reads = true,
+                        .context = ret_holders,
+                        .on_reply = read_holders};
     struct resp_writer writer = {0};
 
     write_show(store, name, 1, &writer);
@@ -313,7 +323,8 @@ static void read_id(void *context, int index, const struct resp_node *value)
 static int ask_id(struct engine_store *store, struct naming *naming, int64_t deadline_ms,
                   struct error_text *err)
 {
-    struct call call = {.replies = 2, .repeatable = true, .context = naming, .on_reply = read_id};
+    struct call call = {
+        .replies = 2, .repeatable = true, .reads = true, .context = naming, .on_reply = read_id};
     struct resp_writer writer = {0};
     int result;
 

@@ -48,6 +48,7 @@ struct call {
      * that asking twice does no harm. */
     bool repeatable;
     bool grants;         /* an answer that is lost leaves a hold in doubt */
+    bool reads;          /* it changes nothing, so its outcome is never in doubt */
     bool anyone;         /* may be asked of a server that does not lead */
     bool slow;           /* that it takes its time gives no reason to doubt the server */
     int64_t patience_ms; /* how long its answer may take, if that is more than the URL's timeout */
@@ -208,8 +209,8 @@ void holdfast_write_name(const struct engine_store *store, const char *name,
 /* ---- wire.c ---------------------------------------------------------------------------------- */
 
 /* HF_OK: all answers came, and none was an error. HF_EUNREACH: nothing of it was sent, or nothing
- * was done. HF_EUNKNOWN: it was sent, and an answer was lost. Else what an error of the server
- * means. */
+ * was done. HF_EUNKNOWN: it was sent, and an answer was lost; never for what only reads. Else what an
+ * error of the server means. */
 int wire_ask(struct engine_store *store, struct call *call, int64_t deadline_ms,
              struct error_text *err);
 /* Builds and asks at once. */

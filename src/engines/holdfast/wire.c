@@ -211,9 +211,8 @@ static void send_bytes(struct engine_store *store, struct call *call, const char
         poke(store); /* whoever polls does not know that there is something to write */
 }
 
-/* A server that is in doubt is asked nothing more: another one may lead by now. */
-/* A grant was asked for, and certainly not given. Asked for again now, its answer would come too late, and the outcome be unknown
- * without need. */
+/* A grant was asked for, and certainly not given. Asked for again now, its answer would come too late,
+ * and the outcome be unknown without need. */
 static bool is_too_late(const struct call *call)
 {
     return call->grants && call->again && !call->lost &&
@@ -232,6 +231,7 @@ static struct call *next_to_send(struct engine_store *store)
     return NULL;
 }
 
+/* A server that is in doubt is asked nothing more: another one may lead by now. */
 void wire_send_all(struct engine_store *store)
 {
     struct call *call;
@@ -444,21 +444,28 @@ static void look_before_sending(struct engine_store *store)
         wire_pump(store);
 }
 
-static void give_up(struct engine_store *store, struct call *call)
+static void forget_answers(struct engine_store *store, const struct call *call)
 {
-    struct error_text why;
-
-    if (!call->sent) {
-        why = call->err.text[0] ? call->err : store->why_down;
-        finish(call, error_set(&call->err, call->lost ? HF_EUNKNOWN : HF_EUNREACH, "%s",
-                               why.text[0] ? why.text : "the server could not be reached in time"));
-        return;
-    }
     for (size_t i = 0; i < store->pending.count; i++)
         if (pending_at(&store->pending, i)->call == call)
             pending_at(&store->pending, i)->call = NULL;
-    finish(call, error_set(&call->err, HF_EUNKNOWN, "%s did not answer in time", store->at->shown));
-    look_at_clock(store);
+}
+
+/* Why it was refused the last time says more than that the time is up. */
+static void give_up(struct engine_store *store, struct call *call)
+{
+    bool sent = call->sent, in_doubt = !call->reads && (sent || call->lost);
+    struct error_text why = call->err.text[0] ? call->err : store->why_down;
+
+    if (sent)
+        forget_answers(store, call);
+    if (sent && (in_doubt || !call->err.text[0]))
+        error_write(&why, "%s did not answer in time", store->at->shown);
+    else if (!why.text[0])
+        error_write(&why, "the server could not be reached in time");
+    finish(call, error_set(&call->err, in_doubt ? HF_EUNKNOWN : HF_EUNREACH, "%s", why.text));
+    if (sent)
+        look_at_clock(store);
 }
 
 /* Somebody else reads. He may have gone to sleep before the server owed us anything, and does not know
