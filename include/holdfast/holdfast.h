@@ -154,8 +154,8 @@ typedef struct hf_store_info {
     const char *wakes;    /* how a waiter wakes, in words */
     const char *missing;  /* hf_engines: why this engine cannot be used here; NULL if it can */
     int64_t ttl_ms;       /* the TTL used when none is asked for; 0 where there is none */
-    const char
-        *origin; /* who named it: "" the caller, "HOLDFAST_URL", a file's path, or "default" */
+    /* Who named it: "" the caller, "HOLDFAST_URL", a file's path, or "default". */
+    const char *origin;
 } hf_store_info;
 
 /* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. */
@@ -195,8 +195,9 @@ typedef struct hf_options {
     int mode;            /* of enum hf_mode */
     uint32_t permits;    /* with HF_PERMIT: 1 to HF_PERMITS_MAX */
     const char *owner;   /* a label shown to others; borrowed; NULL: user, host, program and pid */
-    int need_strict; /* 1: HF_EWEAK on a best-effort store, before anything runs; 0: if client.conf says
-                          * need = strict; -1: not even then */
+    /* 1: HF_EWEAK on a best-effort store, before anything runs; 0: if client.conf says need = strict;
+     * -1: not even then. */
+    int need_strict;
     hf_cancel *cancel;   /* borrowed until the call (or the started operation) has ended; or NULL */
     hf_lost_fn *on_lost; /* or NULL */
     void *arg;           /* for on_lost */

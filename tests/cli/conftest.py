@@ -4,12 +4,16 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import types
 
 import pytest
 
 pytest.register_assert_rewrite("holdfast_cli")
 from holdfast_cli import (BIN, FAULTS, PATIENCE, SOAK, Cli, Process, await_gone, eventually,  # noqa: E402,F401
                           is_running, shell_status)
+
+
+NOBODY = 65534  # a user, on every system
 
 
 @pytest.fixture
@@ -28,6 +32,24 @@ def cli(directory):
     cli = Cli(f"file:{store}")
     yield cli
     cli.clean()
+
+
+@pytest.fixture
+def somebody(cli):
+    """Runs commands as a user who is not root, with a home of their own and no store named: .home, .env, .run(WORDS...)."""
+    home = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp"))
+    who = {"user": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    home.chmod(0o755)
+    if who:
+        os.chown(home, NOBODY, -1)
+    env = {**cli.env, "HOME": str(home), "XDG_STATE_HOME": ""}
+    env.pop("HOLDFAST_URL", None)
+
+    def run(*words):
+        return subprocess.run([BIN, *words], env=env, cwd="/", capture_output=True, text=True, **who)
+
+    yield types.SimpleNamespace(home=home, env=env, run=run)
+    shutil.rmtree(home)
 
 
 @pytest.fixture

@@ -1,9 +1,5 @@
 """HOLDFAST_URL as the job sees it: it names the same store, wherever the job goes."""
-import os
-import pathlib
 import shutil
-import subprocess
-import tempfile
 import urllib.parse
 
 import pytest
@@ -42,23 +38,12 @@ def test_once_within_itself_in_another_directory(cli, directory, sub):
     assert done.status == 64 and "would wait for itself" in done.stderr, done
 
 
-def test_a_job_with_another_home_is_in_the_same_default_store(cli):
-    home = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp"))
-    who = {"user": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    try:
-        home.chmod(0o755)
-        if who:
-            os.chown(home, 65534, -1)
-        env = {**cli.env, "HOME": str(home), "XDG_STATE_HOME": ""}
-        for url in (None, "file:"):
-            env.pop("HOLDFAST_URL", None)
-            env |= {"HOLDFAST_URL": url} if url else {}
-            script = f"{SEEN}; HOME=$HOME/other {AGAIN}"
-            done = subprocess.run([BIN, "run", "build", "--", "sh", "-c", script], env=env, cwd="/", capture_output=True, text=True, **who)
-            assert done.returncode == 64 and "already runs under the lock" in done.stderr, done
-            assert done.stdout == f"file:{home}/.local/state/holdfast\n"
-    finally:
-        shutil.rmtree(home)
+@pytest.mark.parametrize("url", [None, "file:"])
+def test_a_job_with_another_home_is_in_the_same_default_store(somebody, url):
+    somebody.env |= {"HOLDFAST_URL": url} if url else {}
+    done = somebody.run("run", "build", "--", "sh", "-c", f"{SEEN}; HOME=$HOME/other {AGAIN}")
+    assert done.returncode == 64 and "already runs under the lock" in done.stderr, done
+    assert done.stdout == f"file:{somebody.home}/.local/state/holdfast\n"
 
 
 def test_options_stay(cli, directory):

@@ -2,11 +2,8 @@
 import base64
 import json
 import os
-import pathlib
-import shutil
 import signal
 import subprocess
-import tempfile
 
 import pytest
 from conftest import BIN
@@ -212,24 +209,12 @@ def test_stores_makes_nothing(cli, directory):
     assert f"({where})" in cli("--on", f"file:{where}", "stores").stdout
 
 
-def test_stores_makes_nothing_in_the_usual_place_either(cli, directory):
-    """As somebody with a home of their own; and it is the place where the first lock makes it."""
-    home = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp"))
-    who = {"user": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    try:
-        home.chmod(0o755)
-        if who:
-            os.chown(home, 65534, -1)
-        env = {"HOME": str(home), "XDG_STATE_HOME": ""}
-        where = home / ".local/state/holdfast"
-        words = [BIN, "stores"]
-        env = {**{k: v for k, v in cli.env.items() if k != "HOLDFAST_URL"}, **env}
-        done = subprocess.run(words, env=env, capture_output=True, text=True, cwd="/", **who)
-        assert done.returncode == 0 and f"({where}, not made yet)" in done.stdout, done.stdout + done.stderr
-        assert list(home.iterdir()) == []
-        assert subprocess.run([BIN, "run", "x", "true"], env=env, cwd="/", **who).returncode == 0
-        assert where.is_dir()
-        done = subprocess.run(words, env=env, capture_output=True, text=True, cwd="/", **who)
-        assert f"({where})" in done.stdout
-    finally:
-        shutil.rmtree(home)
+def test_stores_makes_nothing_in_the_usual_place_either(somebody):
+    """And it is the place where the first lock makes it."""
+    where = somebody.home / ".local/state/holdfast"
+    done = somebody.run("stores")
+    assert done.returncode == 0 and f"({where}, not made yet)" in done.stdout, done
+    assert list(somebody.home.iterdir()) == []
+    assert somebody.run("run", "x", "true").returncode == 0
+    assert where.is_dir()
+    assert f"({where})" in somebody.run("stores").stdout

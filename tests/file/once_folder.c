@@ -13,18 +13,12 @@
 
 #include <cmocka.h>
 
-char dir[4096], url[4200];
 struct driver driver, other;
 
 int folder_start(void **state)
 {
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/once-XXXXXX",
-             getenv("HOLDFAST_TEST_DIR") ? getenv("HOLDFAST_TEST_DIR") : ".");
-    if (!mkdtemp(dir) || !realpath(dir, url))
+    if (make_directory(state) != 0)
         return -1;
-    memcpy(dir, url, strlen(url) + 1);
-    snprintf(url, sizeof url, "file:%s", dir);
     driver_open(&driver, url);
     driver_open(&other, url);
     return 0;
@@ -32,14 +26,10 @@ int folder_start(void **state)
 
 int folder_stop(void **state)
 {
-    char command[9000];
-
-    (void)state;
     clock_test_shift_ms(0);
     driver_close(&driver);
     driver_close(&other);
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? 0 : -1;
+    return remove_directory(state);
 }
 
 const char *path_of(const char *file)

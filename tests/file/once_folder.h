@@ -3,10 +3,10 @@
 #define TESTS_FILE_ONCE_FOLDER_H
 
 #include "driver.h"
+#include "store_directory.h"
 
 #include <sys/types.h>
 
-extern char dir[4096], url[4200];
 extern struct driver driver, other; /* on the same directory */
 
 int folder_start(void **state);
