@@ -83,7 +83,5 @@ void bootstrap_open(struct server *server, const struct founding_result *settled
 void bootstrap_close(struct server *server);
 /* Another node has said something about founding. */
 void bootstrap_heard(struct server *server, const struct network_words *words);
-/* A leader of this cluster sends to this node, which waits. False: it goes on waiting. */
-bool bootstrap_adopted(struct server *server, uint64_t leader, const char *cluster);
 
 #endif

@@ -8,6 +8,7 @@
 #include "replica/storage.h"
 #include "server/founders.h"
 #include "server/log.h"
+#include "server/membership.h"
 #include "server/server.h"
 
 #include <stdio.h>
@@ -97,7 +98,7 @@ static void on_heard(void *context, const struct network_words *words)
 
 static bool on_adopted(void *context, uint64_t leader, const char *cluster)
 {
-    return bootstrap_adopted(context, leader, cluster);
+    return membership_added(context, leader, cluster);
 }
 
 static void on_note(void *context, int level, const char *text)

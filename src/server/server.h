@@ -10,6 +10,7 @@
  *     info.c         INFO, COMMAND: what is said without the log
  *     cluster.c      CLUSTER: who belongs to it, who leads, and where clients find them
  *     bootstrap.c    CLUSTER INIT: founding a cluster, waiting to belong to one
+ *     membership.c   a node that waited becomes a member
  *     lives.c        who came back without its data
  *     restore.c      a data directory from a backup
  *     node.c         the parts under the log: storage, network, replica

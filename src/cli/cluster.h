@@ -1,0 +1,49 @@
+/* cluster.h: the actions of "holdfast cluster", which share one command line: status and add in a file of their own, the short ones in
+ * cluster.c.
+ *
+ * They reach the nodes by <holdfast/cluster.h>, like any program. Behind that the holdfast engine has two
+ * functions beside those for locks, and asks over the same connection: what the URL means, where the
+ * password comes from, which servers are tried and who is sent where (MOVED) is written once, there.
+ * Only a store whose engine has them has a cluster; the others say so. */
+#ifndef CLI_CLUSTER_H
+#define CLI_CLUSTER_H
+
+#include "cli/cli.h"
+
+#include <holdfast/cluster.h>
+
+#define CLUSTER_WORDS_MAX 2
+#define CLUSTER_NOTHING_CHANGED "nothing was changed"
+
+/* What the command line asks for. */
+struct cluster_request {
+    const char *words[CLUSTER_WORDS_MAX]; /* after the action */
+    int count;
+    uint64_t id; /* words[0], where there is one */
+    int64_t wait_ms;
+    bool waits_so_long; /* --wait was given: nothing takes longer */
+    bool no_wait;
+};
+
+/* Each returns the exit status, and has said why it is not 0. */
+int cluster_status(struct cli *cli, const struct cluster_request *request);
+int cluster_add(struct cli *cli, const struct cluster_request *request);
+
+/* ---- cluster_status.c ------------------------------------------------------------------------ */
+
+/* Nothing was heard of it for long. */
+bool cluster_is_silent(const hf_cluster_info *about, const hf_member *member);
+/* No leader answered: says why that is so. Returns the exit status. */
+int cluster_say_why(const hf_cluster *cluster);
+
+/* ---- cluster.c ------------------------------------------------------------------------------- */
+
+/* What the leader sees. NULL: there is none; it has said why, and what that leaves us with, and
+ * *ret_status is the exit status. Servers that are not there are found out soon, not after all of
+ * --wait. */
+hf_cluster *cluster_ask_leader(struct cli *cli, const struct cluster_request *request,
+                               const char *so_far, int *ret_status);
+/* A change that failed: says so, and returns the exit status. */
+int cluster_say_change(const struct cluster_request *request, int result);
+
+#endif

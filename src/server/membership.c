@@ -1,0 +1,64 @@
+#include "server/membership.h"
+#include "server/log.h"
+#include "server/server.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* From now on this node takes part. */
+static bool begin(struct server *server, const char *cluster, const struct replica_member *members,
+                  int count)
+{
+    struct bootstrap *bootstrap = &server->bootstrap;
+    struct error_text err = {""};
+
+    server->shut_out = NULL;
+    snprintf(bootstrap->cluster, sizeof bootstrap->cluster, "%s", cluster);
+    network_set_cluster(server->network, cluster);
+    if (replica_begin(server->replica, members, count, &err) == HF_OK)
+        return true;
+    log_error(err.text);
+    return false;
+}
+
+static bool fail_to_store(const struct error_text *err)
+{
+    log_error("this node cannot become a member of a cluster", log_text("why", err->text));
+    return false;
+}
+
+bool membership_founded(struct server *server, const char *cluster, const struct lives *lives)
+{
+    const struct config_cluster *members = &server->config->cluster;
+    struct replica_member begins[CONFIG_MEMBERS_MAX];
+    struct error_text err = {""};
+
+    for (int i = 0; i < members->count; i++)
+        begins[i] = (struct replica_member){members->at[i].id, members->at[i].address};
+    if (lives_replace(&server->lives, server->storage, lives, &err) != HF_OK ||
+        founding_found(server->storage, cluster, &err) != HF_OK)
+        return fail_to_store(&err);
+    log_info("the cluster is founded, and this node is one of its members",
+             log_text("cluster", cluster), log_text("members", server->bootstrap.list));
+    return begin(server, cluster, begins, members->count);
+}
+
+bool membership_added(struct server *server, uint64_t leader, const char *cluster)
+{
+    const struct bootstrap *bootstrap = &server->bootstrap;
+    struct core_text life = cluster_life_said(server, leader);
+    struct lives lives = {.count = 1, .at = {{.id = leader}}};
+    struct error_text err = {""};
+
+    if (!server->replica || !replica_waits(server->replica) ||
+        (bootstrap->cluster[0] && strcmp(bootstrap->cluster, cluster) != 0) || life.size == 0 ||
+        life.size > LIFE_MAX)
+        return false;
+    memcpy(lives.at[0].text, life.bytes, life.size);
+    if (lives_replace(&server->lives, server->storage, &lives, &err) != HF_OK ||
+        founding_join(server->storage, cluster, &err) != HF_OK)
+        return fail_to_store(&err);
+    log_info("this node has been added to a cluster", log_text("cluster", cluster),
+             log_number("leader", (int64_t)leader));
+    return begin(server, cluster, NULL, 0);
+}

@@ -1,0 +1,18 @@
+/* membership.h: how a node that waits (bootstrap.h) becomes a member: by the record of a founding, or because a leader sends to it. Both are
+ * durable before it takes part. */
+#ifndef SERVER_MEMBERSHIP_H
+#define SERVER_MEMBERSHIP_H
+
+#include "server/lives.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct server;
+
+/* The cluster is founded with the members of the configuration, of which this node is one. False: it goes on waiting, and the log says why. */
+bool membership_founded(struct server *server, const char *cluster, const struct lives *lives);
+/* A leader of this cluster sends to this node. False: it goes on waiting. */
+bool membership_added(struct server *server, uint64_t leader, const char *cluster);
+
+#endif
