@@ -45,14 +45,13 @@
 #include <stdint.h>
 
 /* Limits. They belong to the state machine: all nodes must agree on them. */
-#define CORE_LEASES_MAX 8000000u  /* living and remembered */
-#define CORE_LOCKS_MAX 8000000u   /* names in use */
-#define CORE_CLAIMS_MAX 16000000u /* holds, places and ghosts */
-#define CORE_QUEUE_MAX 1000000u   /* places in one name's queue */
-#define CORE_RENEW_MAX 4096u      /* leases in one RENEW */
-#define CORE_RESULT_MAX 65536u    /* bytes of a once-record's result */
-#define CORE_MEMBERS_MAX \
-    34u /* members of the cluster whose addresses are known, and the highest id of all */
+#define CORE_LEASES_MAX 8000000u   /* living and remembered */
+#define CORE_LOCKS_MAX 8000000u    /* names in use */
+#define CORE_CLAIMS_MAX 16000000u  /* holds, places and ghosts */
+#define CORE_QUEUE_MAX 1000000u    /* places in one name's queue */
+#define CORE_RENEW_MAX 4096u       /* leases in one RENEW */
+#define CORE_RESULT_MAX 65536u     /* bytes of a once-record's result */
+#define CORE_MEMBERS_MAX 34u       /* members whose addresses are known, and the highest id ever */
 #define CORE_ADDRESS_MAX 271u      /* bytes of such an address */
 #define CORE_ENDINGS_MAX 4096u     /* deadlines that end in one entry; the rest in the next */
 #define CORE_ELAPSED_MAX_MS 1000u  /* time that one entry may bring */
