@@ -32,6 +32,11 @@ int url_parse(const char *text, struct url *ret_url, struct error_text *err)
 
     if (length > HF_URL_MAX)
         return error_set(err, HF_EINVAL, "store URL: longer than %d bytes", HF_URL_MAX);
+    /* A file with the line ends of another system, or a blank too many, must not name another store. */
+    if (length > 0 && strchr(" \t\r\n", text[length - 1]))
+        return error_set(err, HF_EINVAL,
+                         "store URL: it ends with a blank or a line end (is it from a file with "
+                         "CR LF?)");
     memset(ret_url, 0, sizeof *ret_url);
     memcpy(ret_url->text, text, length + 1);
     colon = strchr(ret_url->text, ':');

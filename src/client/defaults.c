@@ -25,6 +25,14 @@ static int complain(const struct conf_line *line, const char *what, struct error
     return error_set(err, HF_EINVAL, "%s:%u: %s %s", line->path, line->number, line->name, what);
 }
 
+/* "file:locks"; "file:" alone is the default place. */
+static bool is_relative_file(const char *url)
+{
+    const char *path = url + strlen("file:");
+
+    return strncmp(url, "file:", strlen("file:")) == 0 && *path && *path != '/' && *path != '?';
+}
+
 static int check_value(enum setting setting, const struct conf_line *line, struct error_text *err)
 {
     int64_t ms;
@@ -42,7 +50,13 @@ static int check_value(enum setting setting, const struct conf_line *line, struc
         if (strcmp(line->value, "strict") != 0 && strcmp(line->value, "best-effort") != 0)
             return complain(line, "is strict or best-effort", err);
         break;
-    case SETTING_URL: /* hf_open looks at it */
+    case SETTING_URL: /* hf_open looks at the rest */
+        if (is_relative_file(line->value))
+            return complain(line,
+                            "would be another store for each working directory: write "
+                            "file:/ and the whole path",
+                            err);
+        break;
     case SETTING_COUNT:
         break;
     }

@@ -191,3 +191,26 @@ def test_the_usual_place_is_made_with_all_above_it(home, directory):
     done = home("run", "x", "--", "true", user=65534, extra_groups=[])
     where = base / ".local/state/holdfast"
     assert done.status == 0 and done.stderr == f"holdfast: made a file store in {where}, for locks on this machine only\n"
+
+
+@pytest.mark.parametrize("url", ["file:locks", "file:./locks", "file:../locks?allow=tmpfs"])
+def test_a_relative_url_would_be_many_stores(home, directory, url):
+    home.write(f"url = {url}")
+    done = job(home, cwd=directory)
+    assert (done.status, done.stdout) == (64, ""), done
+    assert done.stderr == (f"holdfast: {home.conf}:1: url would be another store for each working directory: "
+                           "write file:/ and the whole path\n")
+    assert not (directory / "locks").exists()
+
+
+@pytest.mark.parametrize("url", ["file:", "file:?allow=writable"])
+def test_the_default_place_may_be_named(home, url):
+    home.write(f"url = {url}")
+    assert job(home).status == 0
+
+
+@pytest.mark.parametrize("end", [" ", "\t", "\r", "\r\n"])
+def test_a_blank_at_the_end_is_no_other_store(home, end):
+    done = job(home, env={"HOLDFAST_URL": f"file:{home.store}{end}"})
+    assert (done.status, done.stdout) == (64, "") and "it ends with a blank or a line end" in done.stderr, done
+    assert [p.name for p in home.store.parent.iterdir() if p.name.startswith("named")] == ["named"]

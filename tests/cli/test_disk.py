@@ -263,3 +263,19 @@ def test_a_directory_that_is_removed_under_a_holder(cli, directory):
     shutil.rmtree(directory / "locks")
     assert holder.wait() == 76
     assert any("lost 'x'" in line and "its lock file was removed" in line for line in holder.rest("err"))
+
+
+@pytest.mark.parametrize("how", ["remove", "move"])
+def test_a_lock_file_that_is_removed_and_made_again(cli, directory, how):
+    """Whoever comes next makes another, and holds it: the first is told, as it would be if nobody had come."""
+    holder = cli.hold("x", script="echo in $HOLDFAST_TOKEN $$; exec sleep 600")
+    eventually(lambda: "anon_inode:inotify" in open_files(holder.pid), "it only listens by now")
+    lock = directory / "locks/locks/x"
+    if how == "remove":
+        lock.unlink()
+    else:
+        lock.rename(directory / "elsewhere")
+    assert cli("run", "-n", "x", "true").status == 0
+    assert lock.exists()
+    assert holder.wait() == 76
+    assert any("lost 'x'" in line and "its lock file was removed" in line for line in holder.rest("err"))

@@ -242,12 +242,13 @@ bool lockfile_is_current(const struct directory *directory, const struct lockfil
            st.st_ino == file->inode && st.st_dev == file->device;
 }
 
-bool lockfile_is_removed(const struct directory *directory, const struct lockfile *file)
+bool lockfile_is_displaced(const struct directory *directory, const struct lockfile *file)
 {
     struct stat st;
 
-    return fstatat(directory->locks_fd, file->file_name, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
-           errno == ENOENT;
+    if (fstatat(directory->locks_fd, file->file_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT;
+    return st.st_ino != file->inode || st.st_dev != file->device;
 }
 
 bool lockfile_is_replaced(const struct directory *directory, const struct lockfile *file)

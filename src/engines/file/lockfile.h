@@ -120,8 +120,9 @@ int lockfile_create(const struct directory *directory, const char *name, char *r
 void lockfile_close(struct lockfile *file);
 /* Is this file still the one that the name means? Asks the filesystem. */
 bool lockfile_is_current(const struct directory *directory, const struct lockfile *file);
-/* Nothing is in its place: somebody has removed it, or its whole folder. Only if that is certain. */
-bool lockfile_is_removed(const struct directory *directory, const struct lockfile *file);
+/* Nothing or another file is in its place: somebody has removed it, or its whole folder, or `break` has replaced it. Only if that
+ * is certain. */
+bool lockfile_is_displaced(const struct directory *directory, const struct lockfile *file);
 /* Has `break` put another in its place? Costs a load unless there is reason to look. */
 bool lockfile_is_replaced(const struct directory *directory, const struct lockfile *file);
 /* Reads the name out of the file. False when it is damaged. ret_name: HF_NAME_MAX + 1 bytes. */

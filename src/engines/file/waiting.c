@@ -333,8 +333,9 @@ static void kick(struct file_claim *own)
     futex_wake(&own->file.page->bell, own->watch >= 0 ? BIT_LISTENER : own->own_bit, INT_MAX);
 }
 
-/* With the mutex held. file_name NULL: any. */
-static void tell_broken_holders(struct engine_store *store, const char *file_name)
+/* With the mutex held. file_name NULL: any. Who removes a lock file has ended the hold, and does not know it; whoever comes next
+ * makes another. */
+static void tell_lost_holders(struct engine_store *store, const char *file_name)
 {
     LIST_EACH_SAFE(node, &store->held)
     {
@@ -342,29 +343,22 @@ static void tell_broken_holders(struct engine_store *store, const char *file_nam
 
         if (file_name && strcmp(file_name, own->file.file_name) != 0)
             continue;
-        if (!lockfile_is_current(folder_of(store, own->claim), &own->file))
+        if (lockfile_is_displaced(folder_of(store, own->claim), &own->file))
             store->host.lost(store->host.context, own->claim,
-                             lockfile_is_removed(folder_of(store, own->claim), &own->file)
-                                 ? "its lock file was removed"
-                                 : "broken by an operator");
+                             atomic_load(&own->file.page->replaced) ? "broken by an operator"
+                                                                    : "its lock file was removed");
     }
 }
 
-/* With the mutex held. Whoever runs rm -rf on the directory has ended all holds, and does not know it. */
-static void tell_removed_holders(struct engine_store *store)
+/* With the mutex held. A removal is no event for us: we look now and then. */
+static void look_for_removals(struct engine_store *store)
 {
     int64_t now_ms = clock_boot_ms();
 
     if (now_ms - store->looked_ms < REMOVED_CHECK_MS)
         return;
     store->looked_ms = now_ms;
-    LIST_EACH_SAFE(node, &store->held)
-    {
-        struct file_claim *own = LIST_ENTRY(node, struct file_claim, link);
-
-        if (lockfile_is_removed(folder_of(store, own->claim), &own->file))
-            store->host.lost(store->host.context, own->claim, "its lock file was removed");
-    }
+    tell_lost_holders(store, NULL);
 }
 
 static void tell_waiters(struct engine_store *store, int watch)
@@ -383,10 +377,10 @@ static void tell_waiters(struct engine_store *store, int watch)
 static void handle_event(struct engine_store *store, const struct inotify_event *event)
 {
     if (event->mask & IN_Q_OVERFLOW) {
-        tell_broken_holders(store, NULL);
+        tell_lost_holders(store, NULL);
         tell_waiters(store, -1);
     } else if (event->wd == store->directory_watch && event->len > 0) {
-        tell_broken_holders(store, event->name);
+        tell_lost_holders(store, event->name);
     } else if (event->mask & IN_CLOSE_WRITE) {
         tell_waiters(store, event->wd);
     }
@@ -410,11 +404,11 @@ int64_t file_process(struct engine_store *store)
     ssize_t size;
 
     pthread_mutex_lock(&store->mutex);
-    tell_removed_holders(store);
+    look_for_removals(store);
     if (!atomic_load(&store->listening)) {
         if (store->processed) /* not the first time: this store is in use for long enough */
             open_inotify(store);
-        tell_broken_holders(store, NULL); /* after listening: what happened before it */
+        tell_lost_holders(store, NULL); /* after listening: what happened before it */
     }
     store->processed = true;
     while (store->inotify_fd >= 0 && (size = read(store->inotify_fd, events, sizeof events)) > 0) {
