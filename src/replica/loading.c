@@ -301,12 +301,6 @@ int loading_replace_members(struct storage *storage, const struct raft_configura
     return result;
 }
 
-int loading_append_command(struct storage *storage, const struct raft_buffer *entry,
-                           struct error_text *err)
-{
-    return append_entry(storage, storage->next, storage->term.number, RAFT_COMMAND, entry, err);
-}
-
 void loading_forget(struct storage *storage)
 {
     forget_from(&storage->loaded, 0);

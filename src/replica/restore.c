@@ -244,7 +244,7 @@ static int copy_all(const struct directory *source, const struct directory *targ
     return result;
 }
 
-/* ---- what is added ------------------------------------------------------------------------------ */
+/* ---- what the copy has -------------------------------------------------------------------------- */
 
 static int apply_entries(const struct loaded *loaded, struct core *table, struct error_text *err)
 {
@@ -264,14 +264,13 @@ static uint64_t add_tokens(uint64_t token, uint64_t count)
     return token > HF_TOKEN_MAX - count ? HF_TOKEN_MAX : token + count;
 }
 
-/* What the copy knows. */
-static int look(const struct storage *storage, const struct restore_options *options,
-                struct restore_result *ret_result, struct error_text *err)
+/* The table as of the end of the copy's log. */
+static int load_table(const struct storage *storage, const struct restore_options *options,
+                      struct core **ret_table, struct error_text *err)
 {
     const struct loaded *loaded = &storage->loaded;
     unsigned char seed[16];
     struct core *table;
-    struct core_counts counts;
     int result = HF_OK;
 
     if (loaded->count == 0 && loaded->image.index == 0)
@@ -282,21 +281,32 @@ static int look(const struct storage *storage, const struct restore_options *opt
         result = core_restore(table, loaded->image.data.iov_base, loaded->image.data.iov_len, err);
     if (result == HF_OK)
         result = apply_entries(loaded, table, err);
-    core_count(table, &counts);
+    if (result == HF_OK) {
+        *ret_table = table;
+        return HF_OK;
+    }
     core_free(table);
-    if (result != HF_OK)
-        return error_set(err, HF_EIO, "the data of %s cannot be applied", options->source);
-    *ret_result = (struct restore_result){.token = counts.last_token, .holds = counts.holds};
-    ret_result->from = options->clock;
-    if (counts.last_token > options->clock)
-        ret_result->from =
-            add_tokens(counts.last_token, options->clock % (uint64_t)CORE_RESTORE_JUMP);
-    ret_result->next = add_tokens(ret_result->from, CORE_RESTORE_JUMP);
-    return HF_OK;
+    return error_set(err, HF_EIO, "the data of %s cannot be applied", options->source);
 }
 
-static int append_identity(struct storage *storage, const struct restore_options *options,
-                           const struct restore_result *found, struct error_text *err)
+/* What the copy knows. */
+static struct restore_result look(const struct core *table, const struct restore_options *options)
+{
+    struct core_counts counts;
+    struct restore_result found;
+
+    core_count(table, &counts);
+    found = (struct restore_result){
+        .token = counts.last_token, .holds = counts.holds, .from = options->clock};
+    if (counts.last_token > options->clock)
+        found.from = add_tokens(counts.last_token, options->clock % (uint64_t)CORE_RESTORE_JUMP);
+    found.next = add_tokens(found.from, CORE_RESTORE_JUMP);
+    return found;
+}
+
+/* Another store, with other tokens, and without members. */
+static int identify(struct core *table, const struct restore_options *options,
+                    const struct restore_result *found, struct error_text *err)
 {
     unsigned char id[16];
     struct core_command identity = {.op = CORE_IDENTITY,
@@ -304,31 +314,57 @@ static int append_identity(struct storage *storage, const struct restore_options
                                     .token = found->from,
                                     .result = {(const char *)id, sizeof id}};
     struct core_packer packer = {0};
-    struct raft_buffer entry;
+    size_t size;
+    void *entry;
     int result;
 
     options->random(id, sizeof id);
     INVARIANT(core_pack(&packer, &identity) != CORE_NOT_PACKED);
     core_packer_finish(&packer, 0, false, 0, 0);
-    entry.base = core_packer_take(&packer, &entry.len);
+    entry = core_packer_take(&packer, &size);
     core_packer_free(&packer);
-    result = loading_append_command(storage, &entry, err);
-    free(entry.base);
+    result = core_apply(table, entry, size, NULL, err);
+    free(entry);
     return result;
 }
 
-static int append_member(struct storage *storage, const struct restore_options *options,
-                         struct error_text *err)
+/* ---- what is written ---------------------------------------------------------------------------- */
+
+static int encode_members(const struct restore_options *options, struct raft_buffer *ret_buffer,
+                          struct error_text *err)
 {
     struct raft_configuration members;
-    int result = HF_OK;
+    int failure;
 
     raft_configuration_init(&members);
-    if (raft_configuration_add(&members, options->id, options->address, RAFT_VOTER) != 0)
-        result = error_set(err, HF_ENOMEM, "out of memory");
-    if (result == HF_OK)
-        result = loading_replace_members(storage, &members, err);
+    failure = raft_configuration_add(&members, options->id, options->address, RAFT_VOTER);
+    if (failure == 0)
+        failure = raft_configuration_encode(&members, ret_buffer);
     raft_configuration_close(&members);
+    return failure == 0 ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
+}
+
+/* The table and the one member, as a snapshot behind all that the copy has; then the copy's own go. */
+static int replace_log(struct storage *storage, const struct restore_options *options,
+                       struct core *table, struct error_text *err)
+{
+    struct raft_buffer members;
+    struct image image = {
+        .index = storage->next, .term = storage->term.number, .configuration_index = storage->next};
+    int result = encode_members(options, &members, err);
+
+    if (result != HF_OK)
+        return result;
+    core_snapshot_begin(table);
+    while (!core_snapshot_step(table, COPY_BYTES))
+        ;
+    image.configuration = (struct iovec){members.base, members.len};
+    image.data.iov_base = core_snapshot_end(table, &image.data.iov_len);
+    result = image_write(&storage->directory, &image, err);
+    if (result == HF_OK)
+        result = journal_reset(storage->journal, err);
+    free(image.data.iov_base);
+    raft_free(members.base);
     return result;
 }
 
@@ -353,14 +389,18 @@ static int write_node(struct storage *storage, const struct restore_options *opt
 static int make_another(struct storage *storage, const struct restore_options *options,
                         struct restore_result *ret_result, struct error_text *err)
 {
-    int result = look(storage, options, ret_result, err);
+    struct core *table;
+    int result = load_table(storage, options, &table, err);
 
+    if (result != HF_OK)
+        return result;
+    *ret_result = look(table, options);
+    result = identify(table, options, ret_result, err);
     if (result == HF_OK)
         result = term_store(&storage->directory, &storage->term, storage->term.number + 1, 0, err);
     if (result == HF_OK)
-        result = append_member(storage, options, err);
-    if (result == HF_OK)
-        result = append_identity(storage, options, ret_result, err);
+        result = replace_log(storage, options, table, err);
+    core_free(table);
     if (result == HF_OK)
         result = write_node(storage, options, ret_result, err);
     return result == HF_OK ? unmark(&storage->directory, err) : result;

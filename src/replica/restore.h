@@ -3,14 +3,13 @@
  * What was acknowledged after the copy was made is not in it: tokens among it. So what is restored is another store, in a cluster of
  * its own with one member:
  *
- *     a new cluster id        members of the old cluster do not hear this node, nor it them
- *     a new term, and then two entries at the end of the log:
- *       the members           this node, and nobody else
- *       the store's identity  a new id, and the next token is CORE_RESTORE_JUMP above the wall clock; or, where the copy's last is
- *                             ahead of that, above the last, and as much more as the clock's lower bits say: two restores of
- *                             one copy do not give the same tokens
+ *     a new cluster id      members of the old cluster do not hear this node, nor it them
+ *     a new term, and in it one snapshot of what the copy has, in place of its log, with
+ *       the members         this node, and nobody else; nothing is left of the old ones, whose numbers others may get
+ *       the store's identity, a new id
+ *       the next token      CORE_RESTORE_JUMP above the wall clock; or, where the copy's last is ahead of that, above the last, and
+ *                           as much more as the clock's lower bits say: two restores of one copy do not give the same tokens
  *
- * The raise of the tokens is in the log itself: it happens exactly once, whenever and however often the node is started.
  * A file 'restoring' is in the directory from the beginning to the end; a start refuses a directory that has it, and a restore
  * begins again in it. */
 #ifndef REPLICA_RESTORE_H

@@ -138,9 +138,6 @@ int loading_members(struct storage *storage, struct raft_configuration *ret_memb
 /* Appends a configuration that nobody has agreed to: for a node that has nobody to ask. */
 int loading_replace_members(struct storage *storage, const struct raft_configuration *members,
                             struct error_text *err);
-/* The same with an entry for the table. */
-int loading_append_command(struct storage *storage, const struct raft_buffer *entry,
-                           struct error_text *err);
 
 /* ---- images.c ---- */
 /* The configuration is decoded into the snapshot, the data handed over. */

@@ -17,7 +17,7 @@
     "the members of the cluster know this node with other data: its directory was lost or is not " \
     "mounted; mount it, or remove this node and add it under another id"
 
-/* In the table, in place of what a node says of itself: it has said nothing yet, or was removed. */
+/* In the table, in place of what a node says of itself: it has said nothing yet, and its life is not known; or it was removed. */
 #define NOTHING_SAID "-"
 
 #define REMOVED "this node was removed from the cluster"
@@ -25,7 +25,8 @@
 
 /* ---- where clients find them ------------------------------------------------------------------- */
 
-/* A node says of itself: address/life. Where the slash is; behind all of it, if there is none. */
+/* A node says of itself: address/life. "/life": it has said nothing, and whoever founded the cluster knows its life. Where the slash
+ * is; behind all of it, if there is none. */
 static size_t slash_in(struct core_text about)
 {
     const char *slash = about.size ? memchr(about.bytes, '/', about.size) : NULL;
@@ -95,33 +96,19 @@ static bool may_be_member(const struct server *server, uint64_t id)
     return replica_members(server->replica, &any, 1) == 0 || cluster_is_member(server, id);
 }
 
-/* See lives.h. Where both are known, the log is right. */
-static bool has_lost_its_data(const struct server *server, uint64_t id, struct core_text about)
+/* See lives.h. Where both are known, the log is right. "" if neither knows it. */
+static struct core_text known_life(const struct server *server, uint64_t id)
 {
-    struct core_text known = life_of(about_of(server, id));
+    struct core_text life = life_of(about_of(server, id));
 
-    if (known.size == 0)
-        known = lives_find(&server->lives, id);
-    return known.size > 0 && !same(known, life_of(about));
+    return life.size > 0 ? life : lives_find(&server->lives, id);
 }
 
-/* What the log says of the lives of members is written down: after a restart the table is an old one. */
-void cluster_learn(struct server *server)
+static bool has_lost_its_data(const struct server *server, uint64_t id, struct core_text about)
 {
-    const struct core *table = replica_table(server->replica);
-    struct error_text err;
+    struct core_text known = known_life(server, id);
 
-    if (!server->network || server->learnt_version == core_members_version(table))
-        return;
-    server->learnt_version = core_members_version(table);
-    for (unsigned i = 0; core_member_id(table, i) != 0; i++) {
-        uint64_t id = core_member_id(table, i);
-        struct core_text life = life_of(about_of(server, id));
-
-        if (life.size > 0 && id != server->config->id && cluster_is_member(server, id) &&
-            lives_set(&server->lives, server->storage, id, life, &err) != HF_OK)
-            log_warning(err.text);
-    }
+    return known.size > 0 && !same(known, life_of(about));
 }
 
 static bool is_among(const uint64_t *ids, uint64_t id)
@@ -150,6 +137,36 @@ static void put_among(uint64_t *ids, uint64_t id)
 static void drop_from(uint64_t *ids, uint64_t id)
 {
     replace_first(ids, id, 0);
+}
+
+/* Its life is known now: it is met once more, and judged by that. */
+static void meet_again(struct server *server, uint64_t id)
+{
+    if (!is_among(server->unjudged, id))
+        return;
+    drop_from(server->unjudged, id);
+    network_forget(server->network, id);
+}
+
+/* What the log says of the lives of members is written down: after a restart the table is an old one. */
+void cluster_learn(struct server *server)
+{
+    const struct core *table = replica_table(server->replica);
+    struct error_text err;
+
+    if (!server->network || server->learnt_version == core_members_version(table))
+        return;
+    server->learnt_version = core_members_version(table);
+    for (unsigned i = 0; core_member_id(table, i) != 0; i++) {
+        uint64_t id = core_member_id(table, i);
+        struct core_text life = life_of(about_of(server, id));
+
+        if (life.size == 0 || id == server->config->id || !cluster_is_member(server, id))
+            continue;
+        if (lives_set(&server->lives, server->storage, id, life, &err) != HF_OK)
+            log_warning(err.text);
+        meet_again(server, id);
+    }
 }
 
 bool cluster_is_lost(const struct server *server, uint64_t id)
@@ -268,9 +285,20 @@ struct core_text cluster_life_said(const struct server *server, uint64_t id)
                 : (struct core_text){"", 0};
 }
 
+static bool is_voter(const struct server *server, uint64_t id)
+{
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+
+    for (unsigned i = 0; i < count; i++)
+        if (seen[i].id == id)
+            return seen[i].votes;
+    return false;
+}
+
 /* A node that belongs to no cluster may be talked to about founding: none of libraft's messages are taken from it, nor sent
- * to it if it is one that came back without its data. Who is no member has been removed, or is to be added: what it says is
- * of no importance. */
+ * to it if it is one that came back without its data; or if it may be: the life of whoever votes is in the log, and this node has
+ * not heard all of that yet. Who is no member has been removed, or is to be added: what it says is of no importance. */
 enum network_reach cluster_reached(struct server *server, const struct network_node *node)
 {
     struct core_text about = {node->about, strlen(node->about)};
@@ -290,6 +318,10 @@ enum network_reach cluster_reached(struct server *server, const struct network_n
         return node->cluster[0] ? NETWORK_NOTHING : NETWORK_WORDS;
     }
     drop_from(server->lost, node->id);
+    if (!node->cluster[0] && known_life(server, node->id).size == 0 && is_voter(server, node->id)) {
+        put_among(server->unjudged, node->id);
+        return NETWORK_WORDS;
+    }
     return remember(server, node->id, node->about) ? NETWORK_ALL : NETWORK_NOTHING;
 }
 
@@ -339,6 +371,8 @@ void cluster_tidy(struct server *server)
             *said = (struct said){0};
         if (server->lost[i] != 0 && !may_be_member(server, server->lost[i]))
             server->lost[i] = 0;
+        if (server->unjudged[i] != 0 && !may_be_member(server, server->unjudged[i]))
+            server->unjudged[i] = 0;
     }
 }
 
@@ -363,7 +397,22 @@ static bool make_known(struct server *server, uint64_t id, const char *about)
            replica_submit(server->replica, &command, NULL) == HF_OK;
 }
 
-/* Each member is in the table, if only by its id: else nobody would know, when it is removed, that there was one. */
+/* A member that has said nothing to this node is in the table all the same. By its life, if it is known from the founding: a node that
+ * is added later has no other way to know it. Else by its id: nobody would know, when it is removed, that there was one. */
+static bool publish_silent(struct server *server, uint64_t id)
+{
+    struct core_text life = lives_find(&server->lives, id);
+    char about[LIFE_MAX + 2];
+
+    if (life_of(about_of(server, id)).size > 0)
+        return true;
+    snprintf(about, sizeof about, "/%.*s", (int)life.size, life.bytes);
+    if (life.size > 0)
+        return make_known(server, id, about);
+    return core_member(replica_table(server->replica), id).size > 0 ||
+           make_known(server, id, NOTHING_SAID);
+}
+
 static bool publish_members(struct server *server)
 {
     struct replica_seen seen[REPLICA_MEMBERS_MAX];
@@ -376,8 +425,8 @@ static bool publish_members(struct server *server)
         if (said && !has_lost_its_data(server, said->id,
                                        (struct core_text){said->about, strlen(said->about)}))
             all = make_known(server, said->id, said->about) && all;
-        else if (core_member(replica_table(server->replica), seen[i].id).size == 0)
-            all = make_known(server, seen[i].id, NOTHING_SAID) && all;
+        else
+            all = publish_silent(server, seen[i].id) && all;
     }
     return all;
 }

@@ -188,6 +188,8 @@ static enum verdict cluster_add(struct connection *connection, const struct resp
                       " was, or is below one that was: take %" PRIu64
                       ", and start the new node with it",
                       id, cluster_highest_id(connection->server) + 1);
+    if (connection->server->said_new && connection->server->role == REPLICA_LEADING)
+        cluster_publish(connection->server); /* the new one finds the others' lives before itself */
     request = request_begin(connection);
     return changed(request,
                    replica_add(connection->server->replica, id, one.at[0].address, request, &err),

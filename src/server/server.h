@@ -197,12 +197,13 @@ struct server {
     struct lives lives;
     struct bootstrap bootstrap;
     uint64_t turned_away[REPLICA_MEMBERS_MAX]; /* nodes that are not let in: the log says so once */
-    uint64_t lost[REPLICA_MEMBERS_MAX];  /* members that came back without their data; 0: nobody */
-    bool said_new;                       /* something that the table may not know */
-    bool has_log;                        /* and its directory says so */
-    uint64_t leader_id, members_version; /* as they were a round ago */
-    uint64_t learnt_version;             /* of the table's members, whose lives are written down */
-    uint64_t agreed_version;             /* of the members when they were last agreed on: */
+    uint64_t lost[REPLICA_MEMBERS_MAX]; /* members that came back without their data; 0: nobody */
+    uint64_t unjudged[REPLICA_MEMBERS_MAX]; /* that may have: what this node knows does not say */
+    bool said_new;                          /* something that the table may not know */
+    bool has_log;                           /* and its directory says so */
+    uint64_t leader_id, members_version;    /* as they were a round ago */
+    uint64_t learnt_version; /* of the table's members, whose lives are written down */
+    uint64_t agreed_version; /* of the members when they were last agreed on: */
     uint64_t agreed[REPLICA_MEMBERS_MAX];
     uint64_t removed[REPLICA_MEMBERS_MAX]; /* the last that were members, and then were not */
     bool handed_over; /* a clean stop has asked another node to lead, and that is over */

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from helpers import add, all_there, content, has_all, held, restore, unchanged
+from helpers import add, all_there, content, has_all, held, pour, restore, unchanged
 from nodes import PATIENCE, TTL_MAX, Node, Refused, fresh, run_refused, until
 
 
@@ -192,6 +192,44 @@ def test_backup_and_restore(start, tmp_path):
     assert source.launch()
     cluster.settled()
     assert cluster.ask("ACQUIRE", "x", "l") == highest + 1
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_a_restored_cluster_comes_back_with_the_numbers_of_before(start, tmp_path, rolling):
+    """The copy has a snapshot, and in it who the members of the old cluster were. The new ones have their numbers."""
+    old = start(3, "--snapshot-bytes", "64KiB")
+    holds = held(old, 3)
+    source = old.followers()[0]
+    with old.session() as session:
+        for _ in range(10):
+            pour(session)
+    old.settled()
+    assert source.stop() == 0
+    assert list(source.data.glob("snapshot-*"))
+    shutil.copytree(source.data, tmp_path / "copy")
+    new = start(1, "--snapshot-bytes", "64KiB", founded=False)
+    restore(tmp_path / "copy", new[1])
+    assert new[1].launch()
+    until(new[1].leads, "it serves")
+    for number in (2, 3):
+        add(new, number)
+    new.settled()
+    holds += held(new, 3)
+    if rolling:
+        for node in new:
+            assert node.stop() == 0
+            assert node.launch()
+            new.settled()
+    else:
+        for node in new:
+            node.kill9()
+        new[1].begin()
+        new[2].begin()
+        new.leader()
+        new[3].begin()
+        new.settled()
+    with new.session() as session:
+        assert all_there(session, holds)
 
 
 def test_an_old_copy_at_the_same_address_is_not_heard(start, tmp_path):

@@ -1,5 +1,6 @@
 """Members that are removed, and others in their place. An id is used once: whoever was away still counts by the members it knows."""
 import contextlib
+import shutil
 import time
 
 import pytest
@@ -123,3 +124,54 @@ def test_an_empty_node_does_not_count_for_the_one_that_was_removed(request):
         assert granted_within(others, SERVES_MAX, name, fresh(), "TTL", TTL_MAX) is None, "two holders"
         assert leader.ask("CHECK", name, token) == 1
         two.await_line("a node has come back without its data")
+
+
+def test_a_founder_whom_no_leader_has_met_is_known_by_its_life(request):
+    """3 takes the record of the founding, and dies before somebody leads: 2, which never met it. 4 is added, leads, and 1 is
+    removed: of 3 it knows what the log says. 4 is paused, and cut off from 2; 3 comes back, and with it 2 grants a lock. Then 3
+    loses its disk, 2 is paused, and 4 wakes up as the leader of before: with an empty 3 it would be a majority."""
+    net = Net(["1", "2", "3", "4", "operator"])
+    request.addfinalizer(net.close)
+    cluster = NetCluster(net, founded=False)
+    request.addfinalizer(cluster.clean)
+    one, two, three = (cluster[number] for number in (1, 2, 3))
+    one.args += ["--election-timeout", "10s"]  # it founds, and does not lead
+    for node in cluster:
+        node.begin()
+    for node in cluster:
+        until(node.answers, f"{node} answers")
+    net.part(["2"], ["3"])
+    cluster.init()
+    three.kill9()
+    until(two.leads, "2 leads")
+    assert two.members()[3]["client"] == "", "and has not heard of 3"
+    four = cluster.node_there(4)
+    assert four.launch()
+    net.heal()
+    with cluster.session(of=[one, two, four]) as operator:
+        assert operator.ask("CLUSTER", "ADD", 4, four.peer) == "OK"
+        until(lambda: two.members()[4]["votes"], "4 votes")
+        until(lambda: four.leads() or operator.ask("CLUSTER", "TRANSFER", 4) is None, "4 leads")
+        assert operator.ask("CLUSTER", "REMOVE", 1) == "OK"
+    one.kill9()
+    net.part(["4"], ["2", "3"])
+    four.pause()
+    assert three.launch()
+    until(two.leads, "2 leads")
+    name = fresh("held")
+    with cluster.session(of=[two]) as first:
+        token = first.ask("ACQUIRE", name, fresh(), "TTL", TTL_MAX)
+    three.kill9()
+    shutil.rmtree(three.data)
+    assert three.launch()
+    two.pause()
+    net.heal()
+    net.part(["4"], ["2"])
+    four.resume()
+    with cluster.session(of=[four]) as second:
+        assert granted_within(second, SERVES_MAX, name, fresh(), "TTL", TTL_MAX) is None, "two holders"
+    two.resume()
+    net.heal()
+    until(lambda: two.leads() or four.leads(), "2 and 4 are a majority")
+    with cluster.session(of=[two, four]) as session:
+        assert session.ask("CHECK", name, token) == 1
