@@ -79,10 +79,11 @@ static bool set_name(struct connection *connection, const struct resp_node *name
 
 static void write_hello(struct connection *connection)
 {
+    const struct server *server = connection->server;
     struct resp_writer *out = &connection->out;
-    bool leads = connection->server->role == REPLICA_LEADING;
+    bool leads = server->role == REPLICA_LEADING;
 
-    resp_write_map(out, 7, connection->resp3);
+    resp_write_map(out, 9, connection->resp3);
     resp_write_text(out, "server");
     resp_write_text(out, "holdfast");
     resp_write_text(out, "version");
@@ -95,6 +96,10 @@ static void write_hello(struct connection *connection)
     resp_write_text(out, "standalone");
     resp_write_text(out, "role");
     resp_write_text(out, leads ? "master" : "replica");
+    resp_write_text(out, "cluster");
+    resp_write_text(out, server->bootstrap.cluster);
+    resp_write_text(out, "alone"); /* there will never be others */
+    resp_write_integer(out, server->network == NULL);
     resp_write_text(out, "modules");
     resp_write_array(out, 0);
 }

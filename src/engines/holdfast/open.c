@@ -96,9 +96,28 @@ static int add_servers(struct engine_store *store, const struct parts *parts, bo
     return result;
 }
 
+static int read_cluster(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    const char *cluster = url_get(url, "cluster");
+
+    if (cluster && (strlen(cluster) != HOLDFAST_CLUSTER ||
+                    strspn(cluster, "0123456789abcdef") != HOLDFAST_CLUSTER))
+        return error_set(err, HF_EINVAL,
+                         "store URL: cluster= is the id that 'holdfast cluster status' shows, %d "
+                         "characters of 0-9 and a-f",
+                         HOLDFAST_CLUSTER);
+    if (cluster)
+        memcpy(store->cluster, cluster, HOLDFAST_CLUSTER + 1);
+    return HF_OK;
+}
+
 static int read_options(struct engine_store *store, struct url *url, struct error_text *err)
 {
     const char *prefix = url_get(url, "prefix");
+    int result = read_cluster(store, url, err);
+
+    if (result != HF_OK)
+        return result;
 
     if (store->access.ca_file[0] || store->access.cert_file[0])
         return error_set(err, HF_EINVAL,
@@ -160,6 +179,31 @@ static bool is_of_redis(const struct resp_node *reply)
     return false;
 }
 
+/* Who lists several servers means one cluster. One that is by itself gives locks of which the others know nothing; and a server of
+ * another cluster, such as an old one at the same addresses, must not be taken for the one that was meant. */
+static int check_cluster(const struct scout *scout, const struct resp_node *reply,
+                         struct error_text *err)
+{
+    const struct engine_store *store = scout->store;
+    const struct resp_node *cluster = map_value(reply, "cluster");
+
+    if (store->server_count > 1 && map_number(reply, "alone", 0) != 0)
+        return error_set(err, HF_EREFUSED,
+                         "%s is a server by itself, started without 'cluster', and the URL names "
+                         "%d servers: they do not share their locks. Name one of them only, or "
+                         "found a cluster of them (docs/cluster.md)",
+                         scout->at.shown, store->server_count);
+    if (store->cluster[0] && !resp_is(cluster, store->cluster))
+        return error_set(err, HF_EREFUSED,
+                         "%s belongs to %s%.*s, and the URL says cluster=%s: 'holdfast cluster "
+                         "status' shows the id of a cluster",
+                         scout->at.shown,
+                         cluster && cluster->size > 0 ? "cluster " : "no cluster that it names",
+                         cluster && cluster->size <= HOLDFAST_CLUSTER ? (int)cluster->size : 0,
+                         cluster && cluster->text ? cluster->text : "", store->cluster);
+    return HF_OK;
+}
+
 /* A server that does not say which role it has is taken at its word when it is asked something. */
 static int on_greeting(void *context, int index, const struct resp_node *reply,
                        struct error_text *err)
@@ -176,7 +220,7 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
                    : refusal_of(&scout->at, reply, err);
     scout->leads = !role || resp_is(role, "master");
     if (resp_is(server, "holdfast"))
-        return HF_OK;
+        return check_cluster(scout, reply, err);
     return error_set(err, HF_EREFUSED, "%s is not a holdfastd: it calls itself '%.*s'",
                      scout->at.shown, server && server->size < NOT_OURS_MAX ? (int)server->size : 0,
                      server && server->text ? server->text : "");

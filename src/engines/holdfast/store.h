@@ -27,6 +27,7 @@
 #define HOLDFAST_PORT "7420"
 #define HOLDFAST_SERVERS_MAX 16
 #define HOLDFAST_PREFIX_MAX (HF_NAME_MAX - 1)
+#define HOLDFAST_CLUSTER 32 /* characters of a cluster's id */
 #define HOLDFAST_TIMEOUT_MS 3000
 #define HOLDFAST_TIMEOUT_MIN_MS 50
 #define HOLDFAST_TIMEOUT_MAX_MS 60000
@@ -139,6 +140,7 @@ struct engine_store {
     const struct engine_host *host;
     struct access access;
     char prefix[HOLDFAST_PREFIX_MAX + 1];
+    char cluster[HOLDFAST_CLUSTER + 1]; /* the only one that is meant, or "" */
     size_t prefix_size;
     struct address servers[HOLDFAST_SERVERS_MAX];
     int server_count;
