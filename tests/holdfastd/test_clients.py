@@ -97,7 +97,7 @@ TABLE = [
     (["COMMAND"], ANY),
     (["INFO"], ANY),
     (["INFO", "locks"], ANY),
-    (["HELLO"], Map(server="holdfast", version=ANY, proto=ANY, id=ANY, mode="standalone", role="master", modules=[])),
+    (["HELLO"], Map(server="holdfast", version=ANY, proto=ANY, id=ANY, mode="standalone", role="master", cluster=ANY, alone=1, modules=[])),
     (["NOPE", "x"], Error("ERR unknown command 'NOPE'")),
 ]
 COMMANDS = [words for words, _ in TABLE]
