@@ -320,6 +320,10 @@ static void hold_on(struct watch *watch, int *ret_signal)
                            {.fd = watch->timer, .events = POLLIN},
                            {.fd = watch->lost_fd, .events = POLLIN}};
 
+    if (signals_ends(watch->told)) { /* while the job ran, or as it ended: it is not said again */
+        *ret_signal = watch->told;
+        return;
+    }
     set_timer(watch, until_ms);
     while (clock_boot_ms() < until_ms) {
         int number;

@@ -143,6 +143,15 @@ def test_hold_at_least_keeps_it_and_a_signal_ends_that(cli):
     assert cli("run", "-n", "x", "true").status == 0
 
 
+def test_a_signal_to_the_job_ends_hold_at_least_too(cli):
+    """It may come as the job ends, before that is known: whoever sent it wants an end, and does not send it again."""
+    holder = cli.start("run", "--hold-at-least", "1h", "x", "--", "sh", "-c", "trap 'exit 3' TERM; echo $$; while :; do sleep 0.05; done")
+    holder.line()
+    holder.kill(signal.SIGTERM)
+    assert holder.wait() == 143
+    assert cli("run", "-n", "x", "true").status == 0
+
+
 def test_hold_at_least_ends(cli):
     holder = cli.start("run", "--hold-at-least", "300ms", "x", "--", "sh", "-c", "echo out; exit 3")
     assert holder.line() == "out"
