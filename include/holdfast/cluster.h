@@ -70,7 +70,8 @@ HF_API void hf_cluster_free(hf_cluster *cluster); /* NULL is fine */
  * will do. HF_EREFUSED: not all of them answer, are empty and list the same, and nothing was changed; or
  * it is founded already. To ask again does no harm. */
 HF_API int hf_cluster_init(hf_store *store, int64_t wait_ms);
-/* Adds a node, whose peers reach it at `address` ("host:port"). HF_OK: it is a member, and votes as
+/* Adds a node, whose peers reach it at `address` ("host:port"): it runs there, and is empty. HF_EUNREACH:
+ * it does not answer, and nothing was changed. HF_OK: it is a member, and votes as
  * soon as it has caught up, which hf_cluster_status shows. That may take long, and goes on without
  * us. HF_OK too if it was a member at that address before. */
 HF_API int hf_cluster_add(hf_store *store, uint64_t id, const char *address, int64_t wait_ms);

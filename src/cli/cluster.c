@@ -18,7 +18,7 @@ enum { OPT_WAIT = 'w', OPT_NO_WAIT = 'n' };
 static const struct option_spec options[] = {
     {OPT_WAIT, "wait", "DUR",
      "wait at most so long for a leader (10s; status: 5s), and for add's node to vote"},
-    {OPT_NO_WAIT, "no-wait", NULL, "add: do not wait until the node votes"},
+    {OPT_NO_WAIT, "no-wait", NULL, "add: do not wait until the node answers and votes"},
     {0},
 };
 
@@ -89,8 +89,9 @@ static int run_init(struct cli *cli, const struct cluster_request *request)
     if (cli->json)
         founded_json(cluster);
     else
-        printf("the cluster is founded, with %zu members; node %llu leads\n",
+        printf("the cluster is founded, with %zu member%s; node %llu leads\n",
                hf_cluster_about(cluster)->member_count,
+               hf_cluster_about(cluster)->member_count == 1 ? "" : "s",
                (unsigned long long)hf_cluster_about(cluster)->leader);
     hf_cluster_free(cluster);
     return EXIT_DONE;
@@ -302,10 +303,11 @@ const struct command command_cluster = {
         "Only for holdfast:// stores. Any node of the URL will do: the one that leads is found.",
     .options = options,
     .takes_json = true,
-    .examples = "  holdfast --on holdfast://10.0.0.1,10.0.0.2,10.0.0.3 cluster status\n"
-                "  holdfast --on holdfast://10.0.0.1 cluster init\n"
-                "  holdfast cluster add 4 10.0.0.4:7431      # first there: holdfastd --id 4 ...\n"
-                "  holdfast cluster remove 2\n",
+    .examples =
+        "  holdfast --on holdfast://10.0.0.1,10.0.0.2,10.0.0.3 cluster status\n"
+        "  holdfast --on holdfast://10.0.0.1 cluster init\n"
+        "  holdfast cluster add 4 10.0.0.4:7431      # there first: holdfastd --join --id 4 ...\n"
+        "  holdfast cluster remove 2\n",
     .statuses = "  0 done   69 no leader answers, or it is not known whether it happened\n"
                 "  77 refused: a member in the way, no such node, no other that could lead   64, "
                 "70 as in 'holdfast run "

@@ -3,6 +3,7 @@
 #include "cli/cluster.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 
 #define LOOK_MS 1000      /* of one look while we wait */
 #define LOOK_EVERY_MS 100 /* while we wait */
+#define ONCE_MS 2000      /* with --no-wait: the node is asked once */
 #define FIRST_TELL_MS 1000
 #define NEXT_TELL_MS 5000
 
@@ -167,6 +169,32 @@ static void added_json(const struct cluster_request *request, bool votes)
     json_end(&json);
 }
 
+/* A node that does not answer is waited for, by the library: nothing is changed before it does. */
+static int add_when_it_answers(struct cli *cli, const struct cluster_request *request)
+{
+    struct progress_line line;
+    char text[HF_ADDRESS_MAX + 64];
+    int result;
+
+    snprintf(text, sizeof text, "node %llu at %s has not answered yet; waiting for it",
+             (unsigned long long)request->id, printable(request->words[1]));
+    if (!request->no_wait)
+        progress_begin(&line, text);
+    result = hf_cluster_add(cli->store, request->id, request->words[1],
+                            request->no_wait ? ONCE_MS : request->wait_ms);
+    if (!request->no_wait)
+        progress_end(&line);
+    return result;
+}
+
+static int say_not_added(const struct cluster_request *request, int result)
+{
+    if (result != HF_EUNREACH || !request->no_wait)
+        return cluster_say_change(request, result);
+    say("%s", hf_error());
+    return status_of(result);
+}
+
 int cluster_add(struct cli *cli, const struct cluster_request *request)
 {
     int64_t until_ms = clock_after(clock_boot_ms(), request->wait_ms);
@@ -176,9 +204,9 @@ int cluster_add(struct cli *cli, const struct cluster_request *request)
     if (!cluster)
         return status;
     hf_cluster_free(cluster);
-    result = hf_cluster_add(cli->store, request->id, request->words[1], request->wait_ms);
+    result = add_when_it_answers(cli, request);
     if (result != HF_OK)
-        return cluster_say_change(request, result);
+        return say_not_added(request, result);
     if (!request->no_wait)
         status = await_vote(cli, request, until_ms);
     if (status != EXIT_DONE)

@@ -15,6 +15,9 @@
 #define CLUSTER_ID_MAX 64 /* bytes */
 #define ROLE_MAX 15
 
+/* A change may take so long: what cannot end in time would only leave in doubt what was refused before, and why. */
+#define CHANGE_MS 1500
+
 struct seen {
     hf_member member; /* its texts are those below */
     char peer[HF_ADDRESS_MAX + 1], client[HF_ADDRESS_MAX + 1];
@@ -175,7 +178,7 @@ static int change(hf_store *store, enum engine_change what, uint64_t id, const c
         do
             result = store->engine->cluster_change(store->engine_store, what, id, address,
                                                    deadline_ms, &err);
-        while (result == HF_EUNREACH && clock_boot_ms() < deadline_ms);
+        while (result == HF_EUNREACH && clock_boot_ms() + CHANGE_MS < deadline_ms);
     return failure_keep(result, &err);
 }
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "journal/directory.h"
 
-#define NOTE_MAX 4095    /* bytes */
+#define NOTE_MAX 8191    /* bytes */
 #define NOTE_NAME_MAX 31 /* of the name of its file */
 
 /* "" if there is none. HF_EIO: it cannot be read, or is too long. */

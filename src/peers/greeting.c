@@ -19,7 +19,7 @@
  *
  * A reply: nonce (32), cluster (32), about (272), proof (32). The texts are visible ASCII, and zeros to the end, at
  * least one. */
-static const char magic[8] = "HFPEER03"; /* without its NUL: the last two digits are the version */
+static const char magic[8] = "HFPEER04"; /* without its NUL: the last two digits are the version */
 static const char by_connector[] = "holdfast: I connect";
 static const char by_connected[] = "holdfast: I am connected to";
 

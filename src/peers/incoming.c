@@ -224,6 +224,7 @@ static void on_whole(struct incoming *incoming)
     }
     host->received(host->context, &(struct peers_message){.from = incoming->greeting.from,
                                                           .address = incoming->greeting.address,
+                                                          .about = incoming->greeting.about,
                                                           .cluster = incoming->greeting.cluster,
                                                           .bytes = message,
                                                           .size = incoming->size});

@@ -18,6 +18,7 @@
 #define AGAIN_MIN_MS 50
 #define AGAIN_MAX_MS 1000
 #define LASTS_MS 1000 /* a connection that is as old as this */
+#define WHY_MAX 127   /* bytes of a reason that are kept */
 
 enum state { CLOSED, RESOLVING, CONNECTING, GREETING, OPEN };
 
@@ -37,6 +38,8 @@ struct outgoing {
     bool mistrusted;    /* and that this is because of the secret, which others must not hide */
     int64_t open_ms;    /* since when it can */
     size_t unsent;
+    char why[WHY_MAX +
+             1]; /* it could not be reached the last time; "": it was not tried, or could */
 };
 
 /* One attempt. It lives until its handles are closed and nobody resolves for it, the node may have another by
@@ -108,6 +111,7 @@ static void drop(struct outgoing *outgoing, const char *why)
 
     if (!connection)
         return;
+    snprintf(outgoing->why, sizeof outgoing->why, "%s", why ? why : "");
     if (why && !has_another)
         complain(outgoing, why);
     if (outgoing->state == RESOLVING) /* perhaps too late; on_resolved comes in any case */
@@ -173,6 +177,7 @@ static void on_elsewhere(struct connection *connection, const unsigned char *pro
     say(connection, proof, GREETING_PROOF);
     if (connection->outgoing)
         drop(outgoing, NULL);
+    snprintf(outgoing->why, sizeof outgoing->why, "it belongs to another cluster");
 }
 
 /* It hears of it by a proof that cannot be: nothing that could be tried against words is given to whom is not trusted. */
@@ -208,6 +213,7 @@ static void on_reply(struct connection *connection)
         return;
     }
     outgoing->state = OPEN;
+    outgoing->why[0] = '\0';
     outgoing->open_ms = clock_boot_ms();
     uv_timer_stop(&connection->timer);
     say(connection, proof, GREETING_PROOF);
@@ -542,6 +548,20 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
     }
     outgoing->unsent += size;
     return HF_OK;
+}
+
+const char *peers_about(struct peers *peers, uint64_t id)
+{
+    const struct outgoing *outgoing = find(peers, id);
+
+    return outgoing && outgoing->state == OPEN ? outgoing->connection->greeting.about : NULL;
+}
+
+const char *peers_why(struct peers *peers, uint64_t id)
+{
+    const struct outgoing *outgoing = find(peers, id);
+
+    return outgoing ? outgoing->why : "";
 }
 
 void peers_set_guarded(struct peers *peers, uint64_t id, bool guarded)

@@ -44,7 +44,8 @@ struct peers_node { /* what another node has said of itself, and proved to be a 
 
 struct peers_message {
     uint64_t from;
-    const char *address; /* where its sender can be reached, as it says itself */
+    const char *address; /* where its sender can be reached, as it says itself, */
+    const char *about;   /* and what else it says, as in peers_node */
     const char *cluster; /* the sender's; "": it belonged to none when it connected */
     void *bytes;         /* from malloc, and the host's from now on */
     size_t size;
@@ -109,6 +110,10 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
 /* Makes a connection, if there is none, before there is something to send: votes must not wait for one. To be
  * called now and then. */
 void peers_dial(struct peers *peers, uint64_t to, const char *address);
+/* What the node says of itself that this one is connected to; NULL: there is no connection (yet). Lives until the loop goes on. */
+const char *peers_about(struct peers *peers, uint64_t id);
+/* Why this node could not be reached the last time, in words; "": not known. Lives until the loop goes on. */
+const char *peers_why(struct peers *peers, uint64_t id);
 /* The connection to this node is one for some words, and no sign that it is back: "is there again" is not noted of it. To be
  * called by `reached`. */
 void peers_set_guarded(struct peers *peers, uint64_t id, bool guarded);

@@ -1,4 +1,5 @@
 #include "replica/founding.h"
+#include "replica/identity.h"
 #include "replica/node_file.h"
 #include "replica/storing.h"
 
@@ -28,10 +29,14 @@ void founding_members_text(const struct replica_member *members, int count,
 static void members_there(const struct raft_configuration *configuration,
                           char ret_text[FOUNDING_MEMBERS + 1])
 {
+    char address[REPLICA_ADDRESS_MAX + 1];
+
     ret_text[0] = '\0';
-    for (unsigned i = 0; i < configuration->n; i++)
-        if (configuration->servers[i].address[0])
-            add_member(ret_text, configuration->servers[i].id, configuration->servers[i].address);
+    for (unsigned i = 0; i < configuration->n; i++) {
+        identity_address(configuration->servers[i].address, address);
+        if (address[0])
+            add_member(ret_text, configuration->servers[i].id, address);
+    }
 }
 
 /* ---- what fits -------------------------------------------------------------------------------- */
@@ -69,15 +74,17 @@ static int refuse(const struct storage *storage, const struct founding *founding
 }
 
 /* It is the only member, at its present address from now on. */
-static int become_only(struct storage *storage, const struct founding *founding,
+static int become_only(struct storage *storage, const struct founding *founding, const char *life,
                        struct error_text *err)
 {
     struct raft_configuration configuration;
     const char *address = founding->member_count > 0 ? founding->members[0].address : "";
+    char identity[IDENTITY_MAX + 1];
     int result = HF_OK;
 
     raft_configuration_init(&configuration);
-    if (raft_configuration_add(&configuration, founding->id, address, RAFT_VOTER) != 0)
+    identity_write(address, life, identity);
+    if (raft_configuration_add(&configuration, founding->id, identity, RAFT_VOTER) != 0)
         result = error_set(err, HF_ENOMEM, "out of memory");
     if (result == HF_OK)
         result = loading_replace_members(storage, &configuration, err);
@@ -111,6 +118,31 @@ static int check_named(const struct storage *storage, const struct founding *fou
         path, what, path);
 }
 
+/* The log knows this node by its life; if it is a member of those in the log at all. */
+static int check_life(const struct storage *storage, const struct founding *founding,
+                      const struct raft_configuration *there, const struct node_file *file,
+                      struct error_text *err)
+{
+    const char *path = storage->directory.path;
+
+    for (unsigned i = 0; i < there->n; i++)
+        if (!identity_life(there->servers[i].address)[0])
+            return error_set(
+                err, HF_EREFUSED,
+                "%s is of an earlier version, whose members cannot be told from others "
+                "at their places: make another store of the log: 'holdfastd "
+                "--restore-from %s --data NEW'",
+                path, path);
+    if (!identity_is_another(there, founding->id, file->life))
+        return HF_OK;
+    return error_set(err, HF_EREFUSED,
+                     "%s holds the log of a node %" PRIu64 " with other data: its file '" NODE_FILE
+                     "' belongs to another directory; restore it from a backup, or remove this "
+                     "node with 'holdfast cluster remove', and add it again, empty, under another "
+                     "id",
+                     path, founding->id);
+}
+
 /* There is a log. */
 static int settle_old(struct storage *storage, const struct founding *founding,
                       const struct raft_configuration *there, struct node_file *file,
@@ -124,16 +156,19 @@ static int settle_old(struct storage *storage, const struct founding *founding,
                          "%s belongs to node %" PRIu64 ", and this is node %" PRIu64,
                          storage->directory.path, file->id, founding->id);
     result = check_named(storage, founding, there, file, err);
+    if (result == HF_OK)
+        result = check_life(storage, founding, there, file, err);
     if (result != HF_OK)
         return result;
     founding_members_text(founding->members, founding->member_count, wanted);
     members_there(there, now);
     file->how = NODE_MEMBER;
+    file->founders[0] = '\0';
     if ((file->there && strcmp(wanted, file->members) == 0) || strcmp(wanted, now) == 0)
         return HF_OK;
     if (founding->member_count == 1 && founding->members[0].id == founding->id &&
         is_only(there, founding->id))
-        return become_only(storage, founding, err);
+        return become_only(storage, founding, file->life, err);
     return refuse(storage, founding, there, err);
 }
 
@@ -159,7 +194,7 @@ static int settle_new(const struct storage *storage, const struct founding *foun
         return refuse_members(storage, file->members, err);
     if (!file->cluster[0] && founding->member_count == 0)
         memcpy(file->cluster, founding->cluster, sizeof file->cluster);
-    *ret_state = file->cluster[0] && file->how == NODE_FOUNDED ? FOUNDING_FOUNDED : FOUNDING_WAITS;
+    *ret_state = file->cluster[0] ? FOUNDING_FOUNDED : FOUNDING_WAITS;
     return HF_OK;
 }
 
@@ -191,6 +226,7 @@ int founding_settle(struct storage *storage, const struct founding *founding,
     ret_result->state = state;
     memcpy(ret_result->life, file.life, sizeof file.life);
     memcpy(ret_result->cluster, file.cluster, sizeof file.cluster);
+    memcpy(ret_result->founders, file.founders, sizeof file.founders);
     memcpy(ret_result->restored, file.restored, sizeof file.restored);
     return result;
 }
@@ -198,7 +234,7 @@ int founding_settle(struct storage *storage, const struct founding *founding,
 /* ---- belonging --------------------------------------------------------------------------------- */
 
 static int belong(struct storage *storage, const char *cluster, enum node_file_how how,
-                  struct error_text *err)
+                  const char *founders, struct error_text *err)
 {
     struct node_file file;
     int result = node_file_read(&storage->directory, &file, err);
@@ -207,18 +243,20 @@ static int belong(struct storage *storage, const char *cluster, enum node_file_h
         return result;
     INVARIANT(file.there && (!file.cluster[0] || strcmp(file.cluster, cluster) == 0));
     snprintf(file.cluster, sizeof file.cluster, "%s", cluster);
+    snprintf(file.founders, sizeof file.founders, "%s", founders);
     file.how = how;
     return node_file_write(&storage->directory, &file, err);
 }
 
-int founding_found(struct storage *storage, const char *cluster, struct error_text *err)
+int founding_found(struct storage *storage, const char *cluster, const char *founders,
+                   struct error_text *err)
 {
-    return belong(storage, cluster, NODE_FOUNDED, err);
+    return belong(storage, cluster, NODE_FOUNDED, founders, err);
 }
 
 int founding_join(struct storage *storage, const char *cluster, struct error_text *err)
 {
-    return belong(storage, cluster, NODE_JOINED, err);
+    return belong(storage, cluster, NODE_JOINED, "", err);
 }
 
 int founding_has_log(struct storage *storage, struct error_text *err)
@@ -229,5 +267,6 @@ int founding_has_log(struct storage *storage, struct error_text *err)
     if (result != HF_OK || !file.there || file.how == NODE_MEMBER)
         return result;
     file.how = NODE_MEMBER;
+    file.founders[0] = '\0';
     return node_file_write(&storage->directory, &file, err);
 }

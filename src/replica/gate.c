@@ -71,6 +71,42 @@ static int64_t count_tick(struct replica *replica)
     return passed < 0 ? 0 : passed > TICK_COUNTS_MAX_US ? TICK_COUNTS_MAX_US : passed;
 }
 
+static struct raft_server *own_member(struct raft *raft)
+{
+    for (unsigned i = 0; i < raft->configuration.n; i++)
+        if (raft->configuration.servers[i].id == raft->id)
+            return &raft->configuration.servers[i];
+    return NULL;
+}
+
+static bool is_voter(struct raft *raft)
+{
+    const struct raft_server *own = own_member(raft);
+
+    return own && own->role == RAFT_VOTER;
+}
+
+/* A follower refuses its vote while it has a leader. libraft forgets a leader that has fallen silent when the follower stands itself,
+ * which one that does not vote, as far as it knows, never does: so it forgets it here, after the shortest election timeout (thesis,
+ * 4.2.3). */
+static void forget_leader(struct replica *replica)
+{
+    struct raft *raft = &replica->raft;
+
+    if (raft->state != RAFT_FOLLOWER || raft->follower_state.current_leader.id == 0 ||
+        raft->snapshot.installing || is_voter(raft))
+        return;
+    raft->follower_state.current_leader.id = 0;
+    raft_free(raft->follower_state.current_leader.address);
+    raft->follower_state.current_leader.address = NULL;
+}
+
+static void watch_leader(struct replica *replica)
+{
+    if (replica_now(replica) - replica->led_us >= (int64_t)replica->raft.election_timeout * 1000)
+        forget_leader(replica);
+}
+
 static void on_tick(struct raft_io *io)
 {
     struct replica *replica = of_io(io);
@@ -86,6 +122,7 @@ static void on_tick(struct raft_io *io)
     }
     snapshots_consider(replica);
     members_promote(replica);
+    watch_leader(replica);
     replica->tick(io);
     replica_observe(replica);
 }
@@ -139,28 +176,34 @@ static void correct(const struct replica *replica, struct raft_message *message)
         append->leader_commit = committed;
 }
 
-static struct raft_server *own_member(struct raft *raft)
-{
-    for (unsigned i = 0; i < raft->configuration.n; i++)
-        if (raft->configuration.servers[i].id == raft->id)
-            return &raft->configuration.servers[i];
-    return NULL;
-}
-
-/* A node that is asked for its vote may not know yet that it has one: the change that gives it one is in the candidate's log. If it
- * refused, as libraft lets it, a lone voter that was killed while it promoted a second one would wait for ever. A vote depends on
- * terms and logs alone (thesis, 4.1), and only a candidate counts it, by the members in its own log. */
+/* A node that is asked for its vote may not know yet that it has one: the change that gives it one is in the candidate's log; its own may
+ * be empty. If it refused, as libraft lets it, a lone voter that was killed while it promoted a second one would wait for ever. A vote depends on
+ * terms and logs alone (thesis, 4.1), and only a candidate counts it, by the members in its own log. So libraft sees this node
+ * among the voters for as long as it decides. */
 static void receive_vote_request(struct replica *replica, struct raft_message *message)
 {
-    struct raft_server *own = own_member(&replica->raft);
-    int role = own ? own->role : RAFT_VOTER;
+    struct raft *raft = &replica->raft;
+    const struct raft_configuration members = raft->configuration;
+    struct raft_configuration with_own = members;
 
-    if (own)
-        own->role = RAFT_VOTER;
+    if (raft->state == RAFT_FOLLOWER &&
+        message->server_id == raft->follower_state.current_leader.id)
+        forget_leader(replica); /* who asks for votes does not lead */
+    if (!is_voter(raft)) {
+        with_own.servers = replica_realloc(NULL, (members.n + 1) * sizeof *members.servers);
+        with_own.n = 0;
+        for (unsigned i = 0; i < members.n; i++)
+            if (members.servers[i].id != raft->id)
+                with_own.servers[with_own.n++] = members.servers[i];
+        with_own.servers[with_own.n++] =
+            (struct raft_server){.id = raft->id, .address = raft->address, .role = RAFT_VOTER};
+        raft->configuration = with_own;
+    }
     replica->receive(replica->io, message);
-    own = own_member(&replica->raft);
-    if (own)
-        own->role = role;
+    if (with_own.servers == members.servers)
+        return;
+    raft->configuration = members; /* a vote does not change them */
+    free(with_own.servers);
 }
 
 void gate_deliver(struct replica *replica, struct raft_message *message)
@@ -175,6 +218,8 @@ void gate_deliver(struct replica *replica, struct raft_message *message)
 static void on_message(struct raft_io *io, struct raft_message *message)
 {
     struct replica *replica = of_io(io);
+    bool leads = message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
+    raft_id from = message->server_id;
 
     if (!replica->closing &&
         (gate_shut(replica) || comes_at_a_bad_time(replica, message) ||
@@ -191,6 +236,8 @@ static void on_message(struct raft_io *io, struct raft_message *message)
         changes_deliver(replica, message);
     else
         gate_deliver(replica, message);
+    if (leads && replica_leader(replica) == from)
+        replica->led_us = replica_now(replica);
     replica_observe(replica);
 }
 

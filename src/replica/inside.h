@@ -4,6 +4,7 @@
  *     replica.c    who leads; batches and ticks; closing
  *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
  *     members.c    who belongs to the cluster, and who is to lead it
+ *     identity.c   which data directory is a member
  *     snapshots.c  when a snapshot is taken, and how, in slices
  *     memory.c     how much of the log libraft keeps in memory
  *     late.c       who gets an entry at once, and who later
@@ -37,7 +38,6 @@
 #define SNAPSHOT_TRAILING_BYTES (UINT64_C(4) << 20)
 #define SNAPSHOT_TRAILING_MIN 128u
 #define SNAPSHOT_TRAILING_MAX 8192u
-#define REPLICA_ADDRESS_MAX 271u                  /* as in core.h, and as peers can reach */
 #define MEMORY_BYTES_DEFAULT (UINT64_C(16) << 20) /* of log, before libraft is made to forget it */
 
 /* Commands on their way into the log, and who is to hear of each: requests[number]. */
@@ -183,6 +183,7 @@ struct replica {
     struct memory memory;
     struct change change;
     struct heard heard[REPLICA_MEMBERS_MAX];
+    int64_t led_us;                           /* when the leader last sent something */
     struct joined *late[REPLICA_MEMBERS_MAX]; /* messages that wait; NULL: none */
     unsigned prompt;   /* from which of the other members on they are prompt */
     uint32_t expected; /* as last said to replica_pump */

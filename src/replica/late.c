@@ -7,6 +7,7 @@
  *
  * Who is prompt is found out: if an entry is not committed soon, all others get what they have not got yet, and another
  * one is prompt from then on. So one that is dead or slow costs a single entry LATE_PATIENCE_US. */
+#include "replica/identity.h"
 #include "replica/inside.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@
 struct joined {
     struct raft_io_send ours;
     struct raft_message message;
-    char address[REPLICA_ADDRESS_MAX + 1];
+    char identity[IDENTITY_MAX + 1];
     int64_t since_us;
     unsigned count;
     struct raft_entry entries[LATE_ENTRIES];
@@ -106,8 +107,8 @@ static struct joined *begin(const struct replica *replica, const struct raft_mes
 
     joined->ours.data = joined;
     joined->message = *message;
-    snprintf(joined->address, sizeof joined->address, "%s", message->server_address);
-    joined->message.server_address = joined->address;
+    snprintf(joined->identity, sizeof joined->identity, "%s", message->server_address);
+    joined->message.server_address = joined->identity;
     joined->since_us = replica_now(replica);
     joined->count = 0;
     return joined;

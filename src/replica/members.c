@@ -10,8 +10,10 @@
  * Its callbacks only come by way of its own libuv backend. So what became of a change is seen by looking at
  * libraft's state after each event. */
 #include "base/hash.h"
+#include "replica/identity.h"
 #include "replica/inside.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +47,7 @@ static const struct raft_server *find_at(const struct replica *replica, const ch
     const struct raft_configuration *members = members_of(replica);
 
     for (unsigned i = 0; i < members->n; i++)
-        if (strcmp(members->servers[i].address, address) == 0)
+        if (identity_is_at(members->servers[i].address, address))
             return &members->servers[i];
     return NULL;
 }
@@ -118,14 +120,16 @@ uint64_t members_have(const struct replica *replica)
 static struct replica_seen see(const struct replica *replica, const struct raft_server *server)
 {
     int64_t silent = silent_us(replica, server->id);
+    struct replica_seen seen = {.id = server->id,
+                                .votes = server->role == RAFT_VOTER,
+                                .match_index = match_index(replica, server->id),
+                                .silent_ms = server->id == replica->id ? 0
+                                             : silent < 0              ? -1
+                                                                       : silent / 1000};
 
-    return (struct replica_seen){.id = server->id,
-                                 .address = server->address,
-                                 .votes = server->role == RAFT_VOTER,
-                                 .match_index = match_index(replica, server->id),
-                                 .silent_ms = server->id == replica->id ? 0
-                                              : silent < 0              ? -1
-                                                                        : silent / 1000};
+    identity_address(server->address, seen.address);
+    snprintf(seen.life, sizeof seen.life, "%s", identity_life(server->address));
+    return seen;
 }
 
 /* libraft keeps them as they were added, which is by their ids. */
@@ -139,6 +143,13 @@ unsigned replica_members(const struct replica *replica, struct replica_seen *ret
     for (; count < members->n && count < max; count++)
         ret_seen[count] = see(replica, &members->servers[count]);
     return count;
+}
+
+const char *replica_life(const struct replica *replica, uint64_t id)
+{
+    const char *identity = replica->closing ? NULL : identity_find(members_of(replica), id);
+
+    return identity ? identity_life(identity) : NULL;
 }
 
 uint64_t replica_members_version(const struct replica *replica)
@@ -299,31 +310,57 @@ static int begin_change(struct replica *replica, int result, void *request, stru
     return HF_OK;
 }
 
-int replica_add(struct replica *replica, uint64_t id, const char *address, void *request,
-                struct error_text *err)
+/* Is it there as it is asked for? Another one with its id or at its place is in the way. */
+static int check_new(const struct replica *replica, const struct replica_member *member,
+                     bool *ret_is_there, struct error_text *err)
 {
-    const struct raft_server *server = replica->closing ? NULL : find(replica, id);
-    int result;
+    const struct raft_server *server = find(replica, member->id);
+    char address[REPLICA_ADDRESS_MAX + 1];
 
-    if (id == 0 || strlen(address) > REPLICA_ADDRESS_MAX)
-        return error_set(err, HF_EINVAL, "there is no such node");
-    result = may_change(replica, err);
+    *ret_is_there = server && identity_is_at(server->address, member->address);
+    if (*ret_is_there)
+        return HF_OK;
+    if (server) {
+        identity_address(server->address, address);
+        return error_set(err, HF_EINVAL, "node %llu is a member already, at %s: remove it first",
+                         (unsigned long long)member->id, address);
+    }
+    server = find_at(replica, member->address);
+    if (server)
+        return error_set(err, HF_EINVAL, "node %llu is at %s already",
+                         (unsigned long long)server->id, member->address);
+    if (members_of(replica)->n >= REPLICA_MEMBERS_MAX)
+        return error_set(err, HF_EINVAL, "a cluster has at most %u members", REPLICA_MEMBERS_MAX);
+    return HF_OK;
+}
+
+int replica_may_add(struct replica *replica, const struct replica_member *member,
+                    bool *ret_is_there, struct error_text *err)
+{
+    int result = may_change(replica, err);
+
     if (result != HF_OK)
         return result;
-    if (server && strcmp(server->address, address) != 0)
-        return error_set(err, HF_EINVAL, "node %llu is a member already, at %s: remove it first",
-                         (unsigned long long)id, server->address);
-    if (server) {
+    if (member->id == 0 || strlen(member->address) > REPLICA_ADDRESS_MAX)
+        return error_set(err, HF_EINVAL, "there is no such node");
+    return check_new(replica, member, ret_is_there, err);
+}
+
+int replica_add(struct replica *replica, const struct replica_member *member, void *request,
+                struct error_text *err)
+{
+    char identity[IDENTITY_MAX + 1];
+    bool is_there;
+    int result = replica_may_add(replica, member, &is_there, err);
+
+    if (result != HF_OK)
+        return result;
+    if (is_there) {
         replica->host.changed(replica->host.context, request, REPLICA_CHANGED);
         return HF_OK;
     }
-    server = find_at(replica, address);
-    if (server)
-        return error_set(err, HF_EINVAL, "node %llu is at %s already",
-                         (unsigned long long)server->id, address);
-    if (members_of(replica)->n >= REPLICA_MEMBERS_MAX)
-        return error_set(err, HF_EINVAL, "a cluster has at most %u members", REPLICA_MEMBERS_MAX);
-    result = raft_add(&replica->raft, &replica->change.members, id, address, NULL);
+    identity_write(member->address, member->life, identity);
+    result = raft_add(&replica->raft, &replica->change.members, member->id, identity, NULL);
     return begin_change(replica, result, request, err);
 }
 

@@ -1,10 +1,12 @@
 #include "replica/network.h"
 #include "peers/peers.h"
+#include "replica/identity.h"
 #include "replica/message.h"
 #include "replica/replica.h"
 
 #include <raft.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +24,9 @@ struct network {
     unsigned sending;        /* messages that libraft has not got back yet */
     struct network_host host;
     char cluster[NETWORK_CLUSTER + 1]; /* "": none */
-    struct only_words {
-        uint64_t id;
-    } only_words[REPLICA_MEMBERS_MAX]; /* nodes that get no messages of libraft's; 0: nobody */
+    uint64_t id;                       /* of this node, */
+    char life[REPLICA_LIFE_MAX + 1];   /* and its life; "": it has none */
+    bool is_another;                   /* [I3], and that was noted */
     void (*done)(void *context);
     void *done_context;
 };
@@ -57,26 +59,38 @@ static void on_sent(void *context, int result)
     maybe_close(network);
 }
 
-/* ---- nodes that get words only ------------------------------------------------------------------ */
+/* ---- who counts --------------------------------------------------------------------------------- */
 
-static struct only_words *find_only_words(struct network *network, uint64_t id)
+static const struct raft_configuration *members_of(const struct network *network)
 {
-    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (network->only_words[i].id == id)
-            return &network->only_words[i];
-    return NULL;
+    const struct raft *raft = network->io->data;
+
+    return &raft->configuration;
 }
 
-/* False: there is no room to remember it. */
-static bool set_only_words(struct network *network, uint64_t id, bool only)
+/* [I3] */
+static bool is_another(struct network *network)
 {
-    struct only_words *slot = find_only_words(network, id);
+    bool before = network->is_another;
 
-    if (!slot && only)
-        slot = find_only_words(network, 0);
-    if (slot)
-        slot->id = only ? id : 0;
-    return slot || !only;
+    network->is_another = identity_is_another(members_of(network), network->id, network->life);
+    if (network->is_another && !before)
+        network->host.note(network->host.context, 1, NETWORK_LOST);
+    return network->is_another;
+}
+
+/* [I2] To nobody in place of whom it is meant for. */
+static bool is_there(const struct network *network, uint64_t id, const char *identity)
+{
+    const char *about = peers_about(network->peers, id);
+
+    return !about || !identity_life(identity)[0] ||
+           strcmp(identity_life(identity), identity_life(about)) == 0;
+}
+
+static bool is_answer(const struct raft_message *message)
+{
+    return message->type == RAFT_REQUEST_VOTE_RESULT || message->type == RAFT_APPEND_ENTRIES_RESULT;
 }
 
 /* ---- libraft's messages ------------------------------------------------------------------------- */
@@ -88,7 +102,12 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
 {
     struct network *network = io->impl;
     struct sending *sending = malloc(sizeof *sending);
-    int result;
+    /* libraft's own address of a question is of the members when it began to ask: reading a snapshot takes a while. */
+    const char *identity = is_answer(message)
+                               ? message->server_address
+                               : identity_find(members_of(network), message->server_id);
+    char address[REPLICA_ADDRESS_MAX + 1];
+    int result = HF_EUNREACH;
 
     INVARIANT(sending != NULL);
     req->cb = done;
@@ -96,10 +115,11 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
     sending->network = network;
     network->sending++;
     message_encode(message, &sending->encoded);
-    result = find_only_words(network, message->server_id)
-                 ? HF_EUNREACH
-                 : peers_send(network->peers, message->server_id, message->server_address,
-                              sending->encoded.pieces, sending->encoded.count, on_sent, sending);
+    if (identity && !is_another(network) && is_there(network, message->server_id, identity)) {
+        identity_address(identity, address);
+        result = peers_send(network->peers, message->server_id, address, sending->encoded.pieces,
+                            sending->encoded.count, on_sent, sending);
+    }
     if (result != HF_OK)
         on_sent(sending, result);
     return 0;
@@ -116,12 +136,14 @@ static bool is_ours(struct network *network, const struct peers_message *from,
 {
     const struct network_host *host = &network->host;
 
-    if (!from->cluster[0])
-        return !network->cluster[0] && !host->adopted; /* nodes that know no clusters */
-    if (strcmp(from->cluster, network->cluster) == 0 && network->receive)
-        return true;
-    return host->adopted && comes_from_a_leader(message) &&
-           host->adopted(host->context, from->from, from->cluster);
+    if (!from->cluster[0] && (network->cluster[0] || host->adopted))
+        return false; /* nodes that know no clusters are among themselves */
+    if (strcmp(from->cluster, network->cluster) != 0 || !network->receive)
+        return host->adopted && comes_from_a_leader(message) &&
+               host->adopted(host->context, from->from, from->cluster);
+    return !is_another(network) &&
+           (!is_answer(message) ||
+            identity_is_member(members_of(network), from->from, identity_life(from->about)));
 }
 
 static void free_message(struct raft_message *message)
@@ -139,6 +161,7 @@ static void free_message(struct raft_message *message)
 static void on_message(struct network *network, const struct peers_message *from)
 {
     struct raft_message message;
+    char identity[IDENTITY_MAX + 1];
 
     if (!message_decode(from->bytes, from->size, &message)) {
         free(from->bytes);
@@ -151,7 +174,8 @@ static void on_message(struct network *network, const struct peers_message *from
         return;
     }
     message.server_id = from->from;
-    message.server_address = from->address;
+    identity_write(from->address, identity_life(from->about), identity);
+    message.server_address = identity; /* for the answer */
     network->receive(network->io, &message);
 }
 
@@ -210,11 +234,15 @@ static void on_tick(struct raft_io *io)
     struct network *network = io->impl;
     const struct raft *raft = io->data;
     const struct raft_configuration *members = &raft->configuration;
+    char address[REPLICA_ADDRESS_MAX + 1];
 
-    for (unsigned i = 0; i < members->n; i++)
+    for (unsigned i = 0; i < members->n; i++) {
+        identity_address(members->servers[i].address, address);
         if (members->servers[i].id != raft->id)
-            peers_dial(network->peers, members->servers[i].id, members->servers[i].address);
-    network->tick(io);
+            peers_dial(network->peers, members->servers[i].id, address);
+    }
+    if (!is_another(network))
+        network->tick(io);
 }
 
 static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
@@ -275,13 +303,13 @@ static bool on_reached(void *context, const struct peers_node *node)
 {
     struct network *network = context;
     const struct network_host *host = &network->host;
-    enum network_reach reach = NETWORK_ALL;
+    bool guarded = network->receive &&
+                   identity_is_another(members_of(network), node->id, identity_life(node->about));
 
-    if (host->reached)
-        reach = host->reached(host->context,
-                              &(struct network_node){node->id, node->about, node->cluster});
-    peers_set_guarded(network->peers, node->id, reach == NETWORK_WORDS);
-    return set_only_words(network, node->id, reach == NETWORK_WORDS) && reach != NETWORK_NOTHING;
+    peers_set_guarded(network->peers, node->id, guarded);
+    return !host->reached ||
+           host->reached(host->context,
+                         &(struct network_node){node->id, node->about, node->cluster});
 }
 
 void network_set_cluster(struct network *network, const char *cluster)
@@ -314,6 +342,9 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
     if (!network)
         return error_set(err, HF_ENOMEM, "out of memory");
     network->host = *host;
+    network->id = options->id;
+    snprintf(network->life, sizeof network->life, "%s",
+             options->about ? identity_life(options->about) : "");
     result = peers_open(loop, &how, &peers_host, &network->peers, err);
     if (result != HF_OK) {
         free(network);
@@ -329,6 +360,11 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
     io->close = on_close;
     *ret_network = network;
     return HF_OK;
+}
+
+const char *network_why(const struct network *network, uint64_t id)
+{
+    return peers_why(network->peers, id);
 }
 
 void network_forget(struct network *network, uint64_t id)

@@ -4,7 +4,10 @@
  *
  * Beside libraft's messages there are words, short texts of the host's own. Those pass between a member and a node that belongs to
  * no cluster yet; libraft's messages only pass between nodes of one cluster, with one exception: a leader's first message
- * to a node that waits makes it a member of the leader's cluster, if the host agrees. */
+ * to a node that waits makes it a member of the leader's cluster, if the host agrees.
+ *
+ * Which of them count, and who gets them, is decided for each by the members as libraft knows them at that moment: see [I2] and [I3] in
+ * identity.h. */
 #ifndef REPLICA_NETWORK_H
 #define REPLICA_NETWORK_H
 
@@ -21,15 +24,13 @@ struct uv_loop_s;
 #define NETWORK_CLUSTER 32      /* characters of a cluster's id */
 #define NETWORK_WORDS_MAX 4095u /* bytes */
 
+#define NETWORK_LOST                                                                               \
+    "the members of the cluster know this node with other data: its directory was lost or is not " \
+    "mounted; mount it, or remove this node and add it under another id"
+
 struct network_node { /* see peers.h */
     uint64_t id;
     const char *about, *cluster;
-};
-
-enum network_reach {
-    NETWORK_NOTHING, /* the connection is closed */
-    NETWORK_WORDS,   /* of libraft's messages it gets none */
-    NETWORK_ALL
 };
 
 struct network_words {
@@ -43,8 +44,8 @@ struct network_host {
     void (*note)(void *context, int level, const char *text);
     /* A node has connected. False: it is not let in. May be NULL, as those below. */
     bool (*met)(void *context, const struct network_node *node);
-    /* This node has connected to it. */
-    enum network_reach (*reached)(void *context, const struct network_node *node);
+    /* The same of one that this node has connected to. */
+    bool (*reached)(void *context, const struct network_node *node);
     char (*why_not)(void *context, uint64_t id); /* see peers.h, as the next */
     void (*turned_away)(void *context, uint64_t by, char why);
     void (*heard)(void *context, const struct network_words *words);
@@ -57,7 +58,7 @@ struct network_options {
     const char *address, *listen; /* see peers.h */
     const void *secret;
     size_t secret_size;
-    const char *about;   /* see peers.h */
+    const char *about;   /* see peers.h: where clients find this node, a slash, and its life */
     const char *cluster; /* this node's; "": none yet */
 };
 
@@ -69,6 +70,8 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
 void network_set_cluster(struct network *network, const char *cluster);
 /* False: there is no connection yet; one is being made. What is sent may get lost. */
 bool network_say(struct network *network, uint64_t to, const char *address, const char *text);
+/* Why this node could not be reached the last time, in words; "": not known. Lives until the loop goes on. */
+const char *network_why(const struct network *network, uint64_t id);
 /* Ends all connections with this node; it is not called before it is a member again. */
 void network_forget(struct network *network, uint64_t id);
 uint16_t network_port(const struct network *network);

@@ -33,6 +33,8 @@ static bool read_line(const char *line, struct node_file *file)
         return !line[end] && strlen(file->life) == FOUNDING_LIFE;
     if (sscanf(line, "cluster %3071s%n", file->members, &end) == 1)
         return !line[end];
+    if (sscanf(line, "founders %3071s%n", file->founders, &end) == 1)
+        return !line[end];
     if (sscanf(line, "%7[a-z] %32[0-9a-f]%n", word, cluster, &end) == 2 &&
         read_how(word, &file->how)) {
         memcpy(file->cluster, cluster, sizeof cluster);
@@ -89,6 +91,7 @@ int node_file_write(const struct directory *directory, const struct node_file *f
     add_line(text, "life", file->life);
     add_line(text, "cluster", file->members);
     add_line(text, how_words[file->how], file->cluster);
+    add_line(text, "founders", file->founders);
     add_line(text, "restored", file->restored);
     return note_write_checked(directory, NODE_FILE, text, err);
 }
@@ -97,5 +100,6 @@ bool node_file_same(const struct node_file *one, const struct node_file *other)
 {
     return one->there == other->there && one->id == other->id && one->how == other->how &&
            strcmp(one->life, other->life) == 0 && strcmp(one->members, other->members) == 0 &&
+           strcmp(one->founders, other->founders) == 0 &&
            strcmp(one->cluster, other->cluster) == 0 && strcmp(one->restored, other->restored) == 0;
 }

@@ -11,8 +11,9 @@ struct node_file {
     bool there;
     uint64_t id;
     char life[FOUNDING_LIFE + 1];
-    char members[FOUNDING_MEMBERS + 1]; /* as asked for at the last start; "": a node alone */
-    char cluster[FOUNDING_CLUSTER + 1]; /* "": none */
+    char members[FOUNDING_MEMBERS + 1];  /* as asked for at the last start; "": a node alone */
+    char founders[FOUNDING_MEMBERS + 1]; /* what a log is to begin with; "": it has begun */
+    char cluster[FOUNDING_CLUSTER + 1];  /* "": none */
     enum node_file_how {
         NODE_FOUNDED, /* with that cluster */
         NODE_JOINED,  /* it was added to it */

@@ -1,4 +1,5 @@
 /* opening.c: a replica from its options, and libraft from what is on disk. */
+#include "replica/identity.h"
 #include "replica/inside.h"
 
 #include <stdio.h>
@@ -77,9 +78,12 @@ static int bootstrap(struct replica *replica, const struct replica_member *membe
     if (count == 0)
         return 0;
     raft_configuration_init(&configuration);
-    for (int i = 0; i < count && result == 0; i++)
-        result =
-            raft_configuration_add(&configuration, members[i].id, members[i].address, RAFT_VOTER);
+    for (int i = 0; i < count && result == 0; i++) {
+        char identity[IDENTITY_MAX + 1];
+
+        identity_write(members[i].address, members[i].life, identity);
+        result = raft_configuration_add(&configuration, members[i].id, identity, RAFT_VOTER);
+    }
     if (result == 0)
         result = raft_bootstrap(&replica->raft, &configuration);
     raft_configuration_close(&configuration);

@@ -31,11 +31,13 @@
 #define REPLICA_BATCH_MAX_COUNT 16384u     /* commands in one entry */
 #define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
 #define REPLICA_MANY 16u                   /* expected commands: a cluster waits for more of them */
-#define REPLICA_ENOUGH 128u     /* commands in a batch: what an entry costs is shared by enough */
-#define REPLICA_TICK_MAX_MS 250 /* between two entries while a deadline is open, at most, */
-#define REPLICA_TICK_MIN_MS 10  /* and at least, if nothing else is to be said */
-#define REPLICA_MEMBERS_MAX 32u /* of a cluster */
-#define REPLICA_STALL_MS 5000   /* a disk that takes nothing for so long is told of, */
+#define REPLICA_ENOUGH 128u      /* commands in a batch: what an entry costs is shared by enough */
+#define REPLICA_TICK_MAX_MS 250  /* between two entries while a deadline is open, at most, */
+#define REPLICA_TICK_MIN_MS 10   /* and at least, if nothing else is to be said */
+#define REPLICA_MEMBERS_MAX 32u  /* of a cluster */
+#define REPLICA_ADDRESS_MAX 271u /* bytes: as in core.h, and as peers can reach */
+#define REPLICA_LIFE_MAX 16u     /* bytes */
+#define REPLICA_STALL_MS 5000    /* a disk that takes nothing for so long is told of, */
 #define REPLICA_STALL_MAX_MS 30000 /* and after so long given up */
 
 struct raft_io;
@@ -91,6 +93,7 @@ struct replica_options {
     const struct replica_member {
         uint64_t id;
         const char *address;
+        const char *life; /* see identity.h; NULL: it is not known */
     } * members;
     int member_count;
     bool waits;                         /* it takes no part before replica_begin */
@@ -162,7 +165,7 @@ void replica_status(const struct replica *replica, struct replica_status *ret_st
 struct replica_digest {
     uint64_t index;         /* of the last entry that is in the table */
     uint64_t table;         /* core_hash */
-    uint64_t members;       /* a hash of their ids, roles and addresses, */
+    uint64_t members;       /* a hash of their ids, roles, addresses and lives, */
     uint64_t members_index; /* and of which entry they are */
 };
 void replica_digest(const struct replica *replica, struct replica_digest *ret_digest);
@@ -171,8 +174,9 @@ void replica_digest(const struct replica *replica, struct replica_digest *ret_di
 
 struct replica_seen { /* a member, as this node sees it */
     uint64_t id;
-    const char *address; /* for its peers; lives until the loop goes on */
-    bool votes;          /* no: it is catching up */
+    char address[REPLICA_ADDRESS_MAX + 1]; /* for its peers */
+    char life[REPLICA_LIFE_MAX + 1];       /* see identity.h */
+    bool votes;                            /* no: it is catching up */
     uint64_t
         match_index;   /* so much of the log it has on its disk; known to the leader only, else 0 */
     int64_t silent_ms; /* since it said something to this node; -1: it never did */
@@ -181,6 +185,8 @@ struct replica_seen { /* a member, as this node sees it */
 unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen,
                          unsigned max);
 
+/* The life of a member; "": its members have none. NULL: it is no member. Lives until the loop goes on. */
+const char *replica_life(const struct replica *replica, uint64_t id);
 /* Another number after each change of the members, be it agreed on or not. */
 uint64_t replica_members_version(const struct replica *replica);
 /* The members as they are known here are agreed on: none of their changes can be taken back. */
@@ -189,7 +195,10 @@ bool replica_members_agreed(const struct replica *replica);
 /* The leader's business; one at a time. HF_OK: `changed` will be called, perhaps at once. HF_EUNREACH: this
  * node does not lead. HF_EBUSY: another change is under way. HF_EINVAL: it cannot be; all in words.
  * A node that is added gets the log first, and votes when it has caught up: replica_members says when. */
-int replica_add(struct replica *replica, uint64_t id, const char *address, void *request,
+/* What replica_add would say, without adding: is_there, it is a member already. */
+int replica_may_add(struct replica *replica, const struct replica_member *member,
+                    bool *ret_is_there, struct error_text *err);
+int replica_add(struct replica *replica, const struct replica_member *member, void *request,
                 struct error_text *err);
 int replica_remove(struct replica *replica, uint64_t id, void *request, struct error_text *err);
 /* to: 0 for the one that is nearest. Nothing is proposed until another leads, or it has failed. */

@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "core/core.h"
 #include "journal/note.h"
+#include "replica/identity.h"
 #include "replica/node_file.h"
 #include "replica/storing.h"
 
@@ -330,14 +331,16 @@ static int identify(struct core *table, const struct restore_options *options,
 
 /* ---- what is written ---------------------------------------------------------------------------- */
 
-static int encode_members(const struct restore_options *options, struct raft_buffer *ret_buffer,
-                          struct error_text *err)
+static int encode_members(const struct restore_options *options, const char *life,
+                          struct raft_buffer *ret_buffer, struct error_text *err)
 {
     struct raft_configuration members;
+    char identity[IDENTITY_MAX + 1];
     int failure;
 
     raft_configuration_init(&members);
-    failure = raft_configuration_add(&members, options->id, options->address, RAFT_VOTER);
+    identity_write(options->address, life, identity);
+    failure = raft_configuration_add(&members, options->id, identity, RAFT_VOTER);
     if (failure == 0)
         failure = raft_configuration_encode(&members, ret_buffer);
     raft_configuration_close(&members);
@@ -346,12 +349,12 @@ static int encode_members(const struct restore_options *options, struct raft_buf
 
 /* The table and the one member, as a snapshot behind all that the copy has; then the copy's own go. */
 static int replace_log(struct storage *storage, const struct restore_options *options,
-                       struct core *table, struct error_text *err)
+                       const char *life, struct core *table, struct error_text *err)
 {
     struct raft_buffer members;
     struct image image = {
         .index = storage->next, .term = storage->term.number, .configuration_index = storage->next};
-    int result = encode_members(options, &members, err);
+    int result = encode_members(options, life, &members, err);
 
     if (result != HF_OK)
         return result;
@@ -369,13 +372,12 @@ static int replace_log(struct storage *storage, const struct restore_options *op
 }
 
 static int write_node(struct storage *storage, const struct restore_options *options,
-                      const struct restore_result *found, struct error_text *err)
+                      const char *life, const struct restore_result *found, struct error_text *err)
 {
     struct node_file file = {.there = true, .id = options->id, .how = NODE_MEMBER};
     unsigned char bytes[FOUNDING_CLUSTER / 2];
 
-    options->random(bytes, FOUNDING_LIFE / 2);
-    text_hex(bytes, FOUNDING_LIFE / 2, file.life);
+    snprintf(file.life, sizeof file.life, "%s", life);
     options->random(bytes, sizeof bytes);
     text_hex(bytes, sizeof bytes, file.cluster);
     if (options->address[0])
@@ -389,20 +391,24 @@ static int write_node(struct storage *storage, const struct restore_options *opt
 static int make_another(struct storage *storage, const struct restore_options *options,
                         struct restore_result *ret_result, struct error_text *err)
 {
+    unsigned char bytes[FOUNDING_LIFE / 2];
+    char life[FOUNDING_LIFE + 1];
     struct core *table;
     int result = load_table(storage, options, &table, err);
 
     if (result != HF_OK)
         return result;
+    options->random(bytes, sizeof bytes);
+    text_hex(bytes, sizeof bytes, life);
     *ret_result = look(table, options);
     result = identify(table, options, ret_result, err);
     if (result == HF_OK)
         result = term_store(&storage->directory, &storage->term, storage->term.number + 1, 0, err);
     if (result == HF_OK)
-        result = replace_log(storage, options, table, err);
+        result = replace_log(storage, options, life, table, err);
     core_free(table);
     if (result == HF_OK)
-        result = write_node(storage, options, ret_result, err);
+        result = write_node(storage, options, life, ret_result, err);
     return result == HF_OK ? unmark(&storage->directory, err) : result;
 }
 

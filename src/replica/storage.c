@@ -12,8 +12,6 @@
 /* From here on a write takes the loop longer than a thread takes to be called. */
 #define IN_THREAD_BYTES ((size_t)8192)
 
-_Static_assert(STORAGE_NOTE_MAX == NOTE_MAX, "one limit");
-
 void *storage_grown(void *array, size_t *capacity, size_t count, size_t item)
 {
     if (count < *capacity)
@@ -181,18 +179,6 @@ void storage_end_appends_behind(struct storage *storage, size_t from, int status
 void storage_status(const struct storage *storage, struct storage_status *ret_status)
 {
     *ret_status = storage->status;
-}
-
-int storage_read_note(const struct storage *storage, const char *name,
-                      char ret_text[STORAGE_NOTE_MAX + 1], struct error_text *err)
-{
-    return note_read_checked(&storage->directory, name, ret_text, err);
-}
-
-int storage_write_note(const struct storage *storage, const char *name, const char *text,
-                       struct error_text *err)
-{
-    return note_write_checked(&storage->directory, name, text, err);
 }
 
 /* Any thread's. */

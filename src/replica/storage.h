@@ -6,7 +6,6 @@
  *
  *     node          whose directory it is: see founding.h
  *     restoring     there while a backup is being restored into it: see restore.h
- *     lives         what other nodes are called that were met: see src/server/lives.h
  *     lock          locked by the process that uses the directory; its number inside
  *     term          term and vote
  *     log-N         segments of the log; the last one may be a spare
@@ -27,8 +26,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define STORAGE_NOTE_MAX 4095 /* bytes */
 
 struct raft_io;
 struct storage;
@@ -59,12 +56,6 @@ struct raft_io *storage_io(struct storage *storage);
  * there was nothing to write, or no room for it yet, or it is being written by a thread.
  * others_write: nobody can be answered before another node has written it as well. */
 bool storage_flush(struct storage *storage, bool others_write);
-
-/* A short text of the caller's in the directory, durable when it is written; "": there is none. See note.h. */
-int storage_read_note(const struct storage *storage, const char *name,
-                      char ret_text[STORAGE_NOTE_MAX + 1], struct error_text *err);
-int storage_write_note(const struct storage *storage, const char *name, const char *text,
-                       struct error_text *err);
 
 struct storage_status { /* of writing to the log, since it was opened */
     uint64_t writes, bytes;

@@ -79,14 +79,14 @@ static void say_what_i_am(struct server *server, const struct network_words *to,
             bootstrap->list);
 }
 
-static bool tell(struct server *server, int i)
+static bool tell(struct server *server, const struct record *record, int i)
 {
-    char record[NETWORK_WORDS_MAX + 1];
+    char text[FOUNDING_MEMBERS + 1];
 
-    record_write(server, record);
+    record_write(listed(server), record, text);
     return say(server, listed(server)->at[i].id, listed(server)->at[i].address,
                "found %" PRIu64 " %s %s", server->bootstrap.number, server->bootstrap.cluster,
-               record);
+               text);
 }
 
 /* ---- the end of an INIT ------------------------------------------------------------------------- */
@@ -182,18 +182,14 @@ static void found(struct server *server)
     struct bootstrap *bootstrap = &server->bootstrap;
     unsigned char bytes[FOUNDING_CLUSTER / 2];
     char cluster[FOUNDING_CLUSTER + 1];
-    struct lives lives = {0};
+    struct record record = {0};
 
-    for (int i = 0; i < listed(server)->count; i++) {
-        struct life *life = &lives.at[lives.count++];
-
-        life->id = listed(server)->at[i].id;
-        snprintf(life->text, sizeof life->text, "%s",
-                 is_own(server, i) ? bootstrap->life : bootstrap->members[i].life);
-    }
+    for (int i = 0; i < listed(server)->count; i++)
+        memcpy(record.lives[i], is_own(server, i) ? bootstrap->life : bootstrap->members[i].life,
+               sizeof record.lives[i]);
     random_fill(bytes, sizeof bytes);
     text_hex(bytes, sizeof bytes, cluster);
-    if (membership_founded(server, cluster, &lives))
+    if (membership_founded(server, cluster, &record))
         begin_telling(server);
     else
         finish(server, "ERR the cluster cannot be founded: see this node's log");
@@ -210,6 +206,12 @@ static bool has_lost(const struct server *server)
 /* All have answered, or the time is up. */
 static void decide(struct server *server)
 {
+    struct record record;
+
+    if (membership_hears_nothing(server)) {
+        finish(server, "ERR " MEMBERSHIP_HEARS_NOTHING);
+        return;
+    }
     if (waits(server)) {
         if (!refuse_init(server, "the cluster is not founded, and nothing was changed", false))
             found(server);
@@ -224,7 +226,7 @@ static void decide(struct server *server)
     else if (all_are(server, MEMBER_FOUNDED))
         finish(server,
                "ERR this cluster is founded already, with all its members: nothing was changed");
-    else if (!record_is_here(server))
+    else if (!record_find(server, &record))
         finish(
             server,
             "ERR this cluster was founded long ago: nodes are added with 'holdfast cluster add'");
@@ -261,11 +263,14 @@ static void look_at_telling(struct server *server, int64_t now_ms)
 {
     struct bootstrap *bootstrap = &server->bootstrap;
     bool hopeless = true, said = true, now = now_ms >= bootstrap->next_ms;
+    struct record record;
 
     if (all_are(server, MEMBER_FOUNDED)) {
         finish(server, "OK");
         return;
     }
+    if (now && !record_find(server, &record))
+        now = false; /* somebody leads, and has changed the members: it sends its log */
     for (int i = 0; i < listed(server)->count; i++) {
         const struct bootstrap_member *member = &bootstrap->members[i];
 
@@ -273,7 +278,7 @@ static void look_at_telling(struct server *server, int64_t now_ms)
             continue;
         hopeless = false;
         if (now)
-            said = tell(server, i) && said;
+            said = tell(server, &record, i) && said;
     }
     if (now)
         bootstrap->next_ms = now_ms + (said ? AGAIN_MS : 0);
@@ -318,11 +323,13 @@ static void look_at_passing(struct server *server, int64_t now_ms)
 /* Step 4. */
 static void spread(struct server *server)
 {
-    if (replica_leader(server->replica) != 0 || !record_is_here(server))
+    struct record record;
+
+    if (replica_leader(server->replica) != 0 || !record_find(server, &record))
         return;
     for (int i = 0; i < listed(server)->count; i++)
         if (!is_own(server, i))
-            tell(server, i);
+            tell(server, &record, i);
 }
 
 /* Not "STOPPED", which a client takes for "try again, perhaps elsewhere": nobody is to wait for this node. */
@@ -386,7 +393,7 @@ static enum bootstrap_answer judge(const struct server *server, uint64_t from, c
                                    const char *of, const char *list)
 {
     const struct bootstrap *bootstrap = &server->bootstrap;
-    struct core_text life = lives_find(&server->lives, from);
+    const char *life = waits(server) ? NULL : replica_life(server->replica, from);
 
     if (strcmp(what, "member") == 0)
         return strcmp(of, bootstrap->cluster) == 0 ? MEMBER_FOUNDED : MEMBER_ELSEWHERE;
@@ -394,8 +401,7 @@ static enum bootstrap_answer judge(const struct server *server, uint64_t from, c
         return MEMBER_JOINS;
     if (strcmp(list, bootstrap->list) != 0)
         return MEMBER_DIFFERS;
-    if (bootstrap->cluster[0] &&
-        (life.size != strlen(of) || memcmp(life.bytes, of, life.size) != 0))
+    if (bootstrap->cluster[0] && (!life || strcmp(life, of) != 0))
         return MEMBER_LOST;
     return MEMBER_EMPTY;
 }
@@ -406,8 +412,11 @@ static void on_is(struct server *server, uint64_t from, uint64_t number, const c
     char what[8], of[FOUNDING_CLUSTER + 1], list[FOUNDING_MEMBERS + 1];
     int i = place_of(server, from);
 
-    if (i < 0 || number != bootstrap->number ||
-        sscanf(rest, "%7[a-z] %32[0-9a-f] %3071s", what, of, list) != 3)
+    if (sscanf(rest, "%7[a-z] %32[0-9a-f] %3071s", what, of, list) != 3 ||
+        strlen(of) != (strcmp(what, "member") == 0 ? FOUNDING_CLUSTER : FOUNDING_LIFE))
+        return;
+    adding_heard(server, from, number, what, of);
+    if (i < 0 || number != bootstrap->number)
         return;
     bootstrap->members[i].answer = judge(server, from, what, of, list);
     snprintf(bootstrap->members[i].life, sizeof bootstrap->members[i].life, "%.*s", FOUNDING_LIFE,
@@ -421,17 +430,19 @@ static void on_is(struct server *server, uint64_t from, uint64_t number, const c
 static void on_found(struct server *server, const struct network_words *words, uint64_t number,
                      const char *rest)
 {
-    char cluster[FOUNDING_CLUSTER + 1], record[NETWORK_WORDS_MAX + 1];
+    char cluster[FOUNDING_CLUSTER + 1], text[FOUNDING_MEMBERS + 1];
     struct bootstrap *bootstrap = &server->bootstrap;
-    struct lives lives;
+    struct record record;
+    int own = place_of(server, server->config->id);
 
-    if (sscanf(rest, "%32[0-9a-f] %4095s", cluster, record) != 2 ||
+    if (own < 0 || sscanf(rest, "%32[0-9a-f] %3071s", cluster, text) != 2 ||
         strlen(cluster) != FOUNDING_CLUSTER || strcmp(cluster, words->cluster) != 0)
         return;
     if (waits(server) && server->config->join != CONFIG_JOINS &&
         (!bootstrap->cluster[0] || strcmp(bootstrap->cluster, cluster) == 0) &&
-        record_read(server, record, &lives))
-        membership_founded(server, cluster, &lives);
+        record_read(listed(server), text, &record) &&
+        strcmp(record.lives[own], bootstrap->life) == 0)
+        membership_founded(server, cluster, &record);
     say_what_i_am(server, words, number);
 }
 
@@ -558,9 +569,8 @@ void bootstrap_open(struct server *server, const struct founding_result *settled
     bootstrap->timer.data = server;
     bootstrap->open = true;
     uv_timer_start(&bootstrap->timer, on_timer, SPREAD_MS, 0);
-    if (settled->state == FOUNDING_WAITS && settled->cluster[0])
-        log_info("this node has been added to a cluster, and waits for its leader",
-                 log_text("cluster", settled->cluster));
+    if (settled->state != FOUNDING_WAITS && membership_hears_nothing(server))
+        log_warning(MEMBERSHIP_HEARS_NOTHING, log_text("cluster", settled->cluster));
     else if (settled->state == FOUNDING_WAITS && server->config->join == CONFIG_JOINS)
         log_info("this node belongs to no cluster yet: it waits to be added, with 'holdfast "
                  "cluster add'");

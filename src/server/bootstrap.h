@@ -20,7 +20,7 @@
  *
  * Why nobody who forgot is counted. A record names directories, not machines. One that was lost is made anew with another life, which
  * no record names: nobody hands it one that it takes, and to those who have the record it is one that came back without its data
- * (lives.h). So it waits, for ever, and a majority of such nodes waits together. What a majority has acknowledged can only be
+ * (replica/identity.h). So it waits, for ever, and a majority of such nodes waits together. What a majority has acknowledged can only be
  * forgotten with the directories of a majority.
  *
  * A crash at any point leaves each node empty or with the record, which it makes its log of at the next start (founding.h). INIT

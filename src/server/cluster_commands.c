@@ -1,5 +1,6 @@
 /* cluster_commands.c: CLUSTER, by which operators look at the cluster and change it. */
-#include "server/founders.h"
+#include "replica/network.h"
+#include "server/membership.h"
 #include "server/server.h"
 
 #include <inttypes.h>
@@ -37,8 +38,14 @@ static void write_member(struct connection *connection, const struct replica_see
 /* What keeps this node from taking part; "": nothing that it knows. */
 static const char *trouble_of(const struct server *server)
 {
+    const char *life = replica_life(server->replica, server->config->id);
+
     if (server->stopped_why[0])
         return server->stopped_why;
+    if (life && life[0] && strcmp(life, server->bootstrap.life) != 0)
+        return NETWORK_LOST;
+    if (membership_hears_nothing(server))
+        return MEMBERSHIP_HEARS_NOTHING;
     return server->shut_out ? server->shut_out : "";
 }
 
@@ -142,6 +149,17 @@ void cluster_changed(void *context, void *about, enum replica_change result)
     request_finish(request);
 }
 
+void cluster_refusal(struct server *server, int result, const struct error_text *err,
+                     char ret_text[ERROR_TEXT_MAX])
+{
+    if (result == HF_EUNREACH)
+        snprintf(ret_text, ERROR_TEXT_MAX, "%s",
+                 answer_not_leading(server, (char[ERROR_TEXT_MAX]){""}, ERROR_TEXT_MAX));
+    else
+        snprintf(ret_text, ERROR_TEXT_MAX, "%s %.*s", result == HF_EBUSY ? "TRYAGAIN" : "ERR",
+                 ERROR_TEXT_MAX - 16, err->text);
+}
+
 static enum verdict changed(struct request *request, int result, const struct error_text *err)
 {
     struct connection *connection = request->connection;
@@ -150,50 +168,8 @@ static enum verdict changed(struct request *request, int result, const struct er
     if (result == HF_OK)
         return VERDICT_DONE;
     request_forget(request);
-    if (result == HF_EUNREACH)
-        return refuse(connection, "%s", answer_not_leading(connection->server, text, sizeof text));
-    return refuse(connection, "%s %s", result == HF_EBUSY ? "TRYAGAIN" : "ERR", err->text);
-}
-
-static enum verdict cluster_add(struct connection *connection, const struct resp_node *value)
-{
-    struct config_cluster one;
-    struct error_text err = {""};
-    struct request *request;
-    char text[ENDPOINT_TEXT_MAX + 24];
-    uint64_t id;
-
-    if (value->count != 4)
-        return refuse(connection, "ERR CLUSTER ADD id host:port");
-    if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
-        return VERDICT_REFUSED;
-    snprintf(text, sizeof text, "%" PRIu64 "=%.*s", id,
-             (int)(word_at(value, 3)->size < sizeof text ? word_at(value, 3)->size : sizeof text),
-             word_at(value, 3)->text);
-    if (founders_kind.parse(NULL, text, &one, &err) != HF_OK || one.count != 1)
-        return refuse(connection, "ERR %s", err.text[0] ? err.text : "one node at a time");
-    if (!connection->server->network)
-        return refuse(connection, "ERR this node is alone: start it with itself as the only member "
-                                  "of its cluster, then add others");
-    if (connection->server->role == REPLICA_LEADING && cluster_is_lost(connection->server, id) &&
-        cluster_is_member(connection->server, id))
-        return refuse(connection,
-                      "ERR node %" PRIu64 " has come back without its data: remove it, then add it "
-                      "under another id",
-                      id);
-    if (connection->server->role == REPLICA_LEADING && !cluster_is_member(connection->server, id) &&
-        id <= cluster_highest_id(connection->server))
-        return refuse(connection,
-                      "ERR an id is used once, and %" PRIu64
-                      " was, or is below one that was: take %" PRIu64
-                      ", and start the new node with it",
-                      id, cluster_highest_id(connection->server) + 1);
-    if (connection->server->said_new && connection->server->role == REPLICA_LEADING)
-        cluster_publish(connection->server); /* the new one finds the others' lives before itself */
-    request = request_begin(connection);
-    return changed(request,
-                   replica_add(connection->server->replica, id, one.at[0].address, request, &err),
-                   &err);
+    cluster_refusal(connection->server, result, err, text);
+    return refuse(connection, "%s", text);
 }
 
 static enum verdict cluster_remove(struct connection *connection, const struct resp_node *value)
@@ -237,7 +213,7 @@ enum verdict command_cluster(struct connection *connection, const struct resp_no
     if (word_is(what, "INIT"))
         return command_cluster_init(connection, value);
     if (word_is(what, "ADD"))
-        return cluster_add(connection, value);
+        return command_cluster_add(connection, value);
     if (word_is(what, "REMOVE"))
         return cluster_remove(connection, value);
     if (word_is(what, "TRANSFER"))

@@ -27,17 +27,17 @@ static bool fail_to_store(const struct error_text *err)
     return false;
 }
 
-bool membership_founded(struct server *server, const char *cluster, const struct lives *lives)
+bool membership_founded(struct server *server, const char *cluster, const struct record *record)
 {
     const struct config_cluster *members = &server->config->cluster;
     struct replica_member begins[CONFIG_MEMBERS_MAX];
+    char founders[FOUNDING_MEMBERS + 1];
     struct error_text err = {""};
 
-    for (int i = 0; i < members->count; i++)
-        begins[i] = (struct replica_member){members->at[i].id, members->at[i].address};
-    if (lives_replace(&server->lives, server->storage, lives, &err) != HF_OK ||
-        founding_found(server->storage, cluster, &err) != HF_OK)
+    record_write(members, record, founders);
+    if (founding_found(server->storage, cluster, founders, &err) != HF_OK)
         return fail_to_store(&err);
+    record_members(members, record, begins);
     log_info("the cluster is founded, and this node is one of its members",
              log_text("cluster", cluster), log_text("members", server->bootstrap.list));
     return begin(server, cluster, begins, members->count);
@@ -46,19 +46,22 @@ bool membership_founded(struct server *server, const char *cluster, const struct
 bool membership_added(struct server *server, uint64_t leader, const char *cluster)
 {
     const struct bootstrap *bootstrap = &server->bootstrap;
-    struct core_text life = cluster_life_said(server, leader);
-    struct lives lives = {.count = 1, .at = {{.id = leader}}};
     struct error_text err = {""};
 
     if (!server->replica || !replica_waits(server->replica) ||
-        (bootstrap->cluster[0] && strcmp(bootstrap->cluster, cluster) != 0) || life.size == 0 ||
-        life.size > LIFE_MAX)
+        (bootstrap->cluster[0] && strcmp(bootstrap->cluster, cluster) != 0))
         return false;
-    memcpy(lives.at[0].text, life.bytes, life.size);
-    if (lives_replace(&server->lives, server->storage, &lives, &err) != HF_OK ||
-        founding_join(server->storage, cluster, &err) != HF_OK)
+    if (founding_join(server->storage, cluster, &err) != HF_OK)
         return fail_to_store(&err);
     log_info("this node has been added to a cluster", log_text("cluster", cluster),
              log_number("leader", (int64_t)leader));
     return begin(server, cluster, NULL, 0);
+}
+
+bool membership_hears_nothing(const struct server *server)
+{
+    struct replica_seen any;
+
+    return !replica_waits(server->replica) && replica_members(server->replica, &any, 1) == 0 &&
+           replica_leader(server->replica) == 0;
 }

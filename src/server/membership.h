@@ -3,7 +3,7 @@
 #ifndef SERVER_MEMBERSHIP_H
 #define SERVER_MEMBERSHIP_H
 
-#include "server/lives.h"
+#include "server/record.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,8 +11,15 @@
 struct server;
 
 /* The cluster is founded with the members of the configuration, of which this node is one. False: it goes on waiting, and the log says why. */
-bool membership_founded(struct server *server, const char *cluster, const struct lives *lives);
+bool membership_founded(struct server *server, const char *cluster, const struct record *record);
 /* A leader of this cluster sends to this node. False: it goes on waiting. */
 bool membership_added(struct server *server, uint64_t leader, const char *cluster);
+
+/* It was added, and had not got any of the log when it was stopped: it does not know who the others are. */
+#define MEMBERSHIP_HEARS_NOTHING                                                          \
+    "this node has been added to a cluster, and waits for its leader; if it was removed " \
+    "meanwhile, "                                                                         \
+    "empty its directory, and add it under another id"
+bool membership_hears_nothing(const struct server *server);
 
 #endif

@@ -9,6 +9,7 @@
 #include "server/founders.h"
 #include "server/log.h"
 #include "server/membership.h"
+#include "server/record.h"
 #include "server/server.h"
 
 #include <stdio.h>
@@ -41,6 +42,7 @@ static void introduce(struct server *server, const char *life)
     for (int i = 0; i < server->listener_count && !address[0]; i++)
         if (!server->listeners[i].endpoint.path[0])
             address = server->listeners[i].endpoint.shown;
+    snprintf(server->address, sizeof server->address, "%s", address);
     snprintf(server->about, sizeof server->about, "%.*s/%s",
              (int)(sizeof server->about - FOUNDING_LIFE - 2), address, life);
 }
@@ -57,8 +59,6 @@ static int settle(struct server *server, const struct wanted *wanted,
     random_fill(cluster, sizeof cluster);
     text_hex(cluster, sizeof cluster, founding.cluster);
     result = founding_settle(server->storage, &founding, ret_settled, err);
-    if (result == HF_OK)
-        result = lives_load(&server->lives, server->storage, err);
     if (result != HF_OK)
         return result;
     introduce(server, ret_settled->life);
@@ -73,11 +73,6 @@ static int settle(struct server *server, const struct wanted *wanted,
 static bool on_met(void *context, const struct network_node *node)
 {
     return cluster_met(context, node);
-}
-
-static enum network_reach on_reached(void *context, const struct network_node *node)
-{
-    return cluster_reached(context, node);
 }
 
 static char on_why_not(void *context, uint64_t id)
@@ -122,7 +117,7 @@ static int open_network(struct server *server, const struct wanted *wanted,
     struct network_host host = {.context = server,
                                 .note = on_note,
                                 .met = on_met,
-                                .reached = on_reached,
+                                .reached = on_met,
                                 .why_not = on_why_not,
                                 .turned_away = on_turned_away,
                                 .heard = on_heard,
@@ -133,23 +128,32 @@ static int open_network(struct server *server, const struct wanted *wanted,
 }
 
 /* Members are of interest to a log that is empty: of a cluster that was founded, before a crash. */
-static int open_replica(struct server *server, const struct wanted *wanted,
+static int open_replica(struct server *server, struct wanted *wanted,
                         const struct founding_result *settled, const struct replica_host *host,
                         struct error_text *err)
 {
     const struct config *config = server->config;
-    const struct replica_member alone = {.id = config->id, .address = ""};
+    const struct replica_member alone = {.id = config->id, .address = "", .life = settled->life};
+    struct record record;
+    bool begins = wanted->own && settled->founders[0];
     struct replica_options options = {.id = config->id,
                                       .address = wanted->own ? wanted->own->address : "",
                                       .members = wanted->own ? wanted->members : &alone,
-                                      .member_count = wanted->own ? wanted->count : 1,
+                                      .member_count = begins ? wanted->count : !wanted->own,
                                       .waits = settled->state == FOUNDING_WAITS,
-                                      .about = server->about,
+                                      .about = server->address,
                                       .election_ms = (uint32_t)config->election_timeout_ms,
                                       .heartbeat_ms =
                                           (uint32_t)config->election_timeout_ms / BEATS_PER_TIMEOUT,
                                       .snapshot_bytes = config->snapshot_bytes};
 
+    if (begins && !record_read(&config->cluster, settled->founders, &record))
+        return error_set(err, HF_EIO,
+                         "%s/node is damaged: its founders are not its members; restore it from a "
+                         "backup",
+                         config->data);
+    if (begins)
+        record_members(&config->cluster, &record, wanted->members);
     return replica_open(&options, storage_io(server->storage), host, &server->replica, err);
 }
 
@@ -166,8 +170,10 @@ int node_open(struct server *server, const struct replica_host *host, struct err
         result = open_network(server, &wanted, &settled, err);
     if (result == HF_OK)
         result = open_replica(server, &wanted, &settled, host, err);
-    if (result == HF_OK)
+    if (result == HF_OK) {
         bootstrap_open(server, &settled);
+        adding_open(server);
+    }
     return result;
 }
 

@@ -5,45 +5,45 @@
 #include <stdio.h>
 #include <string.h>
 
-bool record_read(const struct server *server, const char *record, struct lives *ret_lives)
+bool record_read(const struct config_cluster *members, const char *text, struct record *ret_record)
 {
-    const struct config_cluster *members = &server->config->cluster;
-
-    ret_lives->count = 0;
     for (int i = 0; i < members->count; i++) {
         const struct config_member *member = &members->at[i];
-        struct life *life = &ret_lives->at[ret_lives->count++];
         char expected[ENDPOINT_TEXT_MAX + 32];
         size_t length = (size_t)snprintf(expected, sizeof expected, "%s%" PRIu64 "=%s/",
                                          i > 0 ? "," : "", member->id, member->address);
 
-        if (strncmp(record, expected, length) != 0)
+        if (strncmp(text, expected, length) != 0)
             return false;
-        record += length;
-        life->id = member->id;
-        if (strspn(record, "0123456789abcdef") != FOUNDING_LIFE)
+        text += length;
+        if (strspn(text, "0123456789abcdef") != FOUNDING_LIFE)
             return false;
-        snprintf(life->text, sizeof life->text, "%.*s", FOUNDING_LIFE, record);
-        record += FOUNDING_LIFE;
-        if (member->id == server->config->id && strcmp(life->text, server->bootstrap.life) != 0)
-            return false;
+        snprintf(ret_record->lives[i], sizeof ret_record->lives[i], "%.*s", FOUNDING_LIFE, text);
+        text += FOUNDING_LIFE;
     }
-    return !*record;
+    return !*text;
 }
 
-void record_write(const struct server *server, char ret_record[NETWORK_WORDS_MAX + 1])
+void record_write(const struct config_cluster *members, const struct record *record,
+                  char ret_text[FOUNDING_MEMBERS + 1])
 {
-    const struct config_cluster *members = &server->config->cluster;
     size_t used = 0;
 
     for (int i = 0; i < members->count; i++)
-        used += (size_t)snprintf(ret_record + used, NETWORK_WORDS_MAX + 1 - used,
-                                 "%s%" PRIu64 "=%s/%.*s", i > 0 ? "," : "", members->at[i].id,
-                                 members->at[i].address, FOUNDING_LIFE,
-                                 lives_find(&server->lives, members->at[i].id).bytes);
+        used += (size_t)snprintf(ret_text + used, FOUNDING_MEMBERS + 1 - used,
+                                 "%s%" PRIu64 "=%s/%s", i > 0 ? "," : "", members->at[i].id,
+                                 members->at[i].address, record->lives[i]);
 }
 
-bool record_is_here(const struct server *server)
+void record_members(const struct config_cluster *members, const struct record *record,
+                    struct replica_member ret_members[CONFIG_MEMBERS_MAX])
+{
+    for (int i = 0; i < members->count; i++)
+        ret_members[i] = (struct replica_member){
+            .id = members->at[i].id, .address = members->at[i].address, .life = record->lives[i]};
+}
+
+bool record_find(const struct server *server, struct record *ret_record)
 {
     const struct config_cluster *members = &server->config->cluster;
     struct replica_seen seen[REPLICA_MEMBERS_MAX];
@@ -52,10 +52,12 @@ bool record_is_here(const struct server *server)
     if (replica_waits(server->replica) || count != members->count ||
         replica_members_version(server->replica) != 1)
         return false;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         if (seen[i].id != members->at[i].id ||
             strcmp(seen[i].address, members->at[i].address) != 0 ||
-            lives_find(&server->lives, seen[i].id).size != FOUNDING_LIFE)
+            strlen(seen[i].life) != FOUNDING_LIFE)
             return false;
+        memcpy(ret_record->lives[i], seen[i].life, sizeof ret_record->lives[i]);
+    }
     return true;
 }

@@ -1,18 +1,25 @@
-/* record.h: the record of a founding (bootstrap.h), as nodes hand it to each other: "1=HOST:PORT/LIFE,2=HOST:PORT/LIFE". What it says is
- * kept in the first entry of the log and among the lives. */
+/* record.h: the record of a founding (bootstrap.h), as nodes hand it to each other: "1=HOST:PORT/LIFE,2=HOST:PORT/LIFE". It is what the
+ * log of each begins with. */
 #ifndef SERVER_RECORD_H
 #define SERVER_RECORD_H
 
-#include "replica/network.h"
-#include "server/lives.h"
+#include "replica/founding.h"
+#include "server/config.h"
 
 struct server;
 
-/* False: it does not list the same members as this node, or has another life for it. */
-bool record_read(const struct server *server, const char *record, struct lives *ret_lives);
-/* Does this node have it? It is of use as long as there was no change of members. */
-bool record_is_here(const struct server *server);
-/* Of a node that has it. */
-void record_write(const struct server *server, char ret_record[NETWORK_WORDS_MAX + 1]);
+struct record { /* the lives of the members in the configuration, in its order */
+    char lives[CONFIG_MEMBERS_MAX][FOUNDING_LIFE + 1];
+};
+
+/* False: it does not list these members. */
+bool record_read(const struct config_cluster *members, const char *text, struct record *ret_record);
+void record_write(const struct config_cluster *members, const struct record *record,
+                  char ret_text[FOUNDING_MEMBERS + 1]);
+/* What a log begins with. Points into both. */
+void record_members(const struct config_cluster *members, const struct record *record,
+                    struct replica_member ret_members[CONFIG_MEMBERS_MAX]);
+/* Of this node's log. False: there is none, or there was a change of members, after which it is of no use. */
+bool record_find(const struct server *server, struct record *ret_record);
 
 #endif

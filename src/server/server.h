@@ -11,7 +11,7 @@
  *     cluster.c      CLUSTER: who belongs to it, who leads, and where clients find them
  *     bootstrap.c    CLUSTER INIT: founding a cluster, waiting to belong to one
  *     membership.c   a node that waited becomes a member
- *     lives.c        who came back without its data
+ *     adding.c       CLUSTER ADD: asks a node, and adds it
  *     restore.c      a data directory from a backup
  *     node.c         the parts under the log: storage, network, replica
  *     listening.c    sockets that clients come to
@@ -31,9 +31,9 @@
 #include "core/core.h"
 #include "replica/replica.h"
 #include "resp/resp.h"
+#include "server/adding.h"
 #include "server/bootstrap.h"
 #include "server/config.h"
-#include "server/lives.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -168,6 +168,7 @@ struct connection {
 struct said {
     uint64_t id;
     char about[CORE_ADDRESS_MAX + 1];
+    bool lost; /* it is a member, and this is not the life that the members know */
 };
 
 struct listener {
@@ -191,19 +192,16 @@ struct server {
     struct hearing hearing;
     struct replica *replica;
     struct storage *storage;
-    struct network *network; /* NULL: a node alone */
-    char about[CORE_ADDRESS_MAX + 1];
+    struct network *network;            /* NULL: a node alone */
+    char address[CORE_ADDRESS_MAX + 1]; /* where clients find this node, */
+    char about[CORE_ADDRESS_MAX + 1]; /* and what it says of itself to others: that, and its life */
     struct said said[REPLICA_MEMBERS_MAX];
-    struct lives lives;
     struct bootstrap bootstrap;
-    uint64_t turned_away[REPLICA_MEMBERS_MAX]; /* nodes that are not let in: the log says so once */
-    uint64_t lost[REPLICA_MEMBERS_MAX]; /* members that came back without their data; 0: nobody */
-    uint64_t unjudged[REPLICA_MEMBERS_MAX]; /* that may have: what this node knows does not say */
-    bool said_new;                          /* something that the table may not know */
-    bool has_log;                           /* and its directory says so */
-    uint64_t leader_id, members_version;    /* as they were a round ago */
-    uint64_t learnt_version; /* of the table's members, whose lives are written down */
-    uint64_t agreed_version; /* of the members when they were last agreed on: */
+    struct adding adding;
+    bool said_new;                       /* something that the table may not know */
+    bool has_log;                        /* and its directory says so */
+    uint64_t leader_id, members_version; /* as they were a round ago */
+    uint64_t agreed_version;             /* of the members when they were last agreed on: */
     uint64_t agreed[REPLICA_MEMBERS_MAX];
     uint64_t removed[REPLICA_MEMBERS_MAX]; /* the last that were members, and then were not */
     bool handed_over; /* a clean stop has asked another node to lead, and that is over */
@@ -380,37 +378,36 @@ const char *role_word(const struct server *server);
 enum verdict command_cluster(struct connection *, const struct resp_node *);
 /* What the replica calls. */
 void cluster_changed(void *context, void *request, enum replica_change result);
+/* Why the replica does not do it, as it is answered. */
+void cluster_refusal(struct server *server, int result, const struct error_text *err,
+                     char ret_text[ERROR_TEXT_MAX]);
 /* ---- cluster.c ---- */
 bool cluster_is_member(const struct server *server, uint64_t id);
 /* A member, and has come back without its data. */
 bool cluster_is_lost(const struct server *server, uint64_t id);
 /* That there ever was, as far as this node has heard. */
 uint64_t cluster_highest_id(const struct server *server);
-/* Another node has connected, and introduced itself. False: it is not wanted. */
+/* Another node has connected, or this one to it, and has introduced itself. False: it is not wanted. */
 bool cluster_met(struct server *server, const struct network_node *node);
 /* Members that came back without their data wait, and cannot know why nobody comes: they are told. */
 void cluster_tell_lost(struct server *server);
 /* This node is one of them, as another says. */
 void cluster_told_lost(struct server *server);
-/* The life of a node that was met, as it said itself; "": it was not. */
-struct core_text cluster_life_said(const struct server *server, uint64_t id);
 /* What a node is told that is not let in, and that this node was told. */
 char cluster_why_not(struct server *server, uint64_t id);
 void cluster_turned_away(struct server *server, char why);
-/* This node has connected to another. */
-enum network_reach cluster_reached(struct server *server, const struct network_node *node);
 /* The leader makes known what it has been told. */
 void cluster_publish(struct server *server);
 /* Forgets what those have said who are no members any more: after each change of them. */
 void cluster_tidy(struct server *server);
-/* What the log says by now of the lives of members. */
-void cluster_learn(struct server *server);
 /* Hangs up on those who are no members any more: when the members are agreed on, or another node leads. */
 void cluster_cut_off(struct server *server);
 /* Where clients find this node. False: nobody has said. */
 bool cluster_client_address(const struct server *server, uint64_t id, char *ret_text, size_t size);
 /* The leader's, if it is another node. */
 bool cluster_leader_address(const struct server *server, char *ret_text, size_t size);
+/* ---- adding.c ---- */
+enum verdict command_cluster_add(struct connection *, const struct resp_node *);
 /* ---- bootstrap.c ---- */
 enum verdict command_cluster_init(struct connection *, const struct resp_node *);
 /* ---- node.c ---- */

@@ -238,7 +238,6 @@ static void look_at_cluster(struct server *server)
     }
     if (changed || server->agreed_version != server->members_version)
         cluster_cut_off(server);
-    cluster_learn(server);
     server->said_new |= changed;
     if (server->deposed_ms != 0 && knows_where_to(server))
         send_on(server);
@@ -346,6 +345,7 @@ static void stop(struct daemon *daemon)
     server->stopping = true;
     listening_close(server);
     bootstrap_close(server);
+    adding_close(server);
     answer_all_blocked(server);
     uv_check_stop(&server->round);
     uv_idle_stop(&server->spin);
@@ -473,6 +473,7 @@ static int give_up(struct daemon *daemon, const struct error_text *err)
     log_error(err->text);
     listening_close(&daemon->server);
     bootstrap_close(&daemon->server);
+    adding_close(&daemon->server);
     hearing_close(&daemon->server);
     node_close(&daemon->server, on_node_closed, daemon);
     while (!daemon->closed)

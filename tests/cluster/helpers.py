@@ -1,9 +1,11 @@
 """What tests of clusters do again and again: locks that stay, and whether they are still there."""
 import contextlib
 import subprocess
+import time
 
-from nodes import PATIENCE, TTL_MAX, Refused, argv_of, environment, fresh, until
+from nodes import PATIENCE, TTL_MAX, NotDone, Refused, Unknown, argv_of, environment, fresh, until
 
+SERVES_MAX = 10  # seconds in which nodes that may serve begin to
 LARGE = "r" * 60000  # almost the largest result of a once-record
 
 
@@ -53,6 +55,18 @@ def add(cluster, number, *args, **kwargs):
     assert cluster.ask("CLUSTER", "ADD", number, node.peer) == "OK"
     until(lambda: cluster.leader().members().get(number, {}).get("votes"), f"{node} votes")
     return node
+
+
+def granted_within(session, seconds, *words):
+    """What is granted to somebody who asks again and again, wherever it is sent; None: nothing."""
+    deadline = time.monotonic() + seconds
+    token = None
+    while token is None and time.monotonic() < deadline:
+        with contextlib.suppress(NotDone, Unknown):
+            token = session.once("ACQUIRE", *words)
+        time.sleep(0.02)
+        session.elsewhere()
+    return token
 
 
 def pour(session):

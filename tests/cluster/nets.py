@@ -131,9 +131,9 @@ class Net:
 class NetCluster(Cluster):
     """Each node in a network of its own, at the usual ports: node 1 at the place "1". The operator sees all nodes, always."""
 
-    def __init__(self, net, **kwargs):
+    def __init__(self, net, count=3, **kwargs):
         self.net = net
-        super().__init__(3, **kwargs)
+        super().__init__(count, **kwargs)
 
     def node_there(self, number, *args):
         spot = self.net[str(number)]

@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 _spec = importlib.util.spec_from_file_location("holdfastd_conftest", HERE.parent / "holdfastd" / "conftest.py")
 holdfastd_conftest = sys.modules.setdefault("holdfastd_conftest", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(holdfastd_conftest)
-from holdfastd_conftest import (PATIENCE, PORT_TRIES, SOAK, STOP_MAX, TTL_MAX, Client, Ended, Holdfastd,  # noqa: E402,F401
+from holdfastd_conftest import (PATIENCE, PORT_TRIES, SOAK, STOP_MAX, TTL_MAX, Client, Disk, Ended, Holdfastd,  # noqa: E402,F401
                                 Process, Refused, argv_of, boot_ms, die_with_parent, environment, free_port, pack,
                                 run_refused)
 
@@ -36,7 +36,7 @@ LOOK_MAX = 2  # seconds that a node may take to say what it is
 ANSWER_MAX = 2  # seconds until a node that does not answer is given up
 ROUNDS_MAX = 100000  # tries of one request: the deadline comes first
 LOG_SHOWN = 200  # lines of a node's log in the report of a test that failed
-NO_EFFECT = ("MOVED", "TRYAGAIN", "STOPPED")  # says that it was not done, and never will be
+NO_EFFECT = ("MOVED", "TRYAGAIN", "STOPPED", "NOREPLY")  # says that it was not done, and never will be
 
 living = []  # clusters that are there, for the report of a test that failed
 
@@ -225,7 +225,7 @@ class Cluster:
                 self.init()
                 return self.settled()
             taken = [node for node in self.nodes.values() if not node.running()]
-            assert all("in use" in "".join(node.logged()) for node in taken), f"{taken} did not start"
+            assert all("in use" in "".join(node.logged()) for node in taken), f"{taken} did not start: {[node.logged()[-3:] for node in taken]}"
             for node in self.nodes.values():
                 node.kill9()
                 node.port, node.peer = free_port(), f"{node.host}:{free_port()}"

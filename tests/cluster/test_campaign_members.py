@@ -1,6 +1,6 @@
 """Members are added, removed and restarted at random while clients work, with snapshots all the time: nodes are killed, stopped
-and paused, are away during changes and come back to the log or to a snapshot, are replaced, all lose power
-at once, and leaders change or die in the middle of it.
+and paused, are away during changes and come back to the log or to a snapshot, are replaced, lose their disks and come back empty
+under their old ids, before they are removed or after, all lose power at once, and leaders change or die in the middle of it.
 After each change all nodes that have applied the same entries agree on the table and on the members. make soak-cluster-members
 runs it in full; HF_SEED=N chooses as a run did that printed N."""
 import collections
@@ -14,7 +14,7 @@ from helpers import pour
 from load import Load
 from nodes import LOOK_MAX, PATIENCE, POLL, SOAK, Ended, Refused, Session, until
 
-CHANGES = 200 if SOAK else 12
+CHANGES = 200 if SOAK else 18
 SEED = int(os.environ.get("HF_SEED") or (random.randrange(1, 10**6) if SOAK else 7))
 FOUNDERS, MEMBERS_MIN, MEMBERS_MAX = 3, 3, 7
 POUR_MAX = 12  # large entries between two changes
@@ -41,12 +41,13 @@ class Tables:
 
 
 class Campaign:
-    """`members`: by number, also those that are away; `away`: killed or stopped; `gone`: removed, and may still run."""
+    """`members`: by number, also those that are away; `away`: killed or stopped; `empty`: lost their disks, and run again; `gone`:
+    removed, and may still run."""
 
     def __init__(self, cluster, chance):
         self.cluster, self.chance, self.tables = cluster, chance, Tables()
         self.members = dict(cluster.nodes)
-        self.away, self.paused, self.gone = {}, {}, []
+        self.away, self.paused, self.empty, self.gone = {}, {}, {}, []
         self.next_number = FOUNDERS + 1
         # Where clients look for the cluster: a new member takes the place of one that is none any more.
         self.listed = ([*self.members] * MEMBERS_MAX)[:MEMBERS_MAX]
@@ -69,14 +70,14 @@ class Campaign:
     # -- who is there
 
     def up(self):
-        return [node for number, node in self.members.items() if number not in self.away and number not in self.paused]
+        return [node for number, node in self.members.items() if number not in {**self.away, **self.paused, **self.empty}]
 
     def leader(self):
         return self.cluster.leader()
 
     def may_miss(self, members):
         """How many of so many members can be away."""
-        return (members - 1) // 2 - len(self.away) - len(self.paused)
+        return (members - 1) // 2 - len(self.away) - len(self.paused) - len(self.empty)
 
     def count_snapshots(self, node):
         """Before its end: they are counted from its start."""
@@ -123,6 +124,20 @@ class Campaign:
         self.did["killed"] += 1
         self.did["restarts"] += 1
 
+    def empty_out(self, node):
+        """It is started as ever, with nothing of what it had."""
+        node.kill9()
+        shutil.rmtree(node.data)
+        assert node.launch(), f"{node} does not start"
+
+    def lose_disk(self, node):
+        """A member's, which nobody must count from now on."""
+        self.tell(f"{node} loses its disk")
+        self.count_snapshots(node)
+        self.empty_out(node)
+        self.empty[node.number] = node
+        self.did["emptied"] += 1
+
     def lose_power(self):
         """All at once; those that are up come back, with what they have on disk."""
         nodes = self.up()
@@ -156,6 +171,7 @@ class Campaign:
         choices = [self.transfer, self.pour, self.pour, self.lose_power, lambda: self.restart(self.chance.choice(self.up()))]
         if self.may_miss(len(self.members)) > 0:
             choices += [lambda: self.leave(self.chance.choice(self.up()))] * 3
+            choices += [lambda: self.lose_disk(self.chance.choice(self.up()))]
         if absent:
             choices += [lambda: self.come_back(self.chance.choice(absent))] * 3
         self.chance.choice(choices)()
@@ -164,7 +180,9 @@ class Campaign:
 
     def change(self):
         grow = self.chance.random() < 0.5
-        if self.chance.random() < 0.2:
+        if self.empty and len(self.members) > MEMBERS_MIN:
+            self.remove()
+        elif self.empty or self.chance.random() < 0.2:
             self.replace()
         elif grow and len(self.members) < MEMBERS_MAX or len(self.members) == MEMBERS_MIN:
             self.add()
@@ -173,8 +191,8 @@ class Campaign:
 
     def make_room(self, members):
         """With so many members there is a majority of those that are up."""
-        while self.may_miss(members) < 0:
-            self.come_back(self.chance.choice([*self.away, *self.paused]))
+        while self.may_miss(members) < 0 and (absent := [*self.away, *self.paused]):
+            self.come_back(self.chance.choice(absent))
 
     def asked(self, *words):
         """Done when this returns, whoever was leading. The leader may die while it does it."""
@@ -228,7 +246,7 @@ class Campaign:
 
     def remove(self):
         self.make_room(len(self.members) - 1)
-        node = self.chance.choice(list(self.members.values()))
+        node = self.chance.choice(list((self.empty or self.members).values()))
         if node is self.leader():
             self.transfer()
         self.tell(f"{node} is removed")
@@ -245,10 +263,14 @@ class Campaign:
 
     def forget(self, node):
         """It may still run for a while, and must not disturb the others."""
-        for group in (self.members, self.away, self.paused):
+        for group in (self.members, self.away, self.paused, self.empty):
             group.pop(node.number, None)
         del self.cluster.nodes[node.number]
         self.gone.append(node)
+        if self.chance.random() < 0.3 and node.running() and not node.paused:
+            self.tell(f"{node} loses its disk afterwards")
+            self.empty_out(node)
+            self.did["emptied"] += 1
 
     def clean_up(self, all_of_them=False):
         while self.gone and (all_of_them or len(self.gone) > 1):
@@ -285,7 +307,7 @@ class Campaign:
         for node in self.cluster:
             if node.running() and not node.paused:
                 self.count_snapshots(node)
-        return (f"seed {SEED}: {self.did['added']} added, {self.did['removed']} removed, {self.did['replaced']} of them replaced, {self.did['power']} times without power, {self.did['restarts']} restarts, "
+        return (f"seed {SEED}: {self.did['added']} added, {self.did['removed']} removed, {self.did['replaced']} of them replaced, {self.did['emptied']} came back empty, {self.did['power']} times without power, {self.did['restarts']} restarts, "
                 f"{self.did['killed']} killed, {self.did['stopped']} stopped, {self.did['paused']} paused, "
                 f"{self.did['transfers']} transfers, {self.leader().status()['term'] - self.first_term} elections, "
                 f"{self.did['snapshots']} snapshots taken and {self.did['installed']} installed, "

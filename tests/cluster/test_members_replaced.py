@@ -1,15 +1,12 @@
 """Members that are removed, and others in their place. An id is used once: whoever was away still counts by the members it knows."""
-import contextlib
 import shutil
-import time
 
 import pytest
-from helpers import add, all_there, held, pour
+from helpers import SERVES_MAX, add, all_there, granted_within, held, pour
 from nets import Net, NetCluster
-from nodes import TTL_MAX, NotDone, Refused, Unknown, fresh, until
+from nodes import TTL_MAX, Refused, fresh, until
 
 SNAPSHOTS = ["--snapshot-bytes", "64KiB"]
-SERVES_MAX = 10  # seconds in which two nodes that may serve begin to
 
 
 def snapshots(cluster):
@@ -43,7 +40,7 @@ def refused(cluster, number, free):
 
 
 def test_an_id_is_used_once(start):
-    """Also the highest, when it is removed; after changes of the leader, snapshots and restarts; and if nobody has ever come with it."""
+    """Also the highest, when it is removed; after changes of the leader, snapshots and restarts; and if it has never voted."""
     cluster = start(3, *SNAPSHOTS)
     cluster.lead_by(cluster[1])
     remove(cluster, cluster[2])
@@ -60,8 +57,10 @@ def test_an_id_is_used_once(start):
     start_again(list(cluster))
     cluster.lead_by(cluster[4])
     refused(cluster, 5, 6)
-    assert cluster.ask("CLUSTER", "ADD", 6, "127.0.0.1:9") == "OK"
-    assert cluster.ask("CLUSTER", "REMOVE", 6) == "OK"
+    six = cluster.node(6, "--join")
+    assert six.launch()
+    assert cluster.ask("CLUSTER", "ADD", 6, six.peer) == "OK"
+    remove(cluster, six)
     refused(cluster, 6, 7)
     add(cluster, 7)
     refused(cluster, 6, 8)
@@ -85,18 +84,6 @@ def test_all_come_back_after_two_were_replaced(start):
     cluster.settled()
     with cluster.session() as session:
         assert all_there(session, holds)
-
-
-def granted_within(session, seconds, *words):
-    """What is granted to somebody who asks again and again, wherever it is sent; None: nothing."""
-    deadline = time.monotonic() + seconds
-    token = None
-    while token is None and time.monotonic() < deadline:
-        with contextlib.suppress(NotDone, Unknown):
-            token = session.once("ACQUIRE", *words)
-        time.sleep(0.02)
-        session.elsewhere()
-    return token
 
 
 def test_an_empty_node_does_not_count_for_the_one_that_was_removed(request):

@@ -1,14 +1,12 @@
 """What a node knows after a restart: who the members are, and that its term is over."""
 import contextlib
-import os
 import shutil
 import time
 
 import pytest
 from helpers import LARGE, add, all_there, held, pour
-from nodes import HERE, TTL_MAX, NotDone, Session, Unknown, fresh, run_refused, until
+from nodes import TTL_MAX, Disk, NotDone, Session, Unknown, fresh, run_refused, until
 
-SLOW_DISK = os.environ.get("HF_SLOW", str(HERE.parents[1] / "build-check/tests/holdfastd/hf-slow.so"))
 SNAPSHOTS = ["--snapshot-bytes", "64KiB"]
 ENTRIES_MAX = 2000
 WHILE = 4  # seconds: several election timeouts
@@ -143,26 +141,6 @@ def test_members_out_of_order_are_the_members(start, order):
 
 
 # ---- whose term it is --------------------------------------------------------------------------------------------
-
-
-class Disk:
-    """Of one node: it can be made to hang, from its write of that number on."""
-
-    def __init__(self, directory, name):
-        self.path, self.hit = directory / name, directory / f"{name}.hit"
-        self.wrapper = ["env", f"LD_PRELOAD={SLOW_DISK}", f"HF_HANG={self.path}"]
-
-    def hang(self, first=0):
-        new = self.path.with_suffix(".new")
-        new.write_text(str(first))
-        self.hit.unlink(missing_ok=True)
-        new.replace(self.path)
-
-    def hangs(self):
-        until(self.hit.exists, "the disk hangs")
-
-    def go_on(self):
-        self.path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("how", ["alone", "a cluster of one"])

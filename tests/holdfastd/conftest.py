@@ -32,6 +32,7 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 pytest.register_assert_rewrite("holdfast_cli")
 from holdfast_cli import PATIENCE, ROOT, SOAK, Process, eventually, is_running  # noqa: E402,F401
 
+SLOW_DISK = os.environ.get("HF_SLOW", str(ROOT / "build-check/tests/holdfastd/hf-slow.so"))
 BIN = os.environ.get("HF_SERVER", str(ROOT / "build-check/src/server/holdfastd"))
 PORT_MIN, PORT_MAX = 12000, 32767  # below and above live servers that people know, and outgoing connections
 PORT_TRIES = 5  # somebody may take a free port before the server does
@@ -44,6 +45,8 @@ TOKEN_MAX = 2**53 - 1
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
+given_ports = set()  # by this process; others may be given the same
+
 
 def die_with_parent():
     """In the child, before its exec. It dies with the thread that started it, so that is the main thread."""
@@ -52,11 +55,14 @@ def die_with_parent():
 
 def free_port():
     """None of those that outgoing connections get: a client that tries to reach a server that is down would meet
-    itself there, and the server could not come back."""
+    itself there, and the server could not come back. And none twice: what it was asked for may not be listened at yet."""
     for _ in range(200):
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", random.randrange(PORT_MIN, PORT_MAX)))
-            return probe.getsockname()[1]
+            port = random.randrange(PORT_MIN, PORT_MAX)
+            probe.bind(("127.0.0.1", port))
+            if port not in given_ports:
+                given_ports.add(port)
+                return port
     raise AssertionError("no free port")
 
 
@@ -505,6 +511,26 @@ class Unfounded(Holdfastd):
             return False
 
 
+class Disk:
+    """Of one node: it can be made to hang, from its write of that number on."""
+
+    def __init__(self, directory, name):
+        self.path, self.hit = directory / name, directory / f"{name}.hit"
+        self.wrapper = ["env", f"LD_PRELOAD={SLOW_DISK}", f"HF_HANG={self.path}"]
+
+    def hang(self, first=0):
+        new = self.path.with_suffix(".new")
+        new.write_text(str(first))
+        self.hit.unlink(missing_ok=True)
+        new.replace(self.path)
+
+    def hangs(self):
+        eventually(self.hit.exists, "the disk hangs")
+
+    def go_on(self):
+        self.path.unlink(missing_ok=True)
+
+
 def fails_on_a_report():
     reports = sorted(pathlib.Path(REPORTS.name).iterdir())
     texts = [path.read_text(errors="replace") for path in reports]
@@ -552,6 +578,11 @@ def server(shared):
     yield shared
     assert shared.running(), shared.logged()
     assert shared.cmd("PING") == "PONG"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    return Disk(tmp_path, "hang")
 
 
 @pytest.fixture(params=[2, 3], ids=["RESP2", "RESP3"])

@@ -27,15 +27,15 @@ names = (f"lock-{number}" for number in itertools.count(1))
 class Node(Holdfastd):
     """One of several: it does not serve as soon as it is started. `peers`: as after --cluster."""
 
-    def __init__(self, number, peers, port, *args):
+    def __init__(self, number, peers, port, *args, wrapper=()):
         base = os.environ.get("HF_TEST_TMP") or "/tmp"
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cluster-", dir=base))
         self.data, self.port, self.number, self.password = self.directory / "data", port, number, None
         self.args = ["--id", number, "--cluster", peers, "--election-timeout", ELECTION, *args]
-        self.process, self.log = None, []
+        self.process, self.log, self.wrapper = None, [], wrapper
 
     def launch(self):
-        argv = argv_of("--data", self.data, "--listen", self.client, *self.args)
+        argv = [*self.wrapper, *argv_of("--data", self.data, "--listen", self.client, *self.args)]
         self.process = Process(argv, environment(), preexec_fn=die_with_parent)
         return True
 
@@ -76,10 +76,10 @@ class Cluster:
         node.launch()
         return node
 
-    def join(self, number, run=True):
+    def join(self, number, run=True, wrapper=()):
         """A node that waits to be added; or that could be started, by .launch()."""
         self.peers[number] = f"127.0.0.1:{free_port()}"
-        node = Node(number, f"{number}={self.peers[number]}", free_port(), "--join", *self.args)
+        node = Node(number, f"{number}={self.peers[number]}", free_port(), "--join", *self.args, wrapper=wrapper)
         self.stack.callback(node.clean)
         self.nodes[number] = node
         if run:
@@ -351,21 +351,25 @@ def test_add_again_is_fine(three):
 
 def test_add_waits_for_a_node_that_does_not_run_yet(cluster):
     node = cluster.join(4, run=False)
-    adding = cluster.cli.start("cluster", "add", "4", cluster.peers[4])
+    adding = cluster.cli.start("cluster", "add", "4", cluster.peers[4], "--wait", "1m")
     line = adding.line("err")
-    assert "nothing is heard of it" in line and cluster.peers[4] in line
-    assert cluster.status()[4]["votes"] is False and cluster.status()[4]["role"] == "silent"
+    assert line == f"holdfast: node 4 at {cluster.peers[4]} has not answered yet; waiting for it"
+    assert 4 not in cluster.status()
     node.launch()
     assert adding.wait() == 0
     assert adding.rest() == ["node 4 is a member, and votes"]
     assert cluster.status()[4]["votes"] is True
 
 
-def test_add_without_waiting(cluster):
-    cluster.join(4, run=False)
+def test_add_without_waiting(cluster, disk):
+    node = cluster.join(4, run=False, wrapper=disk.wrapper)
     done = cluster.cli("cluster", "add", "--no-wait", "4", cluster.peers[4])
-    assert (done.status, done.stderr) == (0, "")
-    assert done.stdout == "node 4 is a member, and votes as soon as it has caught up\n"
+    assert done.status == 69 and "does not answer, and is not added" in only_line(done.stderr)
+    assert 4 not in cluster.status()
+    disk.hang()
+    node.launch()
+    done = eventually(lambda: (again := cluster.cli("cluster", "add", "--no-wait", "4", cluster.peers[4])).status == 0 and again, "it answers")
+    assert (done.stdout, done.stderr) == ("node 4 is a member, and votes as soon as it has caught up\n", "")
     assert cluster.status()[4]["votes"] is False
     done = cluster.cli("cluster", "remove", "4", "--json")
     assert objects(done) == [{"id": 4, "member": False}], done.stderr
@@ -373,15 +377,18 @@ def test_add_without_waiting(cluster):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_the_change_going_on(cluster, number):
-    node = cluster.join(4, run=False)
-    adding = cluster.cli.start("cluster", "add", "4", cluster.peers[4])
+def test_an_interrupt_leaves_the_change_going_on(cluster, disk, number):
+    """Of a node that is a member, and does not catch up: its disk hangs."""
+    disk.hang()
+    cluster.join(4, wrapper=disk.wrapper)
+    adding = cluster.cli.start("cluster", "add", "4", cluster.peers[4], "--wait", "1m")
+    eventually(lambda: 4 in cluster.status(), "it is a member")
     adding.line("err")
     adding.kill(number)
     assert adding.wait() == 128 + number
-    (line,) = adding.rest("err")
-    assert "nothing was heard of it" in line and "holdfast cluster remove 4" in line
-    node.launch()
+    line = adding.rest("err")[-1]
+    assert "holdfast cluster remove 4" in line
+    disk.go_on()
     eventually(lambda: cluster.status()[4]["votes"], "it votes without us")
 
 

@@ -10,11 +10,10 @@ import threading
 import time
 
 import pytest
-from conftest import (PATIENCE, ROOT, SOAK, TTL_MAX, Ended, Process, Refused, argv_of, boot_ms, die_with_parent, environment,
+from conftest import (PATIENCE, SLOW_DISK, SOAK, TTL_MAX, Ended, Process, Refused, argv_of, boot_ms, die_with_parent, environment,
                       eventually, run_refused)
 
 KILLS = 200 if SOAK else 20
-SLOW_DISK = os.environ.get("HF_SLOW", str(ROOT / "build-check/tests/holdfastd/hf-slow.so"))
 ACTORS = 24
 OWN, HOT = 6, 4  # names that an actor has to itself, and names that all of them queue for
 WAITERS_MAX = 10000  # that SHOW can show

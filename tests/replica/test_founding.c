@@ -15,8 +15,10 @@ static uv_loop_t loop;
 static struct storage *storage;
 static struct error_text err;
 static struct founding_result settled;
+static uint64_t own;
 
 #define CLUSTER "0123456789abcdef0123456789abcdef"
+#define FOUNDERS "1=a:1/0000000000000001,2=b:1/0000000000000002,3=c:1/0000000000000003"
 
 static const struct replica_member three[] = {{1, "a:1"}, {2, "b:1"}, {3, "c:1"}};
 static const struct replica_member others[] = {{1, "a:1"}, {2, "b:1"}, {4, "d:1"}};
@@ -47,6 +49,7 @@ static int settle_as(uint64_t id, const struct replica_member *members, int coun
         .id = id, .members = members, .member_count = count, .life = ++lives};
 
     shut();
+    own = id;
     err.text[0] = '\0';
     assert_int_equal(storage_open(&loop, &options, &storage, &err), HF_OK);
     snprintf(founding.cluster, sizeof founding.cluster, "%032" PRIx64, lives);
@@ -54,22 +57,32 @@ static int settle_as(uint64_t id, const struct replica_member *members, int coun
 }
 
 /* As replica_begin would. */
-static void begin_log(const struct replica_member *members, int count)
+static void begin_log_as(const struct replica_member *members, int count, const char *life)
 {
     struct raft_configuration configuration;
+    char identity[64];
 
     raft_configuration_init(&configuration);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        snprintf(identity, sizeof identity, "%s%s%s", members[i].address, life[0] ? "/" : "",
+                 members[i].id == own ? life
+                 : life[0]            ? "0000000000000abc"
+                                      : "");
         assert_int_equal(
-            raft_configuration_add(&configuration, members[i].id, members[i].address, RAFT_VOTER),
-            0);
+            raft_configuration_add(&configuration, members[i].id, identity, RAFT_VOTER), 0);
+    }
     assert_int_equal(storage_io(storage)->bootstrap(storage_io(storage), &configuration), 0);
     raft_configuration_close(&configuration);
 }
 
+static void begin_log(const struct replica_member *members, int count)
+{
+    begin_log_as(members, count, settled.life);
+}
+
 static void found(const struct replica_member *members, int count)
 {
-    assert_int_equal(founding_found(storage, CLUSTER, &err), HF_OK);
+    assert_int_equal(founding_found(storage, CLUSTER, FOUNDERS, &err), HF_OK);
     begin_log(members, count);
 }
 
@@ -102,11 +115,13 @@ static struct raft_configuration members_on_disk(void)
 static void assert_only_member(const char *address)
 {
     struct raft_configuration configuration = members_on_disk();
+    char identity[64];
 
+    snprintf(identity, sizeof identity, "%s/%s", address, settled.life);
     assert_int_equal(configuration.n, 1);
     assert_int_equal(configuration.servers[0].id, 1);
     assert_int_equal(configuration.servers[0].role, RAFT_VOTER);
-    assert_string_equal(configuration.servers[0].address, address);
+    assert_string_equal(configuration.servers[0].address, identity);
     raft_configuration_close(&configuration);
 }
 
@@ -176,7 +191,7 @@ static void test_a_crash_between_the_note_and_the_log(void **state)
 {
     (void)state;
     assert_int_equal(settle_as(2, three, 3), HF_OK);
-    assert_int_equal(founding_found(storage, CLUSTER, &err), HF_OK);
+    assert_int_equal(founding_found(storage, CLUSTER, FOUNDERS, &err), HF_OK);
     assert_int_equal(settle_as(2, others, 3), HF_EREFUSED);
     assert_non_null(strstr(err.text, "cluster = 1=a:1,2=b:1,3=c:1"));
     assert_int_equal(settle_as(1, three, 3), HF_EREFUSED);
@@ -184,16 +199,43 @@ static void test_a_crash_between_the_note_and_the_log(void **state)
     assert_int_equal(settle_as(2, three, 3), HF_OK);
     assert_int_equal(settled.state, FOUNDING_FOUNDED);
     assert_string_equal(settled.cluster, CLUSTER);
+    assert_string_equal(settled.founders, FOUNDERS);
+    begin_log(three, 3);
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_string_equal(settled.founders, ""); /* it has begun */
 }
 
-static void test_one_that_was_added_waits_for_that_cluster(void **state)
+/* The log names directories, not machines: with the file of another one it is none of this node's. */
+static void test_the_log_of_another_life(void **state)
+{
+    (void)state;
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(founding_found(storage, CLUSTER, FOUNDERS, &err), HF_OK);
+    begin_log_as(three, 3, "00000000000000ff");
+    assert_int_equal(settle_as(2, three, 3), HF_EREFUSED);
+    assert_non_null(strstr(err.text, "the log of a node 2 with other data"));
+}
+
+static void test_members_that_have_no_lives(void **state)
+{
+    (void)state;
+    assert_int_equal(settle_as(2, three, 3), HF_OK);
+    assert_int_equal(founding_found(storage, CLUSTER, FOUNDERS, &err), HF_OK);
+    begin_log_as(three, 3, "");
+    assert_int_equal(settle_as(2, three, 3), HF_EREFUSED);
+    assert_non_null(strstr(err.text, "is of an earlier version"));
+    assert_non_null(strstr(err.text, "--restore-from"));
+}
+
+static void test_one_that_was_added_takes_part_in_that_cluster(void **state)
 {
     (void)state;
     assert_int_equal(settle_as(2, three, 3), HF_OK);
     assert_int_equal(founding_join(storage, CLUSTER, &err), HF_OK);
     assert_int_equal(settle_as(2, three, 3), HF_OK);
-    assert_int_equal(settled.state, FOUNDING_WAITS);
+    assert_int_equal(settled.state, FOUNDING_FOUNDED);
     assert_string_equal(settled.cluster, CLUSTER);
+    assert_string_equal(settled.founders, "");
     begin_log(others, 3);
     assert_int_equal(settle_as(2, three, 3), HF_OK);
     assert_int_equal(settled.state, FOUNDING_FOUNDED);
@@ -326,7 +368,9 @@ int main(void)
         TEST(test_it_may_say_the_same_again),
         TEST(test_one_that_waits_may_change_its_mind),
         TEST(test_a_crash_between_the_note_and_the_log),
-        TEST(test_one_that_was_added_waits_for_that_cluster),
+        TEST(test_the_log_of_another_life),
+        TEST(test_members_that_have_no_lives),
+        TEST(test_one_that_was_added_takes_part_in_that_cluster),
         TEST(test_a_log_that_is_gone_is_noticed),
         TEST(test_what_does_not_fit_is_refused),
         TEST(test_members_may_have_changed),

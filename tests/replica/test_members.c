@@ -17,14 +17,20 @@ static struct replica_seen seen_by(int i, uint64_t id)
     return (struct replica_seen){0};
 }
 
+static int add(int to, uint64_t id, const char *address, void *of, struct error_text *err)
+{
+    const struct replica_member member = {.id = id, .address = address};
+
+    return replica_add(members[to].replica, &member, of, err);
+}
+
 static void add_fourth(size_t request_number)
 {
     int lead = leader();
     struct error_text err = {""};
 
     members[lead].witness.changes_told = 0;
-    if (replica_add(members[lead].replica, 4, members[3].address, request(request_number), &err) !=
-        HF_OK)
+    if (add(lead, 4, members[3].address, request(request_number), &err) != HF_OK)
         fail_msg("%s", err.text);
     UNTIL(members[lead].witness.changes_told == 1);
     assert_int_equal(members[lead].witness.change, REPLICA_CHANGED);
@@ -178,26 +184,22 @@ static void test_what_cannot_be_is_refused(void **state)
     UNTIL(leader() >= 0);
     lead = leader();
     other = other_than(lead);
-    assert_int_equal(replica_add(members[other].replica, 4, "127.0.0.1:1", NULL, &err),
-                     HF_EUNREACH);
+    assert_int_equal(add(other, 4, "127.0.0.1:1", NULL, &err), HF_EUNREACH);
     assert_int_equal(replica_transfer(members[other].replica, 0, NULL, &err), HF_EUNREACH);
     assert_int_equal(replica_remove(members[other].replica, 1, NULL, &err), HF_EUNREACH);
-    assert_int_equal(
-        replica_add(members[lead].replica, (uint64_t)other + 1, "127.0.0.1:1", NULL, &err),
-        HF_EINVAL); /* it is somewhere else */
-    assert_int_equal(replica_add(members[lead].replica, 4, members[other].address, NULL, &err),
+    assert_int_equal(add(lead, (uint64_t)other + 1, "127.0.0.1:1", NULL, &err),
+                     HF_EINVAL); /* it is somewhere else */
+    assert_int_equal(add(lead, 4, members[other].address, NULL, &err),
                      HF_EINVAL); /* somebody else is there */
     assert_int_equal(replica_remove(members[lead].replica, (uint64_t)lead + 1, NULL, &err),
                      HF_EINVAL);
     assert_int_equal(replica_transfer(members[lead].replica, 4, NULL, &err), HF_EINVAL);
     assert_int_equal(members[lead].witness.changes_told, 0);
-    assert_int_equal(replica_add(members[lead].replica, 4, members[3].address, request(1), &err),
-                     HF_OK);
+    assert_int_equal(add(lead, 4, members[3].address, request(1), &err), HF_OK);
     assert_int_equal(replica_remove(members[lead].replica, (uint64_t)other + 1, NULL, &err),
                      HF_EBUSY); /* one at a time */
     UNTIL(members[lead].witness.changes_told == 1);
-    assert_int_equal(replica_add(members[lead].replica, 4, members[3].address, request(2), &err),
-                     HF_OK); /* again */
+    assert_int_equal(add(lead, 4, members[3].address, request(2), &err), HF_OK); /* again */
     assert_int_equal(members[lead].witness.changes_told, 2);
 }
 

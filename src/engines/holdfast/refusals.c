@@ -24,6 +24,7 @@ static const struct refusal refusals[] = {
     {"NOPROTO", HF_EREFUSED, "it does not speak RESP3: is it a holdfastd?"},
     {"STOPPED", HF_EUNREACH, NULL},
     {"TRYAGAIN", HF_EUNREACH, NULL},
+    {"NOREPLY", HF_EUNREACH, NULL},
     {"MOVED", HF_EUNREACH, "it does not lead, and its leader could not be reached"},
 };
 

@@ -1,0 +1,238 @@
+#include "server/adding.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "replica/network.h"
+#include "server/founders.h"
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ROUND_MS 20
+#define AGAIN_MS 250 /* what is not answered is asked again */
+#define ASK_MS 700   /* for the node to answer; then whoever wants it added asks again */
+
+/* ---- may it be added? --------------------------------------------------------------------------- */
+
+/* NULL: nothing speaks against this id. */
+static const char *refuse_id(const struct server *server, uint64_t id, char *ret_text, size_t size)
+{
+    uint64_t highest = cluster_highest_id(server);
+    bool is_member = cluster_is_member(server, id);
+
+    if (is_member && cluster_is_lost(server, id))
+        snprintf(ret_text, size,
+                 "ERR node %" PRIu64 " has come back without its data: remove it, then add it "
+                 "under another id",
+                 id);
+    else if (!is_member && id <= highest)
+        snprintf(ret_text, size,
+                 "ERR an id is used once, and %" PRIu64
+                 " was, or is below one that was: take %" PRIu64 ", and start the new node with it",
+                 id, highest + 1);
+    else
+        return NULL;
+    return ret_text;
+}
+
+/* Why it cannot be added, as it is answered; NULL: nothing speaks against it. Asked before and after the node was: meanwhile another may have
+ * led, and used the id. */
+static const char *refusal_of(struct server *server, const struct replica_member *member,
+                              bool *ret_is_there, char ret_text[ERROR_TEXT_MAX])
+{
+    struct error_text err = {""};
+    int result = replica_may_add(server->replica, member, ret_is_there, &err);
+
+    if (server->role == REPLICA_LEADING && refuse_id(server, member->id, ret_text, ERROR_TEXT_MAX))
+        return ret_text;
+    if (result == HF_OK)
+        return NULL;
+    cluster_refusal(server, result, &err, ret_text);
+    return ret_text;
+}
+
+/* ---- the end of an ADD -------------------------------------------------------------------------- */
+
+static struct request *end(struct server *server)
+{
+    struct adding *adding = &server->adding;
+    struct request *request = adding->request;
+
+    adding->request = NULL;
+    uv_timer_stop(&adding->timer);
+    return request;
+}
+
+static void answer_error(struct server *server, const char *text)
+{
+    struct request *request = end(server);
+
+    resp_write_error(&request->connection->out, text);
+    request_finish(request);
+}
+
+static void answer_silent(struct server *server)
+{
+    const struct adding *adding = &server->adding;
+    const char *why = network_why(server->network, adding->id);
+    char text[ERROR_TEXT_MAX];
+
+    snprintf(text, sizeof text,
+             "NOREPLY node %" PRIu64
+             " at %s does not answer, and is not added: start it there first, with this id, an "
+             "empty directory and the same secret%s%s%s",
+             adding->id, adding->address, why[0] ? " (" : "", why, why[0] ? ")" : "");
+    answer_error(server, text);
+}
+
+static void add(struct server *server, const char *life)
+{
+    struct adding *adding = &server->adding;
+    const struct replica_member member = {
+        .id = adding->id, .address = adding->address, .life = life};
+    struct error_text err = {""};
+    char text[ERROR_TEXT_MAX];
+    bool is_there;
+    int result;
+
+    if (refusal_of(server, &member, &is_there, text)) {
+        answer_error(server, text);
+        return;
+    }
+    result = replica_add(server->replica, &member, adding->request, &err);
+    if (result == HF_OK) {
+        end(server);
+        return;
+    }
+    cluster_refusal(server, result, &err, text);
+    answer_error(server, text);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------- */
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct server *server = timer->data;
+    struct adding *adding = &server->adding;
+    const struct replica_member member = {.id = adding->id, .address = adding->address};
+    int64_t now_ms = clock_boot_ms();
+    char text[ERROR_TEXT_MAX];
+    bool is_there;
+
+    if (refusal_of(server, &member, &is_there, text)) {
+        answer_error(server, text);
+        return;
+    }
+    if (now_ms >= adding->until_ms) {
+        answer_silent(server);
+        return;
+    }
+    snprintf(text, sizeof text, "ask %" PRIu64, adding->number);
+    if (now_ms >= adding->next_ms &&
+        network_say(server->network, adding->id, adding->address, text))
+        adding->next_ms = now_ms + AGAIN_MS;
+    uv_timer_start(timer, on_timer, ROUND_MS, 0);
+}
+
+void adding_heard(struct server *server, uint64_t from, uint64_t number, const char *what,
+                  const char *of)
+{
+    struct adding *adding = &server->adding;
+    char text[ERROR_TEXT_MAX];
+
+    if (!adding->request || from != adding->id || number != adding->number)
+        return;
+    if (strcmp(what, "member") != 0) {
+        add(server, of);
+        return;
+    }
+    snprintf(text, sizeof text,
+             "ERR node %" PRIu64
+             " at %s has the data of a member: start it with an empty directory, and add it then",
+             adding->id, adding->address);
+    answer_error(server, text);
+}
+
+/* ---- CLUSTER ADD -------------------------------------------------------------------------------- */
+
+static void ask(struct server *server, const struct config_member *node, struct request *request)
+{
+    struct adding *adding = &server->adding;
+
+    if (adding->id != 0 && adding->id != node->id && !cluster_is_member(server, adding->id))
+        network_forget(server->network, adding->id); /* it was asked for before, in vain */
+    adding->request = request;
+    adding->id = node->id;
+    snprintf(adding->address, sizeof adding->address, "%s", node->address);
+    random_fill(&adding->number, sizeof adding->number);
+    adding->until_ms = clock_boot_ms() + ASK_MS;
+    adding->next_ms = 0;
+    uv_timer_start(&adding->timer, on_timer, 0, 0);
+}
+
+static enum verdict add_node(struct connection *connection, const struct config_member *node)
+{
+    struct server *server = connection->server;
+    const struct replica_member member = {.id = node->id, .address = node->address};
+    char text[ERROR_TEXT_MAX];
+    bool is_there = false;
+
+    if (refusal_of(server, &member, &is_there, text))
+        return refuse(connection, "%s", text);
+    if (is_there)
+        resp_write_simple(&connection->out, "OK");
+    else if (server->adding.request)
+        return refuse(connection,
+                      "TRYAGAIN another node is being added: ask again when it is over");
+    else
+        ask(server, node, request_begin(connection));
+    return VERDICT_DONE;
+}
+
+enum verdict command_cluster_add(struct connection *connection, const struct resp_node *value)
+{
+    struct config_cluster one;
+    struct error_text err = {""};
+    char text[ENDPOINT_TEXT_MAX + 24];
+    uint64_t id;
+
+    if (value->count != 4)
+        return refuse(connection, "ERR CLUSTER ADD id host:port");
+    if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
+        return VERDICT_REFUSED;
+    snprintf(text, sizeof text, "%" PRIu64 "=%.*s", id,
+             (int)(word_at(value, 3)->size < sizeof text ? word_at(value, 3)->size : sizeof text),
+             word_at(value, 3)->text);
+    if (founders_kind.parse(NULL, text, &one, &err) != HF_OK || one.count != 1)
+        return refuse(connection, "ERR %s", err.text[0] ? err.text : "one node at a time");
+    if (!connection->server->network)
+        return refuse(connection, "ERR this node is alone: start it with itself as the only member "
+                                  "of its cluster, then add others");
+    return add_node(connection, &one.at[0]);
+}
+
+/* ---- the beginning and the end ------------------------------------------------------------------ */
+
+void adding_open(struct server *server)
+{
+    struct adding *adding = &server->adding;
+
+    if (!server->network)
+        return;
+    uv_timer_init(server->loop, &adding->timer);
+    adding->timer.data = server;
+    adding->open = true;
+}
+
+void adding_close(struct server *server)
+{
+    struct adding *adding = &server->adding;
+
+    if (!adding->open)
+        return;
+    if (adding->request)
+        answer_error(server, "TRYAGAIN the server is being stopped");
+    adding->open = false;
+    uv_close((uv_handle_t *)&adding->timer, NULL);
+}
