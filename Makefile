@@ -25,13 +25,13 @@ all:
 	@$(ninja) build
 
 try:
-	@$(SETUP) build
+	@$(SETUP) try
 	@$(MAKE) --no-print-directory all
 	@tools/try.sh build
 
 # CLUSTER_PORT=N: at the ports from N on.
 cluster:
-	@$(SETUP) build
+	@$(SETUP) try
 	@$(MAKE) --no-print-directory all
 	@CLUSTER_PORT='$(CLUSTER_PORT)' tools/cluster build
 

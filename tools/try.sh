@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/try.sh BUILD: a first minute with holdfast, on the file store, in a folder of its own that is removed
-# afterwards. Checks what it shows: exit status 1 if anything came out otherwise.
+# tools/try.sh BUILD: a first minute with holdfast, on the file store and on three servers, in folders of its own that are
+# removed afterwards. Checks what it shows: exit status 1 if anything came out otherwise.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -131,11 +131,30 @@ cat <<EOF
 
    The ledger has only what the next job wrote. Its guard is $(grep -vc '^#' "$root/examples/guard.sh") lines of shell: examples/guard.sh
    The stopped holdfast itself found its lock lost, and ended with exit status 76.
+EOF
+
+# ------------------------------------------------------------------------------------------------
+if [ -x "$build/src/server/holdfastd" ]; then
+    cat <<'EOF'
+
+3. Several machines. Three holdfastd, here on one machine, keep one table of locks; one of them leads.
+   A job works under a lock of theirs:
+
+EOF
+    "$root/tools/cluster" --show "$build" || exit
+else
+    cat <<'EOF'
+
+3. Several machines: holdfastd was not built, because libraft 0.22 or later is not here. tools/setup try installs it.
+EOF
+fi
+cat <<EOF
 
 Try it yourself:
 
     PATH=$build/src/cli:\$PATH
     holdfast run NAME -- COMMAND
+    make cluster         # three servers to play with
 
 README.md has the rest of the tour. All went as it should.
 EOF

@@ -7,7 +7,7 @@ import signal
 import socket
 import tempfile
 
-from conftest import BIN, ROOT, Process, environment, eventually, free_port
+from conftest import BIN, PATIENCE, ROOT, Process, environment, eventually, free_port
 from holdfast_cli import Cli, await_gone, objects
 
 BUILD = pathlib.Path(BIN).parents[2]
@@ -75,3 +75,37 @@ def test_a_cluster_that_cannot_start_says_what_to_do():
     with tempfile.TemporaryDirectory() as nothing:
         playing = Process([str(ROOT / "tools/cluster"), nothing], environment())
         assert playing.wait() == 1 and playing.rest("err")[0].endswith("is not built: run make")
+
+
+def shown():
+    return Process([str(ROOT / "tools/cluster"), "--show", str(BUILD)], environment())
+
+
+def test_what_make_try_shows_of_a_cluster():
+    """The job survives the leader, and nothing is left behind."""
+    before = set(BUILD.glob("cluster.*"))
+    showing = shown()
+    try:
+        assert showing.wait(PATIENCE) == 0, showing.rest("err")
+        text = "\n".join(showing.rest())
+        token, killed, pid = re.search(r"the job holds the lock, token (\d+); node (\d) leads, and is killed: kill -9 (\d+)$", text, re.M).groups()
+        leader, following = re.search(r"node (\d) leads now; the job went on, and ended well; the next one got token (\d+)$", text, re.M).groups()
+        assert leader != killed and int(following) > int(token)
+        await_gone(int(pid))
+        assert set(BUILD.glob("cluster.*")) == before and showing.rest("err") == []
+    finally:
+        showing.popen.kill()
+
+
+def test_an_interrupt_ends_what_make_try_shows():
+    before = set(BUILD.glob("cluster.*"))
+    showing = shown()
+    try:
+        while "the job holds the lock" not in (line := showing.line()):
+            pass
+        showing.kill(signal.SIGINT)
+        assert showing.wait(PATIENCE) == 130
+        await_gone(int(line.rsplit(" ", 1)[1]))
+        assert set(BUILD.glob("cluster.*")) == before
+    finally:
+        showing.popen.kill()
