@@ -1,10 +1,8 @@
 /* ending.c: processes that fork, and stores that are closed in the middle of everything. */
+#include "forked.h"
 #include "stress.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <execinfo.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,41 +10,12 @@
 #include <unistd.h>
 
 #define CHILD_MAX_S 20 /* then one that has not ended says where it is */
-#define STACK_MAX 64
-
-/* ThreadSanitizer cannot live with new threads in the child of a process with threads, and AddressSanitizer's
- * memory may be locked there for ever, by a thread that was not copied. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define CHILD_IS_WHOLE false
-#else
-#define CHILD_IS_WHOLE true
-#endif
 
 static void complain(const char *what)
 {
     fprintf(stderr, "in a forked child: %s\n", what);
     _exit(1);
 }
-
-/* What the child is in, for when it hangs there. */
-static const char *volatile step = "nothing";
-
-/* NOLINTBEGIN(bugprone-signal-handler,cert-sig30-c): what hangs already cannot be harmed */
-static void on_alarm(int number)
-{
-    void *stack[STACK_MAX];
-    int depth = backtrace(stack, STACK_MAX);
-    Dl_info at;
-
-    (void)number;
-    for (int i = 1; i < depth; i++) /* the first is its backtrace() */
-        if (!CHILD_IS_WHOLE && dladdr(stack[i], &at) && strstr(at.dli_fname, "libasan"))
-            _exit(0);
-    dprintf(STDERR_FILENO, "a forked child hangs in %s:\n", step);
-    backtrace_symbols_fd(stack, depth, STDERR_FILENO);
-    _exit(1);
-}
-/* NOLINTEND(bugprone-signal-handler,cert-sig30-c) */
 
 /* A store that it opens itself is its own. */
 static void use_own(void)
@@ -56,13 +25,13 @@ static void use_own(void)
     hf_lock *lock = NULL;
 
     options.wait_ms = 100;
-    step = "hf_open of a store of its own";
+    forked_step("hf_open of a store of its own");
     if (hf_open(stress.url, &store) != HF_OK)
         return; /* the server may be away */
-    step = "hf_acquire on a store of its own";
+    forked_step("hf_acquire on a store of its own");
     if (hf_acquire(store, "stress-own", &options, &lock) == HF_OK)
         hf_release(lock);
-    step = "hf_close of a store of its own";
+    forked_step("hf_close of a store of its own");
     hf_close(store);
 }
 
@@ -72,21 +41,20 @@ _Noreturn static void be_child(struct worker *worker, hf_store *store, hf_lock *
     hf_lock *other = NULL;
     hf_report *report = NULL;
 
-    signal(SIGALRM, on_alarm);
-    alarm(CHILD_MAX_S);
-    step = "hf_try";
+    forked_end_after(CHILD_MAX_S);
+    forked_step("hf_try");
     if (hf_try(store, "stress-child", NULL, &other) != HF_EFORK)
         complain("hf_try does not answer HF_EFORK");
-    step = "hf_list";
+    forked_step("hf_list");
     if (hf_list(store, NULL, &report) != HF_EFORK)
         complain("hf_list does not answer HF_EFORK");
-    step = "hf_renew";
+    forked_step("hf_renew");
     if (lock && hf_renew(lock) != HF_EFORK)
         complain("hf_renew does not answer HF_EFORK");
-    step = "hf_release";
+    forked_step("hf_release");
     if (lock && below(worker, 2))
         hf_release(lock);
-    step = "hf_close";
+    forked_step("hf_close");
     if (below(worker, 2))
         hf_close(store);
     if (CHILD_IS_WHOLE && below(worker, 4) == 0)
