@@ -45,8 +45,8 @@ check: built-check
 	@tools/check build-check
 
 install: all
-	@DESTDIR='$(DESTDIR)' meson install -C build --no-rebuild --quiet
-	@echo 'installed under $(DESTDIR)$(PREFIX)'
+	@into='$(DESTDIR)'; case $$into in '' | /*) ;; *) into='$(CURDIR)'/$$into ;; esac; \
+	DESTDIR=$$into meson install -C build --no-rebuild --quiet && echo "installed under $$into$(PREFIX)"
 
 lint:
 	@$(SETUP) lint

@@ -150,7 +150,7 @@ typedef struct hf_store_info {
     uint32_t features;    /* of enum hf_feature */
     int exclusion;        /* of enum hf_strength */
     int tokens;           /* of enum hf_strength */
-    const char *survives; /* in words */
+    const char *survives; /* in words: "survives ..." or "does NOT survive: ..." */
     const char *wakes;    /* how a waiter wakes, in words */
     const char *missing;  /* hf_engines: why this engine cannot be used here; NULL if it can */
     int64_t ttl_ms;       /* the TTL used when none is asked for; 0 where there is none */

@@ -76,8 +76,12 @@ int module_symbol(const struct module *module, void **ret_symbol, struct error_t
         return result;
     loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!loaded)
-        return error_set(err, HF_EMODULE, "%s a module that is not there: install %s (%s)",
-                         module->needed_by, module->package, dlerror());
+        return error_set(
+            err, HF_EMODULE,
+            "%s a module that cannot be loaded: %s; 'make install' brings it%s%s, and in a "
+            "build tree HOLDFAST_MODULE_DIR says where it is",
+            module->needed_by, dlerror(), module->library ? " if built with " : "",
+            module->library ? module->library : "");
     symbol = dlsym(loaded, module->symbol);
     if (!symbol) {
         dlclose(loaded);
@@ -95,6 +99,6 @@ void module_misfit(const struct module *module, struct error_text *err)
 
     if (module_path(module->name, path, &found, err) == HF_OK)
         error_set(err, HF_EMODULE,
-                  "%s does not fit this version of holdfast: install the same version of %s", path,
-                  module->package);
+                  "%s does not fit this version of holdfast: install both from the same version",
+                  path);
 }

@@ -11,7 +11,7 @@
 struct module {
     const char *name;      /* "tls" is holdfast-tls.so */
     const char *needed_by; /* how the message about a missing one begins: "TLS needs" */
-    const char *package;   /* what to install when it is missing */
+    const char *library;   /* what has to be installed for it to be built; NULL: not known */
     const char *symbol;
 };
 

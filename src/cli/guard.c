@@ -55,8 +55,16 @@ const struct command command_guard = {
     .name = "guard",
     .summary = "make a resource refuse a stale holder",
     .usage = "ACTION ...",
-    .description = "A guard keeps the greatest token that a resource has seen, and refuses less.\n"
-                   "'holdfast guard ACTION --help' says more.",
+    .description =
+        "A guard keeps the greatest token that a resource has seen, and refuses a smaller one.\n"
+        "\n"
+        "Actions:\n"
+        "  sql     print SQL that guards tables of PostgreSQL or SQLite\n"
+        "  redis   print functions or scripts that guard keys of Redis\n"
+        "  marks   show the marks of a fence, the guard for C programs\n"
+        "  reset   forget or change a mark of a fence (for operators)\n"
+        "\n"
+        "'holdfast guard ACTION --help' says more.",
     .takes_json = true,
     .run = run,
 };

@@ -1,5 +1,6 @@
 #include "cli/lockopts.h"
 #include "base/clock.h"
+#include "base/user.h"
 #include "cli/environment.h"
 #include "cli/output.h"
 
@@ -138,13 +139,13 @@ int lockopts_check(const struct lockopts *opts, const struct args *args, hf_stor
 void lockopts_owner(char ret_text[HF_OWNER_MAX + 1], const char *program)
 {
     const char *user = getenv("LOGNAME"), *slash = strrchr(program, '/');
-    char host[65] = "", number[24];
+    char host[65] = "", name[USER_NAME_SIZE];
 
     if (!user || !*user)
         user = getenv("USER");
-    if (!user || !*user) {
-        snprintf(number, sizeof number, "uid%lu", (unsigned long)geteuid());
-        user = number;
+    if (!user || !*user) { /* of a job of systemd or of a container, say */
+        user_name(name);
+        user = name;
     }
     gethostname(host, sizeof host - 1);
     /* The command's arguments stay out: they may hold secrets, and this is for everybody to see. */

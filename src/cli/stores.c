@@ -64,40 +64,25 @@ static void engine_json(const hf_store_info *info, void *arg)
     json_end(&json);
 }
 
-static void engine_row(const hf_store_info *info, void *arg)
+/* A paragraph each, within 80 columns: in a table the words that matter would be behind the edge of the screen. */
+static void print_engine(const hf_store_info *info, void *arg)
 {
-    struct table *table = arg;
     char text[128];
 
-    table_cell(table, printable(info->url));
+    (void)arg;
     if (info->missing) {
-        table_cell(table, "-");
-        table_cell(table, "-");
-        table_cell(table, "-");
-        table_cell(table, printable(info->missing));
-        table_cell(table, "");
+        printf("%s\n  cannot be used here: %s\n\n", printable(info->url), printable(info->missing));
         return;
     }
+    printf("%-26sexclusion %s, tokens %s\n", info->url, strength(info->exclusion),
+           strength(info->tokens));
     feature_list(info->features, text, sizeof text);
-    table_cell(table, strength(info->exclusion));
-    table_cell(table, strength(info->tokens));
-    table_cell(table, text);
-    table_cell(table, info->survives ? info->survives : "");
-    table_cell(table, info->wakes ? info->wakes : "");
-}
-
-static int print_table(void)
-{
-    static const char *const titles[] = {"STORE", "EXCLUSION", "TOKENS",
-                                         "HAS",   "SURVIVES",  "WAKES"};
-    struct table table;
-    int result;
-
-    table_begin(&table, 6);
-    for (size_t i = 0; i < 6; i++)
-        table_cell(&table, titles[i]);
-    result = hf_engines(engine_row, &table);
-    return table_end(&table) == EXIT_DONE && result == HF_OK ? EXIT_DONE : EXIT_UNAVAILABLE;
+    printf("  has %s\n", text);
+    if (info->survives)
+        printf("  %s\n", info->survives);
+    if (info->wakes)
+        printf("  waiters: %s\n", info->wakes);
+    printf("\n");
 }
 
 /* ---- the one in effect ----------------------------------------------------------------------- */
@@ -109,7 +94,7 @@ static void print_effect(const hf_store_info *info, void *arg)
     struct json json;
 
     if (!cli->json) {
-        printf("\nIn effect: %s (%s%s%s)", printable(info->url), printable(info->where),
+        printf("In effect: %s (%s%s%s)", printable(info->url), printable(info->where),
                info->missing ? ", " : "", info->missing ? info->missing : "");
         printf(named ? ", named by %s\n" : "\n", printable(info->origin));
         return;
@@ -140,10 +125,8 @@ static int run(struct cli *cli, struct args *args)
 
     if (args_words(args, NULL, 0, 0, NULL, &status))
         return status;
-    if (cli->json)
-        status = hf_engines(engine_json, NULL) == HF_OK ? EXIT_DONE : EXIT_UNAVAILABLE;
-    else
-        status = print_table();
+    status = hf_engines(cli->json ? engine_json : print_engine, NULL) == HF_OK ? EXIT_DONE
+                                                                               : EXIT_UNAVAILABLE;
     fflush(stdout);
     if (status == EXIT_DONE)
         status = in_effect(cli);

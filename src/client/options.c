@@ -95,12 +95,11 @@ static int check_strength(const hf_store *store, const hf_options *o, struct err
         snprintf(by, sizeof by, " (%s says need = strict; --need best-effort overrides it)",
                  store->need_from);
     if (store->info.exclusion != HF_STRICT)
-        return error_set(
-            err, HF_EWEAK,
-            "a %s store excludes others as a best effort only: it survives %s. Use one "
-            "that 'holdfast stores' calls strict: file: on one machine, "
-            "holdfast: across them%s",
-            store->info.scheme, store->info.survives, by);
+        return error_set(err, HF_EWEAK,
+                         "a %s store excludes others as a best effort only: it %s. Use one "
+                         "that 'holdfast stores' calls strict: file: on one machine, "
+                         "holdfast: across them%s",
+                         store->info.scheme, store->info.survives, by);
     if (store->info.tokens != HF_STRICT)
         return error_set(err, HF_EWEAK,
                          "the tokens of a %s store are a best effort only: one may come twice "

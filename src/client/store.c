@@ -7,10 +7,10 @@
  */
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/user.h"
 #include "client/client.h"
 
 #include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,15 +255,11 @@ void store_random(hf_store *store, void *ret_bytes, size_t size)
 
 static void describe_owner(char ret_text[HF_OWNER_MAX + 1])
 {
-    char host[65] = "?", number[24], scratch[1024];
-    struct passwd entry, *found = NULL;
-    const char *user = number;
+    char host[65] = "?", user[USER_NAME_SIZE];
 
-    snprintf(number, sizeof number, "%lu", (unsigned long)geteuid());
-    if (getpwuid_r(geteuid(), &entry, scratch, sizeof scratch, &found) == 0 && found)
-        user = found->pw_name;
+    user_name(user);
     gethostname(host, sizeof host - 1);
-    snprintf(ret_text, HF_OWNER_MAX + 1, "%.32s@%s %.16s[%ld]", user, host,
+    snprintf(ret_text, HF_OWNER_MAX + 1, "%s@%s %.16s[%ld]", user, host,
              program_invocation_short_name, (long)getpid());
 }
 

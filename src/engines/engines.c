@@ -13,7 +13,7 @@
 struct known_engine {
     const char *scheme;
     const struct engine *built_in; /* NULL: the module holdfast-SCHEME.so */
-    const char *package;           /* what to install when the module is missing */
+    const char *library;           /* what has to be installed for its module to be built */
     bool another_spelling;         /* of one above it: not listed */
 };
 
@@ -38,7 +38,7 @@ static int load_engine(const struct known_engine *known, const struct engine **r
     char needed_by[HF_URL_MAX + 32];
     struct module module = {.name = known->scheme,
                             .needed_by = needed_by,
-                            .package = known->package,
+                            .library = known->library,
                             .symbol = ENGINE_MODULE_SYMBOL};
     const struct engine *engine;
     engine_module_fn *get;
@@ -78,8 +78,7 @@ int engines_find(const char *scheme, const struct engine **ret_engine, struct er
                              scheme);
     /* Somebody else's engine: a module of that name is all it needs. */
     if (module_exists(scheme))
-        return load_engine(&(struct known_engine){.scheme = scheme, .package = "that module"},
-                           ret_engine, err);
+        return load_engine(&(struct known_engine){.scheme = scheme}, ret_engine, err);
     return error_set(err, HF_EINVAL, "no store has the scheme '%s:' (see 'holdfast stores')",
                      scheme);
 }

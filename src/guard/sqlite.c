@@ -18,7 +18,7 @@
 static const struct module module = {
     .name = "sqlite",
     .needed_by = "a token for SQLite needs",
-    .package = "holdfast-sqlite",
+    .library = "SQLite (libsqlite3-dev)",
     .symbol = "sqlite3_holdfastsqlite_init",
 };
 

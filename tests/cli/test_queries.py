@@ -2,6 +2,7 @@
 import base64
 import json
 import os
+import pwd
 import signal
 import subprocess
 
@@ -159,7 +160,11 @@ def test_break_nobody(cli):
 def test_stores(cli, directory):
     done = cli("stores")
     assert done.status == 0
-    assert done.stdout.startswith("STORE") and "file:" in done.stdout
+    assert done.stdout.startswith("file:DIR                  exclusion strict, tokens strict\n  has shared permits ")
+    assert "\n  does NOT survive: a failover, loss of data, a jump of the server's clock\n" in done.stdout
+    *stores, effect = done.stdout.rstrip().split("\n\n")
+    assert max(len(line) for store in stores for line in store.splitlines()) <= 80, "as wide as a terminal"
+    assert effect.startswith("In effect: file:")
     assert str(directory / "locks") in done.stdout
     found = objects(cli("stores", "--json").stdout)
     assert any(s["scheme"] == "file" and s["exclusion"] == "strict" and not s["in_effect"] for s in found)
@@ -218,3 +223,17 @@ def test_stores_makes_nothing_in_the_usual_place_either(somebody):
     assert somebody.run("run", "x", "true").returncode == 0
     assert where.is_dir()
     assert f"({where})" in somebody.run("stores").stdout
+
+
+def test_the_owner_has_the_users_name(cli):
+    """Also where no variable says it, as in a job of systemd or in a container."""
+    done = cli("run", "x", "--", "sh", "-c", f"{BIN} show x --json", env={"LOGNAME": "", "USER": ""})
+    (holder,) = json.loads(done.stdout)["holders"]
+    assert holder["owner"].startswith(pwd.getpwuid(os.geteuid()).pw_name + "@")
+
+
+def test_guard_lists_its_actions(cli):
+    done = cli("guard", "--help")
+    assert done.status == 0
+    for action in ("sql", "redis", "marks", "reset"):
+        assert f"\n  {action} " in done.stdout

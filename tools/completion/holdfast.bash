@@ -21,7 +21,9 @@ _holdfast()
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         --on | -w | --wait | -E | --conflict-exit-code | --ttl | --permits | --owner | --delay | --need | \
-            --grace | --max-hold | --hold-at-least | --on-lost | --lease | --token | --keep | --if-died) ((i++)) ;;
+            --grace | --max-hold | --hold-at-least | --on-lost | --lease | --token | --keep | --if-died | \
+            --dialect | --table | --key-column | --column | --mode | --schema | --sqlite-version | --eval | --wrap | --mark | \
+            --fence | --allow | --to | --why) ((i++)) ;;
         -c | --command) [[ -n $command ]] && ((i++)) ;;
         --) [[ -n $command && $name_at -gt 0 ]] && break ;;
         -*) ;;
@@ -49,10 +51,19 @@ _holdfast()
     fi
 
     case $prev in
-    --on) COMPREPLY=($(compgen -W "file: ${HOLDFAST_URL-}" -- "$cur")); return ;;
+    --on)
+        compopt -o nospace 2>/dev/null
+        COMPREPLY=($(compgen -W "file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// ${HOLDFAST_URL-}" \
+            -- "$cur"))
+        return ;;
+    --dialect) COMPREPLY=($(compgen -W "postgres sqlite" -- "$cur")); return ;;
+    --mode) COMPREPLY=($(compgen -W "not-older newer" -- "$cur")); return ;;
+    --eval) COMPREPLY=($(compgen -W "enter set del hset reset wrap" -- "$cur")); return ;;
+    --allow) COMPREPLY=($(compgen -W "tmpfs network writable" -- "$cur")); return ;;
+    --fence) COMPREPLY=($(compgen -d -- "$cur")); return ;;
     --on-lost) COMPREPLY=($(compgen -W "term kill ignore" -- "$cur")); return ;;
     --if-died) COMPREPLY=($(compgen -W "rerun fail" -- "$cur")); return ;;
-    --need) COMPREPLY=($(compgen -W "strict" -- "$cur")); return ;;
+    --need) COMPREPLY=($(compgen -W "strict best-effort" -- "$cur")); return ;;
     --wait | -w | --ttl | --grace | --max-hold | --hold-at-least | --delay | --keep)
         COMPREPLY=($(compgen -W "500ms 5s 30s 1m 10m 1h" -- "$cur")); return ;;
     esac
@@ -69,7 +80,15 @@ _holdfast()
     elect) options="$taking $running" ;;
     once) options="--keep --if-died --only-success --no-wait --wait --conflict-exit-code --ttl --owner --need --command \
         --on-lost --grace --close --verbose --quiet --show --json" ;;
-    guard) options="--json" ;;
+    guard)
+        case ${COMP_WORDS[name_at]} in
+        sql) options="--dialect --table --key-column --column --require --mode --undo --schema --setting --add-column \
+            --sqlite-version" ;;
+        redis) options="--eval --wrap --mark" ;;
+        marks) options="--fence --allow --json" ;;
+        reset) options="--fence --to --why --allow --json" ;;
+        *) options= ;;
+        esac ;;
     lock) options="$waiting $taking --json" ;;
     renew) options="--lease --token --ttl --json" ;;
     unlock) options="--lease --token --json" ;;

@@ -7,7 +7,7 @@ function __holdfast_names
 end
 
 complete -c holdfast -f
-complete -c holdfast -l on -x -d 'The store to use'
+complete -c holdfast -l on -x -a 'file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock://' -d 'The store to use'
 complete -c holdfast -l help -d 'Print help'
 complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c holdfast -n "not __fish_seen_subcommand_from run elect" -l json -d 'Print JSON, one object per line'
@@ -64,4 +64,20 @@ complete -c holdfast -n "__fish_seen_subcommand_from once" -l keep -x -d 'How lo
 complete -c holdfast -n "__fish_seen_subcommand_from once" -l if-died -x -a 'rerun fail' -d 'When whoever ran it died'
 complete -c holdfast -n "__fish_seen_subcommand_from once" -l only-success -d 'Keep nothing of a run that fails'
 complete -c holdfast -n "__fish_seen_subcommand_from once" -l show -d 'Say what is known of the key'
-complete -c holdfast -n "__fish_seen_subcommand_from guard" -a 'sql redis marks reset'
+set -l guards sql redis marks reset
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and not __fish_seen_subcommand_from $guards" -a "$guards"
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l dialect -x -a 'postgres sqlite' -d 'Of the database'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l table -x -d 'Guard this table'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l key-column -x -d 'The column that has the key'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l column -x -d 'The column for the token'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l require -d 'Refuse a write without a token'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l mode -x -a 'not-older newer' -d 'What is refused'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l undo -d 'Print what takes it out again'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l add-column -d 'SQLite: add the column'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from redis" -l eval -x -a 'enter set del hset reset wrap' -d 'One script for EVAL'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from redis" -l wrap -x -d 'Standard input as a function'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from redis" -l mark -x -d 'Print where the mark is kept'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from marks reset" -l fence -x -a '(__fish_complete_directories)' -d 'Its directory'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from marks reset" -l allow -x -a 'tmpfs network writable' -d 'Open it although'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from reset" -l to -x -d 'The new mark'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from reset" -l why -x -d 'For the log'

@@ -52,7 +52,7 @@ static int find_tls(const struct tls_provider **ret_tls, struct error_text *err)
 {
     static const struct module module = {.name = "tls",
                                          .needed_by = "TLS needs",
-                                         .package = "holdfast-tls",
+                                         .library = "OpenSSL (libssl-dev)",
                                          .symbol = TLS_MODULE_SYMBOL};
     /* Two threads may both find it empty: the second load gives the same table. A failure is not
      * kept, since the module may be installed while the program runs. */

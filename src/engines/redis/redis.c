@@ -42,8 +42,9 @@ const struct engine redis_engine = {
                            HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR | HF_HAS_ONCE,
                .exclusion = HF_BEST_EFFORT,
                .tokens = HF_BEST_EFFORT,
-               .survives = "no failover, no loss of data and no jump of the server's clock",
-               .wakes = "told by pub/sub, one at a time; behind it looks with backoff and jitter",
+               .survives =
+                   "does NOT survive: a failover, loss of data, a jump of the server's clock",
+               .wakes = "told by pub/sub, one at a time; else they ask again, with backoff",
                .ttl_ms = HF_TTL_DEFAULT_MS},
     .open = redis_open,
     .close = redis_close,

@@ -339,8 +339,9 @@ const struct engine redlock_engine = {
                .features = HF_HAS_TTL | HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR,
                .exclusion = HF_BEST_EFFORT,
                .tokens = HF_BEST_EFFORT,
-               .survives = "loss of a minority, but no jump of clocks and no restart without data",
-               .wakes = "asks again with backoff and jitter",
+               .survives =
+                   "survives the loss of a minority; NOT: a jump of clocks, a restart without data",
+               .wakes = "ask again, with backoff and jitter",
                .ttl_ms = HF_TTL_DEFAULT_MS},
     .open = redlock_open,
     .close = redis_close_nodes,

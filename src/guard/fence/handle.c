@@ -81,7 +81,7 @@ static int find_provider(const struct marks_provider **ret_provider, struct erro
 {
     static const struct module module = {.name = "fence",
                                          .needed_by = "a fence needs",
-                                         .package = "holdfast-fence",
+                                         .library = "LMDB (liblmdb-dev)",
                                          .symbol = MARKS_MODULE_SYMBOL};
     /* Two threads may both find it empty: the second load gives the same table. A failure is not
      * kept, since the module may be installed while the program runs. */
