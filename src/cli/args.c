@@ -11,7 +11,7 @@
 enum { ID_ON = 1000, ID_JSON, ID_HELP };
 
 static const struct option_spec common_options[] = {
-    {ID_ON, "on", "URL", "the store to use (default: $HOLDFAST_URL, else files on this machine)"},
+    {ID_ON, "on", "URL", "the store (default: $HOLDFAST_URL, else client.conf, else local files)"},
     {ID_JSON, "json", NULL, "print JSON, one object per line"},
     {ID_HELP, "help", NULL, "print this help"},
     {0},

@@ -11,9 +11,8 @@ enum { OPT_NOW = 256, OPT_BREAK_GRACE };
 
 static const struct option_spec options[] = {
     {OPT_NOW, "now", NULL,
-     "do not wait until the holder has let go: two may believe that they hold it"},
-    {OPT_BREAK_GRACE, "grace", "DUR",
-     "store without TTL: wait at most so long for the holder (10s)"},
+     "do not wait for the old holder: two may believe that they hold the lock"},
+    {OPT_BREAK_GRACE, "grace", "DUR", "store without TTL: wait at most DUR for the holder (10s)"},
     {0},
 };
 
@@ -59,7 +58,7 @@ static void answer_text(hf_store *store, const char *name, uint32_t broken, bool
                "refused "
                "only by a guard that compares tokens.\n");
     else if (features & HF_HAS_TTL)
-        printf("The holder %s, and nobody else gets the name before its TTL has run out.\n",
+        printf("The holder %s, and nobody else gets the name before its TTL has expired.\n",
                features & HF_HAS_PUSH ? "is told at once" : "learns it when it next renews");
     else
         printf("The holder has been told, and had until now to let go. If it was stopped or "
@@ -114,11 +113,9 @@ const struct command command_break = {
     .summary = "end all holds of a name (for operators)",
     .usage = "NAME [OPTION...]",
     .description =
-        "Ends all holds of NAME. The holders are told, and nobody else gets the name until they "
-        "must\n"
-        "know: until their TTL has run out, or in a store without TTL until they have let go, at "
-        "most\n"
-        "--grace. The next token is greater, so a guard refuses what the old holder still writes.",
+        "Ends all holds of NAME. The holders are told, and nobody gets the lock until the old\n"
+        "holder's TTL has expired, or, in a store without TTL, until it has let go or --grace has\n"
+        "passed. The next token is greater, so a guard refuses what the old holder still writes.",
     .options = options,
     .takes_json = true,
     .examples = "  holdfast show nightly && holdfast break nightly\n"

@@ -52,9 +52,9 @@ const struct command command_check = {
     .name = "check",
     .summary = "ask whether a token or sequencer is alive",
     .usage = "NAME TOKEN | SEQUENCER",
-    .description =
-        "Prints 'alive' if that hold exists at the moment of the answer, else 'stale'. That may\n"
-        "have changed when you read it: only a guard at the resource protects.",
+    .description = "Prints 'alive' if that hold exists at the moment of the answer, else 'stale'. "
+                   "The answer may\n"
+                   "be out of date when you read it: only a guard at the resource protects it.",
     .takes_json = true,
     .examples = "  holdfast check nightly 17\n"
                 "  holdfast run nightly -- sh -c 'holdfast check \"$HOLDFAST_SEQUENCER\"'\n",

@@ -14,7 +14,7 @@ static const struct option_spec options[] = {
     LOCKOPTS_HOLDING,
     JOBOPTS,
     {OPT_ON_LOST, "on-lost", "WHAT",
-     "term (the default) or kill: the command when the lead is lost"},
+     "what is done to the command when leadership is lost: term (default) or kill"},
     {0},
 };
 
@@ -85,9 +85,10 @@ static int run(struct cli *cli, struct args *args)
     if (status >= 0)
         return status;
     if (opts.on_lost == ON_LOST_IGNORE)
-        return args_complain(args, "two leaders at once are no election: --on-lost term or kill");
+        return args_complain(args,
+                             "--on-lost ignore would allow two leaders at once: use term or kill");
     if (!signals_begin(&signals)) {
-        say("cannot take care of signals: %s", strerror(errno));
+        say("cannot set up signal handling: %s", strerror(errno));
         return EXIT_OURS;
     }
     status = cli_open(cli);
@@ -125,13 +126,12 @@ static int run(struct cli *cli, struct args *args)
 
 const struct command command_elect = {
     .name = "elect",
-    .summary = "run a command while leader, again when leader again",
+    .summary = "run a command whenever this process is the leader",
     .usage = "NAME [OPTION...] [--] CMD [ARG...]",
     .description =
-        "Campaigns for NAME and runs CMD while it leads. When the lead is lost, CMD is stopped in "
-        "time and\n"
-        "the campaign begins again. When CMD ends by itself, the lead is given up and its exit\n"
-        "status is ours. Who leads is told by 'holdfast leader NAME'.",
+        "Campaigns for NAME and runs CMD while it is the leader. When leadership is lost, CMD is\n"
+        "stopped in time and the campaign starts again. When CMD ends by itself, leadership is\n"
+        "released, and its exit status is ours. 'holdfast leader NAME' prints the leader.",
     .options = options,
     .examples = "  holdfast --on file:/srv/locks elect scheduler -- scheduler --serve\n"
                 "  holdfast leader scheduler --follow\n",

@@ -184,7 +184,7 @@ static void let_go(const struct jobopts *opts, hf_lock *lock, struct outcome *ou
         say("lost '%s': %s", printable(opts->name), hf_error());
         outcome->lost = true;
     } else if (result != HF_ELOST && !opts->lock.quiet) {
-        say("could not give up '%s' (%s); others get it when its lease has run out",
+        say("could not release '%s' (%s); others get it when its lease has expired",
             printable(opts->name), hf_error());
     }
 }

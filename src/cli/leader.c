@@ -7,7 +7,7 @@
 enum { OPT_FOLLOW = 'f' };
 
 static const struct option_spec options[] = {
-    {OPT_FOLLOW, "follow", NULL, "go on, with a line for every new leader"},
+    {OPT_FOLLOW, "follow", NULL, "keep running, and print a line for every new leader"},
     {0},
 };
 
@@ -100,13 +100,13 @@ static int run(struct cli *cli, struct args *args)
 
 const struct command command_leader = {
     .name = "leader",
-    .summary = "print who leads",
+    .summary = "print the leader",
     .usage = "NAME [OPTION...]",
-    .description =
-        "Prints the owner label and the token of whoever leads NAME (see 'holdfast elect').",
+    .description = "Prints the owner and the token of the leader of NAME (see 'holdfast elect').",
     .options = options,
     .takes_json = true,
     .examples = "  holdfast leader scheduler\n  holdfast leader scheduler --follow --json\n",
-    .statuses = "  0 somebody leads   1 nobody   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .statuses =
+        "  0 there is a leader   1 there is none   69, 77, 64, 70 as in 'holdfast run --help'\n",
     .run = run,
 };

@@ -108,7 +108,7 @@ static int lock_command(struct cli *cli, struct args *args)
         opts.options.owner = owner;
     }
     if (!signals_begin(&signals)) {
-        say("cannot take care of signals: %s", strerror(errno));
+        say("cannot set up signal handling: %s", strerror(errno));
         return EXIT_OURS;
     }
     status = lockopts_acquire(&opts, cli, name, &signals, &lock);
@@ -122,8 +122,8 @@ const struct command command_lock = {
     .description =
         "Takes the lock NAME and ends, leaving it held for its TTL: prints HOLDFAST_LEASE,\n"
         "HOLDFAST_TOKEN and HOLDFAST_TTL as lines for the shell, which 'renew' and 'unlock' read\n"
-        "from the environment.\n"
-        "Nobody renews meanwhile but you; 'holdfast run' is safer wherever it fits.",
+        "from the environment. Nothing renews it but 'renew': 'holdfast run' is safer wherever it "
+        "fits.",
     .options = options,
     .takes_json = true,
     .for_eval = true,

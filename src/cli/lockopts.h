@@ -25,7 +25,7 @@ enum lockopts_id {
 /* clang-format off */
 #define LOCKOPTS_WAITING \
     {OPT_NO_WAIT, "no-wait", NULL, "do not wait: exit with 75 if it is taken"}, \
-    {OPT_WAIT, "wait", "DUR", "wait at most so long (default: as long as it takes)"}, \
+    {OPT_WAIT, "wait", "DUR", "wait at most DUR (default: as long as it takes)"}, \
     {OPT_SHARED, "shared", NULL, "a shared lock: many readers, no writer"}, \
     {OPT_EXCLUSIVE, "exclusive", NULL, "an exclusive lock (the default)"}, \
     {OPT_PERMITS, "permits", "N", "one of N permits; everybody must use the same N"}, \
@@ -33,12 +33,12 @@ enum lockopts_id {
     {OPT_NO_WAIT, "nonblock", NULL, NULL}, {OPT_NO_WAIT, "nb", NULL, NULL}, \
     {OPT_WAIT, "timeout", "DUR", NULL}
 #define LOCKOPTS_HOLDING \
-    {OPT_TTL, "ttl", "DUR", "the lease: how soon others get the lock if we vanish (100ms to 24h)"}, \
-    {OPT_DELAY, "delay", "DUR", "keep the name back so long after a lease has run out"}, \
-    {OPT_OWNER, "owner", "TEXT", "what to show others (default: user, host, program, pid)"}, \
+    {OPT_TTL, "ttl", "DUR", "lease: how long the lock outlives a holder that vanishes (100ms to 24h)"}, \
+    {OPT_DELAY, "delay", "DUR", "after a lease has expired, give the lock to nobody for DUR"}, \
+    {OPT_OWNER, "owner", "TEXT", "label that others see (default: user, host, program, pid)"}, \
     {OPT_NEED, "need", "strict|best-effort", "refuse a store that is only best effort (exit status 78)"}, \
     {OPT_VERBOSE, "verbose", NULL, "say what happens"}, \
-    {OPT_QUIET, "quiet", NULL, "do not say who holds it while waiting or when busy"}
+    {OPT_QUIET, "quiet", NULL, "do not print who holds it, while waiting or when busy"}
 /* clang-format on */
 
 struct lockopts {

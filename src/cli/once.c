@@ -24,23 +24,23 @@ enum { OPT_KEEP = OPT_JOB_OWN, OPT_IF_DIED, OPT_ONLY_SUCCESS, OPT_SHOW };
 
 static const struct option_spec options[] = {
     {OPT_KEEP, "keep", "DUR", "how long the result is kept and replayed (24h)"},
-    {OPT_IF_DIED, "if-died", "WHAT", "rerun (the default) or fail: when whoever ran it died"},
-    {OPT_ONLY_SUCCESS, "only-success", NULL, "keep nothing of a run that fails: the key is free"},
+    {OPT_IF_DIED, "if-died", "WHAT", "what is done after a run that died: rerun (default) or fail"},
+    {OPT_ONLY_SUCCESS, "only-success", NULL, "keep only the result of a run that succeeds"},
     {OPT_NO_WAIT, "no-wait", NULL, "do not wait for a run: exit with 75 while there is one"},
-    {OPT_WAIT, "wait", "DUR", "wait at most so long (default: as long as it takes)"},
+    {OPT_WAIT, "wait", "DUR", "wait at most DUR (default: as long as it takes)"},
     {OPT_CONFLICT, "conflict-exit-code", "N", "exit with N instead of 75 when not finished"},
-    {OPT_TTL, "ttl", "DUR", "the lease: how soon others run it if we vanish (100ms to 24h)"},
-    {OPT_OWNER, "owner", "TEXT", "what to show others (default: user, host, program, pid)"},
+    {OPT_TTL, "ttl", "DUR", "lease: how long others wait after a run that vanishes (100ms to 24h)"},
+    {OPT_OWNER, "owner", "TEXT", "label that others see (default: user, host, program, pid)"},
     {OPT_NEED, "need", "strict|best-effort",
      "refuse a store that is only best effort (exit status 78)"},
     {OPT_COMMAND, "command", "TEXT", "run TEXT with the shell ($SHELL, else /bin/sh)"},
     {OPT_ON_LOST, "on-lost", "WHAT",
-     "term (the default), kill or ignore: the job when the key is lost"},
-    {OPT_GRACE, "grace", "DUR", "between SIGTERM and SIGKILL when the key is being lost (5s)"},
+     "what is done to the job when the key is lost: term (default), kill or ignore"},
+    {OPT_GRACE, "grace", "DUR", "time between SIGTERM and SIGKILL when the key is being lost (5s)"},
     {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the key"},
     {OPT_VERBOSE, "verbose", NULL, "say what happens"},
-    {OPT_QUIET, "quiet", NULL, "do not say who runs it while waiting or when busy"},
-    {OPT_SHOW, "show", NULL, "run nothing: say what is known of KEY (also with --json)"},
+    {OPT_QUIET, "quiet", NULL, "do not print who runs it, while waiting or when busy"},
+    {OPT_SHOW, "show", NULL, "run nothing: print what is known of KEY (also with --json)"},
     {0},
 };
 
@@ -221,7 +221,7 @@ static void give_up(const struct wish *wish, hf_once *once, struct capture *capt
 
     if (result != HF_OK && result != HF_ELOST)
         capture_say(capture,
-                    "could not give up '%s' (%s); others may run it when its lease has run out",
+                    "could not release '%s' (%s); others may run it when its lease has expired",
                     printable(wish->job.name), hf_error());
     else if (wish->job.lock.verbose)
         capture_say(capture, "nothing is kept of '%s', token %llu: %s", printable(wish->job.name),
@@ -438,7 +438,7 @@ static int run(struct cli *cli, struct args *args)
     if (cli->json && !wish.show)
         return args_complain(args, "has --json with --show only: its output is the command's own");
     if (!wish.show && !signals_begin(&signals)) {
-        say("cannot take care of signals: %s", strerror(errno));
+        say("cannot set up signal handling: %s", strerror(errno));
         return EXIT_OURS;
     }
     status = cli_open(cli);
@@ -461,16 +461,14 @@ static int run(struct cli *cli, struct args *args)
 
 const struct command command_once = {
     .name = "once",
-    .summary = "run a command once, and replay what came out",
+    .summary = "run a command once, and replay its result",
     .usage = "KEY [OPTION...] [--] CMD [ARG...] | KEY --show",
     .description =
-        "Runs CMD unless that has been done for KEY, and keeps its exit status and its output, up "
-        "to\n"
-        "64 KiB, for --keep. Whoever asks meanwhile waits for that; whoever asks later gets the "
-        "same\n"
-        "at once. It is run at least once until its result is kept, and there is one result: the\n"
-        "command sees HOLDFAST_TOKEN, which whatever it writes to should check, HOLDFAST_NAME and\n"
-        "HOLDFAST_URL.",
+        "Runs CMD unless it has been run for KEY, and keeps its exit status and its output, up to\n"
+        "64 KiB, for --keep. Whoever asks meanwhile waits for the result; whoever asks later gets "
+        "it\n"
+        "at once. If a run dies, CMD is run again; only one result is ever kept. The command sees\n"
+        "HOLDFAST_TOKEN, which whatever it writes to should check, HOLDFAST_NAME and HOLDFAST_URL.",
     .options = options,
     .takes_json = true,
     .examples = "  holdfast once charge:4711 -- charge --amount 20 --order 4711\n"
@@ -485,7 +483,6 @@ const struct command command_once = {
         "  69 store unreachable, or not known whether the result is kept; or the command "
         "succeeded,\n"
         "     and its output could not be written\n"
-        "  77 refused by the store       78 too weak for --need    64 usage    70 a fault of "
-        "holdfast\n",
+        "  77 refused by the store       78 too weak for --need    64 usage    70 internal error\n",
     .run = run,
 };

@@ -45,9 +45,9 @@ const struct command command_renew = {
     .name = "renew",
     .summary = "renew a lock taken with 'lock'",
     .usage = "NAME [OPTION...]",
-    .description = "Renews the lease of NAME and prints the milliseconds that it is certain to "
-                   "last. A TTL that\n"
-                   "is shorter than what is left takes nothing away.",
+    .description = "Renews the lease of NAME and prints for how many milliseconds it is certainly "
+                   "held. A TTL\n"
+                   "shorter than what is left does not shorten it.",
     .options = options,
     .takes_json = true,
     .examples = "  lease=$(holdfast lock deploy) && eval \"$lease\" || exit\n"

@@ -13,9 +13,9 @@ static const struct option_spec options[] = {
     LOCKOPTS_HOLDING,
     JOBOPTS,
     {OPT_ON_LOST, "on-lost", "WHAT",
-     "term (the default), kill or ignore: the job when the lock is lost"},
+     "what is done to the job when the lock is lost: term (default), kill or ignore"},
     {OPT_HOLD_AT_LEAST, "hold-at-least", "DUR",
-     "keep the lock so long even if the job is quicker (cron on hosts whose clocks differ)"},
+     "hold the lock for at least DUR (for cron on hosts whose clocks differ)"},
     {0},
 };
 
@@ -69,7 +69,7 @@ static int run(struct cli *cli, struct args *args)
     if (opts.lock.options.max_hold_ms > 0 && hold_at_least_ms > opts.lock.options.max_hold_ms)
         return args_complain(args, "--hold-at-least is longer than --max-hold");
     if (!signals_begin(&signals)) {
-        say("cannot take care of signals: %s", strerror(errno));
+        say("cannot set up signal handling: %s", strerror(errno));
         return EXIT_OURS;
     }
     status = cli_open(cli);
@@ -89,10 +89,10 @@ const struct command command_run = {
     .summary = "run a command under a lock",
     .usage = "NAME [OPTION...] [--] CMD [ARG...]",
     .description =
-        "Waits for the lock NAME, runs CMD, gives the lock up. The command sees HOLDFAST_NAME,\n"
-        "HOLDFAST_TOKEN (the fencing token: give it to whatever the command writes to),\n"
-        "HOLDFAST_SEQUENCER and HOLDFAST_URL. It is stopped before the lock can be somebody "
-        "else's.",
+        "Waits for the lock NAME, runs CMD, and releases the lock. The command sees "
+        "HOLDFAST_NAME,\n"
+        "HOLDFAST_TOKEN (the fencing token: pass it on to whatever the command writes to),\n"
+        "HOLDFAST_SEQUENCER and HOLDFAST_URL. It is stopped before anybody else can get the lock.",
     .options = options,
     .examples = "  holdfast run nightly -- /usr/local/bin/backup --full\n"
                 "  holdfast run -n nightly -- backup          # skip if it is still running\n"
@@ -103,6 +103,6 @@ const struct command command_run = {
         "  the command's own (128+n: ended by signal n; 126, 127: cannot be run, not found)\n"
         "  75 not acquired in time       76 lost before the command ended\n"
         "  69 store unreachable          77 refused by the store\n"
-        "  78 too weak for --need        64 usage          70 a fault of holdfast\n",
+        "  78 too weak for --need        64 usage          70 internal error\n",
     .run = run,
 };

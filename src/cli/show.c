@@ -100,9 +100,9 @@ const struct command command_show = {
     .name = "show",
     .summary = "show who holds a lock and who waits for it",
     .usage = "NAME",
-    .description =
-        "Shows the holders of NAME with token, mode, owner and age, then those who wait. After a "
-        "break\nor a lock-delay: for how long the name is still withheld.",
+    .description = "Shows the holders of NAME with token, mode, owner and age, then the waiters; "
+                   "after a break or\n"
+                   "a lock-delay, how long the name is still withheld.",
     .takes_json = true,
     .examples = "  holdfast show nightly\n  holdfast show nightly --json | jq '.holders[].owner'\n",
     .statuses = "  0 held or not   69, 77, 64, 70 as in 'holdfast run --help'\n",

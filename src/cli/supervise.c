@@ -89,7 +89,7 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
     if (how->has_ttl && clock_boot_ms() < watch->zero_ms)
         return *reason ? reason : "the store says that it has ended";
     if (how->has_ttl)
-        return "its lease has run out";
+        return "its lease has expired";
     if (hf_renew(how->lock) != HF_ELOST)
         return "it has ended";
     reason = strstr(hf_error(), "was lost: ");

@@ -28,14 +28,15 @@ static int run(struct cli *cli, struct args *args)
 
 const struct command command_unlock = {
     .name = "unlock",
-    .summary = "give up a lock taken with 'lock'",
+    .summary = "release a lock taken with 'lock'",
     .usage = "NAME [OPTION...]",
-    .description = "Gives up NAME if this lease and token still hold it; touches nothing newer.",
+    .description =
+        "Releases NAME if this lease and token still hold it; a newer hold is left alone.",
     .options = options,
     .takes_json = true,
     .examples = "  lease=$(holdfast lock deploy) && eval \"$lease\" || exit\n"
                 "  work; holdfast unlock deploy\n",
     .statuses =
-        "  0 given up   1 was not held any more   69, 77, 64, 70 as in 'holdfast run --help'\n",
+        "  0 released   1 was no longer held   69, 77, 64, 70 as in 'holdfast run --help'\n",
     .run = run,
 };

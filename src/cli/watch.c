@@ -157,11 +157,11 @@ static int run(struct cli *cli, struct args *args)
 
 const struct command command_watch = {
     .name = "watch",
-    .summary = "follow the changes of holder of a lock",
+    .summary = "follow changes of a lock's holder",
     .usage = "NAME",
     .description =
-        "Prints who holds NAME, then a line for every change, until interrupted. Changes that\n"
-        "come faster than the store tells them may be told as one.",
+        "Prints who holds NAME, then a line for every change, until interrupted. Changes in quick\n"
+        "succession may be reported as one.",
     .takes_json = true,
     .examples = "  holdfast watch nightly\n  holdfast watch nightly --json\n",
     .statuses = "  as 'holdfast show'\n",

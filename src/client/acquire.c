@@ -111,10 +111,10 @@ static int settle(struct acquisition *a, int result)
     if (a->unsure || a->queued || a->restart)
         settled = abandon(a, &why);
     if (settled != HF_OK && result < 0)
-        result = error_set(a->err, HF_EUNKNOWN,
-                           "'%.100s' may or may not have been given to us, and the store could not "
-                           "be asked: %.300s",
-                           a->lock->claim.name, why.text);
+        result = error_set(
+            a->err, HF_EUNKNOWN,
+            "'%.100s' may or may not have been granted, and the store could not be asked: %.300s",
+            a->lock->claim.name, why.text);
     claim_free(a->lock);
     return result;
 }
@@ -265,7 +265,7 @@ static int confirm(struct acquisition *a, int64_t since_ms)
     if (result != HF_ELOST && clock_boot_ms() < expires_ms)
         return result;
     a->restart = true;
-    return error_set(a->err, HF_EUNKNOWN, "'%.100s' was given to us too late to be of use",
+    return error_set(a->err, HF_EUNKNOWN, "'%.100s' was granted too late to be of use",
                      a->lock->claim.name);
 }
 
@@ -275,7 +275,7 @@ static int believe(struct acquisition *a, int64_t since_ms, bool *ret_confirmed)
 
     if (a->lock->claim.token < 1 || a->lock->claim.token > HF_TOKEN_MAX) {
         a->unsure = true;
-        return error_set(a->err, HF_EINTERNAL, "the store gave a token that cannot be");
+        return error_set(a->err, HF_EINTERNAL, "the store returned an invalid token");
     }
     *ret_confirmed = ttl_ms > 0 && clock_boot_ms() - since_ms > ttl_ms / 2;
     return *ret_confirmed ? confirm(a, since_ms) : HF_OK;
@@ -293,7 +293,7 @@ static int take_grant(struct acquisition *a, const hf_options *options, int64_t 
     pthread_mutex_lock(&a->store->mutex);
     if (result == HF_OK && lock->gone) {
         a->restart = true;
-        result = error_set(a->err, HF_EUNKNOWN, "'%.100s' was given to us and taken away at once",
+        result = error_set(a->err, HF_EUNKNOWN, "'%.100s' was granted and lost again at once",
                            lock->claim.name);
     }
     if (result == HF_OK) {
@@ -404,7 +404,7 @@ static int give_up(struct acquisition *a, int outcome)
         return error_set(a->err, HF_EBUSY, "'%.100s' is %s by somebody else", a->lock->claim.name,
                          a->terms ? "being run" : "held");
     if (!a->may_wait)
-        return error_set(a->err, HF_EBUSY, "'%.100s' was not given to us: answers were lost",
+        return error_set(a->err, HF_EBUSY, "'%.100s' was not granted: answers were lost",
                          a->lock->claim.name);
     text_from_ms(clock_boot_ms() - a->began_ms, waited);
     return error_set(a->err, HF_EBUSY, "'%.100s' %s within %s", a->lock->claim.name,

@@ -43,7 +43,7 @@ static int take_mode(hf_lock *lock, struct error_text *err)
     if (result != HF_OK)
         return result;
     if (mode < HF_EXCLUSIVE || mode > HF_PERMIT)
-        return error_set(err, HF_EINTERNAL, "the store gave a mode that cannot be");
+        return error_set(err, HF_EINTERNAL, "the store returned an invalid mode");
     if (claim->mode != HF_EXCLUSIVE && claim->mode != mode)
         return error_set(err, HF_EMODE, "'%.100s' with that lease is %s, not %s", claim->name,
                          words[mode], words[claim->mode]);

@@ -131,12 +131,12 @@ static int check_owner(int fd, const char *path, struct error_text *err)
         return HF_OK;
     if (st.st_uid != 0 && st.st_uid != geteuid())
         return error_set(err, HF_EREFUSED,
-                         "%s belongs to another user, who could lead your locks astray: chown it",
+                         "%s belongs to another user, who could redirect your locks: chown it",
                          path);
     if (st.st_mode & (S_IWGRP | S_IWOTH))
         return error_set(
             err, HF_EREFUSED,
-            "others can write to %s (mode %04o), and could lead your locks astray: chmod go-w it",
+            "others can write to %s (mode %04o), and could redirect your locks: chmod go-w it",
             path, (unsigned)(st.st_mode & 07777));
     return HF_OK;
 }

@@ -36,8 +36,9 @@ int once_run(hf_store *store, const char *key, const hf_options *options, struct
     result = acquire_run(store, key, options, terms, also_cancel, err, &once->lock);
     if (result == ENGINE_DIED)
         error_set(err, HF_ELOST,
-                  "whoever ran '%.100s' (token %llu) died over it, and it is not run again", key,
-                  (unsigned long long)terms->record.token);
+                  "whoever ran '%.100s' (token %llu) died before it was finished, and it is not "
+                  "run again",
+                  key, (unsigned long long)terms->record.token);
     if (result != HF_OK && result != ENGINE_DONE) {
         once_drop(once);
         return result == ENGINE_DIED ? HF_ELOST : result;

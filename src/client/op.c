@@ -232,7 +232,7 @@ static int op_make(hf_store *store, enum op_kind kind, const char *name, hf_done
     if (result != HF_OK)
         return result;
     if (!done)
-        return error_set(err, HF_EINVAL, "nobody to tell when it is done");
+        return error_set(err, HF_EINVAL, "no callback given");
     op = op_new(store, kind, done, arg);
     if (!op || !copy_text(&op->name, name)) {
         if (op)

@@ -240,7 +240,7 @@ int hf_describe(const char *url, hf_engine_fn *fn, void *arg)
 
     if (!fn || !space)
         result = fn ? error_set(&err, HF_ENOMEM, "out of memory")
-                    : error_set(&err, HF_EINVAL, "hf_describe: nobody to tell");
+                    : error_set(&err, HF_EINVAL, "hf_describe: no callback given");
     else
         result = describe(url, fn, arg, space, &known, &err);
     free(space);
@@ -259,7 +259,7 @@ int hf_engines(hf_engine_fn *fn, void *arg)
     struct error_text err;
 
     if (!fn)
-        return failure_keep(error_set(&err, HF_EINVAL, "hf_engines: nobody to tell"), &err);
+        return failure_keep(error_set(&err, HF_EINVAL, "hf_engines: no callback given"), &err);
     engines_each(fn, arg);
     return HF_OK;
 }

@@ -365,7 +365,7 @@ int hf_fence_each(hf_fence *fence, hf_fence_fn *fn, void *arg)
     int result = check_fence(fence, &err);
 
     if (result == HF_OK && !fn)
-        result = error_set(&err, HF_EINVAL, "hf_fence_each: nobody to tell");
+        result = error_set(&err, HF_EINVAL, "hf_fence_each: no callback given");
     if (result != HF_OK)
         return failure_keep(result, &err);
     page = malloc(sizeof *page);

@@ -101,7 +101,8 @@ static int check_name(const char *name, struct error_text *err)
     for (size_t i = 0; i < length; i++)
         if (!isascii(name[i]) || (!isalnum(name[i]) && name[i] != '_'))
             return error_set(err, HF_EINVAL,
-                             "'%s' is no name of a function: letters, digits and '_' only", name);
+                             "'%s' is not a valid function name: letters, digits and '_' only",
+                             name);
     if (length == 0 || length > HF_GUARD_REDIS_NAME_MAX)
         return error_set(err, HF_EINVAL, "the name of a function has 1 to %d letters",
                          HF_GUARD_REDIS_NAME_MAX);

@@ -497,15 +497,15 @@ static void print_help(FILE *out)
         print_flag(out, setting->name, setting->lone ? NULL : setting_value_name(setting),
                    setting->help, setting->standard);
     }
-    fputs("\nBesides:\n", out);
+    fputs("\nOther:\n", out);
     for (size_t i = 0; i < WORD_COUNT; i++)
         print_flag(out, words[i].name, words[i].value, words[i].help, "");
     fputs(
         "\n"
-        "Whoever is not root has the data in $XDG_STATE_HOME/holdfast/server or\n"
+        "Data of users other than root is in $XDG_STATE_HOME/holdfast/server or\n"
         "~/.local/state/holdfast/server. Without a password-file only addresses of this machine\n"
         "are listened on. Sizes are written 65536, 64KiB or 1MiB, durations 500ms, 30s or 10m.\n\n"
-        "Exit status: 64 for a wrong command line, 78 for wrong settings.\n\n"
+        "Exit status: 64 for an invalid command line, 78 for invalid settings.\n\n"
         "More: man holdfastd, man holdfastd.conf\n",
         out);
 }

@@ -36,7 +36,7 @@ def test_killed_and_not_replaced(store):
     first.kill(signal.SIGKILL)
     assert second.wait() == 76
     line = second.rest("err")[-1]
-    assert f"whoever ran 'k' (token {first.token}) died over it, and it is not run again" in line
+    assert f"whoever ran 'k' (token {first.token}) died before it was finished, and it is not run again" in line
     done = store.once("k", "--if-died", "fail", *store.counted("never"))
     assert done.status == 76 and store.runs() == []
     assert store.once("k", "--if-died", "rerun", *store.counted("x")).stdout == "x\n"

@@ -237,7 +237,7 @@ def test_an_answer_that_cannot_be(answer):
     with Fake(STATUS=answer) as fake:
         done = fake.cli("cluster", "status")
         assert (done.status, done.stdout) == (70, "")
-        assert "an answer about a cluster that cannot be" in only_line(done.stderr)
+        assert "an invalid answer about a cluster" in only_line(done.stderr)
 
 
 def test_hostile_texts_do_not_reach_the_terminal():

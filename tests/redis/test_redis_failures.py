@@ -464,7 +464,7 @@ def forgotten_while_held(redis, cli_on, hold, resources, forget):
     assert first.line() == f"write {first.token}"
     late_write_harms_only_the_unguarded(resources, first.token, second.token)
     assert first.wait() == 76
-    assert any("the store says that it has ended" in line for line in first.rest("err")), "before its TTL has run out"
+    assert any("the store says that it has ended" in line for line in first.rest("err")), "before its TTL has expired"
     await_gone(first.job)
     is_untouched(redis, second, fresh)
 

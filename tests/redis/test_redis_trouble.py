@@ -391,7 +391,7 @@ def test_empty_prefix(redis, cli_on):
     assert redis.cmd("EXISTS", "x", "holdfast.info:x", "holdfast.token:") == 3
     assert [json.loads(line)["name"] for line in cli("ls", "--json").stdout.splitlines()] == ["x"], "and none of ours"
     assert holder.end() == 0
-    refused(cli, "holdfast.", "not for locks", status=64, args=("run", "-n", "holdfast.token:", "true"))
+    refused(cli, "holdfast.", "are reserved", status=64, args=("run", "-n", "holdfast.token:", "true"))
 
 
 ODD_NAMES = [bytes(range(1, 256)), b"\xff" * 512, b"*", b"a:b/{c} d", b"\r\n", b"'\"\\$(x)", b"*shared", b"holdfast.token:",

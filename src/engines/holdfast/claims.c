@@ -115,7 +115,7 @@ static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, 
         write_acquire(store, acquiring->claim, &writer);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && acquiring->outcome == HF_EINTERNAL)
-        result = error_set(err, HF_EINTERNAL, "an answer to ACQUIRE that cannot be");
+        result = error_set(err, HF_EINTERNAL, "an invalid answer to ACQUIRE");
     else if (result == HF_OK && acquiring->outcome == HF_ENOMEM)
         result = error_set(err, HF_ENOMEM, "out of memory");
     else if (result == HF_OK)
@@ -362,7 +362,7 @@ static int renew_adopted(struct engine_store *store, const struct engine_claim *
     resp_write_number(&writer, (int64_t)claim->token);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && adopting.alive < 0)
-        return error_set(err, HF_EINTERNAL, "an answer to RENEW that cannot be");
+        return error_set(err, HF_EINTERNAL, "an invalid answer to RENEW");
     if (result == HF_OK)
         *ret_left_ms =
             adopting.alive == 1 && adopting.left_ms >= 0 ? adopting.left_ms : ENGINE_GONE;

@@ -103,7 +103,7 @@ int holdfast_cluster_look(struct engine_store *store, bool of_leader,
     resp_write_text(&writer, "STATUS");
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && looking.result == HF_EINTERNAL)
-        return error_set(err, HF_EINTERNAL, "an answer about a cluster that cannot be");
+        return error_set(err, HF_EINTERNAL, "an invalid answer about a cluster");
     return result == HF_OK ? looking.result : result;
 }
 

@@ -164,7 +164,7 @@ int holdfast_finish(struct engine_store *store, struct engine_claim *claim, cons
     resp_write_blob(&writer, bytes, size);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && finishing.answer != 1)
-        return error_set(err, HF_EINTERNAL, "an answer to ONCE FINISH that cannot be");
+        return error_set(err, HF_EINTERNAL, "an invalid answer to ONCE FINISH");
     if (result == HF_OK && own && own->unsure)
         end_lease(store, claim);
     return result;
@@ -243,7 +243,7 @@ int holdfast_once_read(struct engine_store *store, const char *key,
     holdfast_write_name(store, key, &writer);
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && reading.outcome == HF_EINTERNAL)
-        result = error_set(err, HF_EINTERNAL, "an answer to ONCE READ that cannot be");
+        result = error_set(err, HF_EINTERNAL, "an invalid answer to ONCE READ");
     else if (result == HF_OK && reading.outcome < 0)
         result = error_set(err, reading.outcome, "out of memory");
     if (result != HF_OK) {

@@ -59,7 +59,7 @@ int holdfast_check(struct engine_store *store, const char *name, uint64_t token,
     resp_write_text(&writer, "MODE");
     result = wire_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && mode == ENGINE_NOT_KNOWN)
-        return error_set(err, HF_EINTERNAL, "an answer to CHECK that cannot be");
+        return error_set(err, HF_EINTERNAL, "an invalid answer to CHECK");
     if (result == HF_OK)
         *ret_mode = mode;
     return result;
@@ -109,7 +109,7 @@ static void write_show(const struct engine_store *store, const char *name, int w
 static int answer_of(const struct showing *showing, struct error_text *err)
 {
     if (showing->result == HF_EINTERNAL)
-        return error_set(err, HF_EINTERNAL, "an answer about a lock that cannot be");
+        return error_set(err, HF_EINTERNAL, "an invalid answer about a lock");
     return showing->result;
 }
 

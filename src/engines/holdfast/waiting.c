@@ -131,7 +131,7 @@ static const char *loss_in_words(const struct resp_node *why)
 {
     if (resp_is(why, "broken"))
         return "broken by an operator";
-    return resp_is(why, "expired") ? "its lease has run out" : "its lease was ended";
+    return resp_is(why, "expired") ? "its lease has expired" : "its lease was ended";
 }
 
 /* [lost name lease token why]. The token says which hold it is, whatever its name. */

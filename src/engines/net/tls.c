@@ -159,7 +159,7 @@ static int use_certificate(SSL_CTX *context, const struct access *access, struct
         return HF_OK;
     if (is_locked)
         return error_set(err, HF_EREFUSED,
-                         "key-file %s: protected by a passphrase, which nobody can be asked for",
+                         "key-file %s: protected by a passphrase, which cannot be asked for",
                          access->key_file);
     return error_set(err, HF_EREFUSED, "key-file %s: %s", access->key_file, reason());
 }

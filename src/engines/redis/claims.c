@@ -146,7 +146,7 @@ static int ask(struct acquiring *acquiring, int64_t deadline_ms, struct error_te
     case HF_ENOMEM:
         return error_set(err, HF_ENOMEM, "out of memory");
     case HF_EINTERNAL:
-        return error_set(err, HF_EINTERNAL, "the script gave an answer that cannot be");
+        return error_set(err, HF_EINTERNAL, "the script returned an invalid answer");
     default:
         return acquiring->outcome;
     }

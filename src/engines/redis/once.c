@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char answer_that_cannot_be[] = "the script gave an answer that cannot be";
+static const char answer_that_cannot_be[] = "the script returned an invalid answer";
 
 /* ---- answers --------------------------------------------------------------------------------- */
 

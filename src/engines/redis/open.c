@@ -219,6 +219,6 @@ int redis_check_key(const struct engine_store *store, const char *name, struct e
     if (strncmp(SCRIPT_KEY_RESERVED, store->prefix, prefix) != 0 ||
         strncmp(&SCRIPT_KEY_RESERVED[prefix], name, reserved - prefix) != 0)
         return HF_OK;
-    return error_set(err, HF_EINVAL, "keys that begin with '%s' are not for locks",
+    return error_set(err, HF_EINVAL, "names that begin with '%s' are reserved",
                      SCRIPT_KEY_RESERVED);
 }

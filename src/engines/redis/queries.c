@@ -154,7 +154,7 @@ int redis_list(struct engine_store *store, const char *match, bool all,
     do {
         result = redis_ask(store, &question, deadline_ms, err);
         if (result == HF_OK && !scanning.well)
-            result = error_set(err, HF_EINTERNAL, "an answer to SCAN that cannot be");
+            result = error_set(err, HF_EINTERNAL, "an invalid answer to SCAN");
     } while (result == HF_OK && strcmp(scanning.cursor, "0") != 0);
     if (result == HF_OK) {
         names_sort(&scanning.names);

@@ -255,11 +255,10 @@ static int vote_and_seal(struct voting *voting, int64_t deadline_ms, struct erro
         if (yes + no >= quorum)
             return ENGINE_BUSY;
         if (count_votes(voting, VOTE_TOO_YOUNG) > 0)
-            return error_set(
-                err, HF_EUNREACH,
-                "%d servers were started too short a time ago to have a vote, or do not "
-                "say when (?min-uptime=), and %d votes are needed",
-                count_votes(voting, VOTE_TOO_YOUNG), quorum);
+            return error_set(err, HF_EUNREACH,
+                             "%d servers were started too recently to vote, or do not say when "
+                             "(?min-uptime=), and %d votes are needed",
+                             count_votes(voting, VOTE_TOO_YOUNG), quorum);
         return redlock_no_majority(voting->session, err);
     }
     voting->token = choose_token(voting);
