@@ -209,10 +209,12 @@ static void receive_vote_request(struct replica *replica, struct raft_message *m
 void gate_deliver(struct replica *replica, struct raft_message *message)
 {
     correct(replica, message);
+    replica->memory.speaker = message->server_id;
     if (message->type == RAFT_REQUEST_VOTE && !replica->closing)
         receive_vote_request(replica, message);
     else
         replica->receive(replica->io, message);
+    replica->memory.speaker = 0;
 }
 
 static void on_message(struct raft_io *io, struct raft_message *message)

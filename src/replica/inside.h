@@ -88,8 +88,12 @@ struct kept_put { /* a snapshot on its way to the disk, our own or one from a le
     struct kept_put *next;
 };
 
+/* Snapshots on their way to other nodes at a time. Each is in memory as a whole. */
+#define HANDINGS_MAX 4
+
 struct handing {             /* a snapshot on its way to another node: see memory.c */
     struct replica *replica; /* NULL: none is */
+    uint64_t receiver;       /* 0: not known yet */
     bool waits;              /* for one to be taken */
     struct raft_io_snapshot_get our_get, *get;
     raft_io_snapshot_get_cb get_done;
@@ -124,7 +128,9 @@ struct memory {              /* see memory.c */
     uint64_t bytes, entries; /* of the log, that libraft has in memory, about */
     bool ahead;              /* libraft believes in a later snapshot than there is */
     uint64_t sent_from;      /* the entry before those of the last message from a leader */
-    struct handing handing;
+    uint64_t speaker;        /* whose message libraft is dealing with; 0: nobody's */
+    struct handing handings[HANDINGS_MAX];
+    struct handing *got; /* libraft gets this one just now */
 };
 
 struct heard { /* when a node last said something */
@@ -278,10 +284,7 @@ unsigned memory_trailing(const struct replica *replica);
 void memory_get(struct replica *replica, struct raft_io_snapshot_get *req,
                 raft_io_snapshot_get_cb done);
 /* Somebody waits for a snapshot to be taken. */
-static inline bool memory_wants(const struct replica *replica)
-{
-    return replica->memory.handing.replica && replica->memory.handing.waits;
-}
+bool memory_wants(const struct replica *replica);
 /* A snapshot has been taken. */
 void memory_taken(struct replica *replica);
 /* libraft sends it. */

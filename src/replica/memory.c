@@ -78,6 +78,22 @@ static struct raft_snapshot *empty(void)
     return snapshot;
 }
 
+static struct handing *find_handing(struct replica *replica, uint64_t receiver)
+{
+    for (int i = 0; i < HANDINGS_MAX; i++)
+        if (replica->memory.handings[i].replica && replica->memory.handings[i].receiver == receiver)
+            return &replica->memory.handings[i];
+    return NULL;
+}
+
+static struct handing *new_handing(struct replica *replica)
+{
+    for (int i = 0; i < HANDINGS_MAX; i++)
+        if (!replica->memory.handings[i].replica)
+            return &replica->memory.handings[i];
+    return NULL;
+}
+
 static void give_up(struct handing *handing)
 {
     handing->replica = NULL;
@@ -91,7 +107,9 @@ static void on_got(struct raft_io_snapshot_get *ours, struct raft_snapshot *snap
 
     if (status == 0 && snapshot) {
         handing->term = snapshot->term;
-        handing->get_done(handing->get, snapshot, 0);
+        replica->memory.got = handing;
+        handing->get_done(handing->get, snapshot, 0); /* which sends it at once: memory_send */
+        replica->memory.got = NULL;
         return;
     }
     replica_note(replica, 2, "another node needs a snapshot, and it cannot be read: %s",
@@ -110,18 +128,26 @@ static void get_from_io(struct handing *handing)
         on_got(&handing->our_get, NULL, result);
 }
 
-/* One at a time. A node that has not got it yet refuses what libraft says to it meanwhile, and libraft takes that for a
- * reason to send the snapshot again. */
+/* One at a time for each receiver: a node that has not got it yet refuses what libraft says to it meanwhile, and libraft takes
+ * that for a reason to send the snapshot again. But not one for all: a learner behind a slow line would keep out a voter
+ * without which nothing is granted. Whom it is for libraft says only when it sends it: it is who has just refused
+ * something, or if nobody has, perhaps one to whom it is on its way already. That one will refuse, too. */
 void memory_get(struct replica *replica, struct raft_io_snapshot_get *req,
                 raft_io_snapshot_get_cb done)
 {
-    struct handing *handing = &replica->memory.handing;
+    uint64_t receiver = replica->memory.speaker;
+    struct handing *handing = new_handing(replica);
+    bool alone = true;
 
-    if (handing->replica) {
+    for (int i = 0; i < HANDINGS_MAX; i++)
+        alone = alone && !replica->memory.handings[i].replica;
+    if (!handing || find_handing(replica, receiver) || find_handing(replica, 0) ||
+        (!receiver && !alone)) {
         done(req, empty(), 0);
         return;
     }
-    *handing = (struct handing){.replica = replica, .get = req, .get_done = done};
+    *handing =
+        (struct handing){.replica = replica, .receiver = receiver, .get = req, .get_done = done};
     handing->our_get.data = handing->our_send.data = handing;
     if (replica->memory.ahead)
         handing->waits = true;
@@ -129,11 +155,20 @@ void memory_get(struct replica *replica, struct raft_io_snapshot_get *req,
         get_from_io(handing);
 }
 
+bool memory_wants(const struct replica *replica)
+{
+    for (int i = 0; i < HANDINGS_MAX; i++)
+        if (replica->memory.handings[i].replica && replica->memory.handings[i].waits)
+            return true;
+    return false;
+}
+
 void memory_taken(struct replica *replica)
 {
     replica->memory.ahead = false;
-    if (memory_wants(replica))
-        get_from_io(&replica->memory.handing);
+    for (int i = 0; i < HANDINGS_MAX; i++)
+        if (replica->memory.handings[i].replica && replica->memory.handings[i].waits)
+            get_from_io(&replica->memory.handings[i]);
 }
 
 static void on_sent(struct raft_io_send *ours, int status)
@@ -147,22 +182,33 @@ static void on_sent(struct raft_io_send *ours, int status)
 int memory_send(struct replica *replica, struct raft_io_send *req, struct raft_message *message,
                 raft_io_send_cb done)
 {
-    struct handing *handing = &replica->memory.handing;
+    struct handing *handing = replica->memory.got, *other;
+    int result;
 
     if (message->install_snapshot.data.len == 0) {
         done(req, RAFT_NOCONNECTION);
         return 0;
     }
+    INVARIANT(handing != NULL);
+    other = find_handing(replica, message->server_id);
+    if (other && other != handing) { /* we had taken it for somebody else's */
+        handing->replica = NULL;
+        done(req, RAFT_NOCONNECTION);
+        return 0;
+    }
+    handing->receiver = message->server_id;
     handing->send = req;
     handing->send_done = done;
     message->install_snapshot.last_term = handing->term;
-    return replica->saved.send(replica->io, &handing->our_send, message, on_sent);
+    result = replica->saved.send(replica->io, &handing->our_send, message, on_sent);
+    if (result != 0)
+        handing->replica = NULL;
+    return result;
 }
 
 void memory_cancel(struct replica *replica)
 {
-    struct handing *handing = &replica->memory.handing;
-
-    if (handing->replica && handing->waits)
-        give_up(handing);
+    for (int i = 0; i < HANDINGS_MAX; i++)
+        if (replica->memory.handings[i].replica && replica->memory.handings[i].waits)
+            give_up(&replica->memory.handings[i]);
 }

@@ -8,6 +8,9 @@
 #define ELECTION_MS_DEFAULT 500u
 #define HEARTBEAT_MS_DEFAULT 50u
 #define HEARTBEAT_MS_MAX 5000u
+/* libraft's own is 30 s. It begins anew with a node that refuses, but not if a later snapshot has been told of meanwhile: then only
+ * this helps. What is still on its way is not sent twice (memory.c). */
+#define SNAPSHOT_AGAIN_MS 1000u
 
 static int check_options(const struct replica_options *options, struct error_text *err)
 {
@@ -63,6 +66,7 @@ static void set_up_raft(struct replica *replica, const struct replica_options *o
     raft_set_heartbeat_timeout(raft, replica->heartbeat_ms);
     raft_set_election_timeout(raft,
                               options->election_ms ? options->election_ms : ELECTION_MS_DEFAULT);
+    raft_set_install_snapshot_timeout(raft, SNAPSHOT_AGAIN_MS);
     raft_set_pre_vote(raft, true);
     raft_set_capacity_threshold(raft, 0);
     members_init(replica);
@@ -146,6 +150,12 @@ int replica_begin(struct replica *replica, const struct replica_member *members,
     if (result != HF_OK)
         gate_trouble(replica, "%s", err->text);
     return result;
+}
+
+void replica_cannot_begin(struct replica *replica, const struct error_text *why)
+{
+    replica->waits = false;
+    gate_trouble(replica, "%s", why->text);
 }
 
 int replica_open(const struct replica_options *options, struct raft_io *io,

@@ -115,6 +115,8 @@ int replica_open(const struct replica_options *options, struct raft_io *io,
  * has been added to a cluster. The log is new in both cases. HF_EIO: in words; it cannot go on then. */
 int replica_begin(struct replica *replica, const struct replica_member *members, int count,
                   struct error_text *err);
+/* It was opened to wait, and what it needs to take part cannot be stored: it stops, as after any failure of the disk. */
+void replica_cannot_begin(struct replica *replica, const struct error_text *why);
 bool replica_waits(const struct replica *replica);
 /* Fails what is under way; then calls done, after which nothing of it is left. That may be before it
  * returns, if the node has stopped. */

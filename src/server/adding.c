@@ -13,6 +13,9 @@
 #define AGAIN_MS 250 /* what is not answered is asked again */
 #define ASK_MS 700   /* for the node to answer; then whoever wants it added asks again */
 
+/* An id with some digits too many would leave none for those that come later. */
+#define ID_STEP_MAX 1000000
+
 /* ---- may it be added? --------------------------------------------------------------------------- */
 
 /* NULL: nothing speaks against this id. */
@@ -31,6 +34,12 @@ static const char *refuse_id(const struct server *server, uint64_t id, char *ret
                  "ERR an id is used once, and %" PRIu64
                  " was, or is below one that was: take %" PRIu64 ", and start the new node with it",
                  id, highest + 1);
+    else if (!is_member && id - highest > ID_STEP_MAX)
+        snprintf(ret_text, size,
+                 "ERR %" PRIu64 " is far above %" PRIu64
+                 ", the greatest id so far, and ids only grow: take %" PRIu64
+                 ", and start the new node with it",
+                 id, highest, highest + 1);
     else
         return NULL;
     return ret_text;

@@ -21,9 +21,11 @@ static bool begin(struct server *server, const char *cluster, const struct repli
     return false;
 }
 
-static bool fail_to_store(const struct error_text *err)
+/* On disk it may be a member, or not: only a start can tell. */
+static bool fail_to_store(struct server *server, const struct error_text *err)
 {
     log_error("this node cannot become a member of a cluster", log_text("why", err->text));
+    replica_cannot_begin(server->replica, err);
     return false;
 }
 
@@ -36,7 +38,7 @@ bool membership_founded(struct server *server, const char *cluster, const struct
 
     record_write(members, record, founders);
     if (founding_found(server->storage, cluster, founders, &err) != HF_OK)
-        return fail_to_store(&err);
+        return fail_to_store(server, &err);
     record_members(members, record, begins);
     log_info("the cluster is founded, and this node is one of its members",
              log_text("cluster", cluster), log_text("members", server->bootstrap.list));
@@ -52,7 +54,7 @@ bool membership_added(struct server *server, uint64_t leader, const char *cluste
         (bootstrap->cluster[0] && strcmp(bootstrap->cluster, cluster) != 0))
         return false;
     if (founding_join(server->storage, cluster, &err) != HF_OK)
-        return fail_to_store(&err);
+        return fail_to_store(server, &err);
     log_info("this node has been added to a cluster", log_text("cluster", cluster),
              log_number("leader", (int64_t)leader));
     return begin(server, cluster, NULL, 0);

@@ -310,6 +310,27 @@ def fill(cluster, full):
     raise AssertionError("the disk is not full")
 
 
+def test_a_full_disk_when_a_node_is_added(start, small_disk):
+    """It has no room to note that it belongs to the cluster: it stops, and says so, once. With more room it is a member."""
+    cluster = start()
+    cluster.settled()
+    node = cluster.node(4, "--join")
+    node.data = small_disk / "data"
+    assert node.launch()
+    with open(small_disk / "filler", "wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
+        while True:
+            filler.write(b"x" * 4096)
+    assert cluster.ask("CLUSTER", "ADD", 4, node.peer) == "OK"
+    assert "No space left on device" in node.await_line("cannot go on")
+    status = node.status()
+    assert status["role"] == "stopped" and "No space left on device" in status["trouble"]
+    assert sum("cannot become a member" in line for line in node.logged()) == 1
+    assert node.stop() == 0
+    subprocess.run(["mount", "-o", "remount,size=128m", str(small_disk)], check=True)
+    assert node.launch()
+    until(lambda: cluster.leader().members()[4]["votes"] == 1, "it has caught up, and votes")
+
+
 @pytest.mark.parametrize("who", ["the leader", "a follower"])
 def test_a_full_disk_of(start, small_disk, who):
     """It steps aside, the others go on; with more room it is a member again."""

@@ -509,3 +509,12 @@ def test_password(start):
         assert "guessed" not in done.stderr
     assert Cli(url)("cluster", "status", env={"HOLDFAST_PASSWORD": "open sesame"}).status == 0
     assert Cli(f"{url}?password-file={server.directory}/password")("cluster", "status").status == 0
+
+
+def test_an_id_with_digits_too_many_is_refused(cluster):
+    """It would be the greatest, and there would be none left for the next node."""
+    for number in ("4294967296", "1000004"):
+        done = cluster.cli("cluster", "add", number, "127.0.0.1:9")
+        assert done.status == 77
+        assert only_line(done.stderr).endswith(
+            f"{number} is far above 3, the greatest id so far, and ids only grow: take 4, and start the new node with it")

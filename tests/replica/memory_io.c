@@ -223,6 +223,7 @@ static int on_send(struct raft_io *io, struct raft_io_send *req, const struct ra
     memory->sent[memory->sent_count++] = (struct memory_sent){req, *message};
     if (message->type == RAFT_INSTALL_SNAPSHOT) {
         memory->installs++;
+        memory->installed |= 1U << message->server_id;
         memory->install_index = message->install_snapshot.last_index;
         memory->install_term = message->install_snapshot.last_term;
     }
@@ -353,7 +354,8 @@ static bool answer_to(const struct memory_io *memory, const struct raft_message 
         answer.type = RAFT_APPEND_ENTRIES_RESULT;
         answer.append_entries_result = (struct raft_append_entries_result){
             .version = 2, .term = message->append_entries.term, .last_log_index = last};
-        if (message->server_id == memory->empty && message->append_entries.prev_log_index > 0) {
+        if ((message->server_id == memory->empty || message->server_id == memory->empty_too) &&
+            message->append_entries.prev_log_index > 0) {
             answer.append_entries_result.rejected = message->append_entries.prev_log_index;
             answer.append_entries_result.last_log_index = 0;
         }
@@ -377,6 +379,11 @@ static void settle_sent(struct memory_io *memory)
     if (sent.message.type == RAFT_REQUEST_VOTE_RESULT)
         memory->voted = sent.message.request_vote_result;
     memmove(memory->sent, memory->sent + 1, --memory->sent_count * sizeof sent);
+    if (sent.message.type == RAFT_INSTALL_SNAPSHOT && memory->slow == sent.message.server_id) {
+        assert(!memory->slow_sent.req);
+        memory->slow_sent = sent;
+        return;
+    }
     strncpy(address, sent.message.server_address, sizeof address - 1);
     sent.req->cb(sent.req, 0);
     answer.server_address = address;
@@ -384,11 +391,21 @@ static void settle_sent(struct memory_io *memory)
         memory->receive(&memory->io, &answer);
 }
 
+static void settle_slow(struct memory_io *memory)
+{
+    struct raft_io_send *req = memory->slow_sent.req;
+
+    memory->slow_sent.req = NULL;
+    req->cb(req, 0);
+}
+
 void memory_io_settle(struct memory_io *memory)
 {
     for (;;) {
         if (memory->sent_count > 0)
             settle_sent(memory);
+        else if (memory->slow_sent.req && (memory->closed || !memory->slow))
+            settle_slow(memory);
         else if (memory->append_count > 0 && memory->closed)
             settle_append(memory, RAFT_CANCELED);
         else if (memory->append_count > 0 && !memory->hold_appends)

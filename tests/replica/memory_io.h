@@ -60,15 +60,19 @@ struct memory_io {
 
     /* the test's wishes */
     bool hold_appends, hold_puts, hold_gets;
-    bool peers_answer;  /* votes are given, entries acknowledged; else messages get lost */
-    raft_id silent;     /* this one does not answer; 0: all do */
-    raft_id empty;      /* this one has no log, until it gets a snapshot; 0: all have one */
+    bool peers_answer; /* votes are given, entries acknowledged; else messages get lost */
+    raft_id silent;    /* this one does not answer; 0: all do */
+    raft_id empty;     /* this one has no log, until it gets a snapshot; 0: all have one */
+    raft_id empty_too; /* likewise */
+    raft_id slow;      /* a snapshot to this one stays under way; 0: to none */
+    struct memory_sent slow_sent;
     raft_index ack_max; /* no entry above this is acknowledged; 0: all are */
     int fail_set_term, fail_set_vote, fail_append, fail_put; /* at once, with this code */
     int spoil_append, spoil_put;                             /* when settled, with this code */
     int spoil_get;
 
     unsigned append_calls, put_calls, get_calls, installs;
+    unsigned installed;       /* to whom, a bit for each id */
     raft_index install_index; /* of the last snapshot that was sent to another node */
     raft_term install_term;
     struct raft_append_entries_result told; /* what a leader was told last, */

@@ -277,6 +277,30 @@ static void test_it_is_sent_once(void **state)
     assert_int_equal(rig.memory.put_calls, 1);
 }
 
+/* Node 3 is behind a slow line, and node 4 needs one, too. None is sent twice at a time: memory_io looks. */
+static void test_a_slow_one_keeps_nobody_out(void **state)
+{
+    (void)state;
+    rig_free(&rig);
+    rig_init(&rig, 5);
+    rig.options.memory_bytes = ENOUGH;
+    rig.options.snapshot_trailing = 4;
+    rig_open(&rig);
+    follow(SOME);
+    rig.memory.empty = rig.memory.slow = 3;
+    rig.memory.empty_too = 4;
+    become_leader();
+    for (int i = 0; i < 20 && rig.memory.installed != (1 << 3 | 1 << 4); i++)
+        tick_some();
+    assert_int_equal(rig.memory.installed, 1 << 3 | 1 << 4);
+    assert_non_null(rig.memory.slow_sent.req);
+    for (int i = 0; i < 100; i++)
+        tick_some();
+    rig.memory.slow = 0;
+    rig_settle(&rig);
+    assert_null(rig.memory.slow_sent.req);
+}
+
 static void test_closed_while_somebody_needs_one(void **state)
 {
     (void)state;
@@ -343,6 +367,7 @@ int main(void)
         TEST(test_the_last_snapshot_is_good_enough),
         TEST(test_it_is_read_once),
         TEST(test_it_is_sent_once),
+        TEST(test_a_slow_one_keeps_nobody_out),
         TEST(test_closed_while_somebody_needs_one),
         TEST(test_closed_while_it_forgets),
         TEST(test_one_that_cannot_be_read),

@@ -163,7 +163,8 @@ void submit_numbered(struct replica *replica, size_t number, uint32_t ttl_ms)
 
 /* ---- a replica in memory ---------------------------------------------------------------------- */
 
-static const struct replica_member three[] = {{1, "one"}, {2, "two"}, {3, "three"}};
+static const struct replica_member all[] = {
+    {1, "one"}, {2, "two"}, {3, "three"}, {4, "four"}, {5, "five"}};
 
 void rig_init(struct rig *rig, int members)
 {
@@ -171,7 +172,7 @@ void rig_init(struct rig *rig, int members)
     memory_io_init(&rig->memory);
     witness_init(&rig->witness);
     rig->options = (struct replica_options){
-        .id = 1, .address = "one", .members = three, .member_count = members};
+        .id = 1, .address = "one", .members = all, .member_count = members};
 }
 
 void rig_open(struct rig *rig)
