@@ -1,0 +1,144 @@
+"""A machine of a page's own: its own network, its own processes, and a file system that is the real one until something is
+written, which nobody else sees. So a page may say port 7420, /etc/holdfast and /var/lib/holdfast, and be run as it is written.
+
+    machine = Machine(folder, "db1")          gone, with all that runs there, after .close()
+    machine.run("holdfast ls")                what it prints; the shell stays, with its variables and its jobs
+    machine.run("false; false", ends=[1, 1])  the statuses of the commands that fail
+    machine.aside("holdfastd", "serving")     in another terminal; returns when it has printed that
+"""
+import ctypes
+import functools
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+PATIENCE = 60
+POLL = 0.01  # seconds between two looks at what a command has printed
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+# Arguments: the machine's folder, the repository, the build directory. Both are mounted again because the lower layer has nothing
+# of other file systems. Where the folder is no place for an upper layer (it is on an overlay itself), memory is one.
+BOOT = r"""
+cd "$1"
+over() { mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" root; }
+over "$1" 2>/dev/null || {
+    mount -t tmpfs tmpfs memory
+    mkdir memory/upper memory/work
+    over "$1/memory"
+}
+mount -t proc proc root/proc
+for place in /dev /sys "$2" "$3"; do
+    mkdir -p "root$place"
+    mount --rbind "$place" "root$place"
+done
+mount --bind shared root/mnt
+ip link set lo up
+shift 3
+exec chroot root "$@"
+"""
+
+# Arguments: the descriptors of orders and of answers. What a background job of a block does is not told here: ERR is the shell's own.
+SHELL = r"""
+set -o pipefail
+cd "$HOME/page"
+trap 'echo $? >>"$order.ends"' ERR
+while IFS=' ' read -r -u "$1" how order; do
+    if [ "$how" = aside ]; then
+        (trap - ERR; . "$order"; echo $? >"$order.ended") >"$order.out" 2>&1 </dev/null &
+    else
+        . "$order" >"$order.out" 2>&1 </dev/null
+    fi
+    echo >&"$2"
+done
+"""
+HOME = "/srv/reader"
+
+
+def die_with_parent():
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def boot(folder, root, build, *command, flags=("--net",)):
+    """The words that run a command in a machine made there."""
+    for part in ("upper", "work", "root", "memory", "shared"):
+        (pathlib.Path(folder) / part).mkdir(parents=True)
+    return ["unshare", *flags, "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", BOOT, "-",
+            str(folder), str(root), str(build), *command]
+
+
+@functools.lru_cache(maxsize=None)
+def why_not(root, build):
+    """Why there can be no such machine here; nothing if there can."""
+    if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
+        return "a machine of its own needs root, unshare and ip"
+    with tempfile.TemporaryDirectory(dir=os.environ.get("HF_TEST_TMP") or "/tmp") as folder:
+        tried = subprocess.run(boot(folder + "/probe", root, build, "true"), capture_output=True, text=True, timeout=PATIENCE)
+        return "no machine of its own can be made: " + tried.stderr.strip() if tried.returncode else ""
+
+
+class Machine:
+    def __init__(self, folder, root, build, name="here", enter=None, env=None):
+        """enter: called in the child, goes to a network that is there; otherwise it has one of its own."""
+        self.name, self.folder, self.count = name, pathlib.Path(folder) / name, 0
+        orders, self.orders = os.pipe()
+        self.answers, answers = os.pipe()
+
+        def prepare():
+            die_with_parent()
+            if enter:
+                enter()
+
+        clean = ["env", "-i", f"HOME={HOME}", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
+                 *[f"{key}={value}" for key, value in (env or {}).items()]]
+        shell = ["sh", "-c", f'mkdir -p {HOME}/page; exec bash -c "$@"', "-", SHELL, "bash", str(orders), str(answers)]
+        self.popen = subprocess.Popen(
+            boot(self.folder, root, build, *clean, *shell, flags=() if enter else ("--net",)),
+            stdin=subprocess.DEVNULL, pass_fds=(orders, answers), preexec_fn=prepare)
+        os.close(orders)
+        os.close(answers)
+
+    def order(self, how, text):
+        self.count += 1
+        path = self.folder / "shared" / str(self.count)
+        path.write_text(text + "\n:\n")  # or a last line that fails would be told of twice
+        pathlib.Path(f"{path}.out").touch()
+        os.write(self.orders, f"{how} /mnt/{path.name}\n".encode())
+        ready, _, _ = select.select([self.answers], [], [], PATIENCE)
+        printed = pathlib.Path(f"{path}.out").read_text(errors="replace")
+        assert ready and os.read(self.answers, 1), f"{self.name}: did not end, or ended the shell:\n{text}\n----\n{printed}"
+        return path, printed
+
+    def run(self, text, ends=()):
+        path, printed = self.order("here", text)
+        failed = pathlib.Path(f"{path}.ends")
+        statuses = [int(line) for line in failed.read_text().split()] if failed.exists() else []
+        assert statuses == list(ends), \
+            f"{self.name}: commands ended with {statuses}, not with {list(ends)}:\n{text}\n----\n{printed}"
+        return printed
+
+    def aside(self, text, until):
+        """What it has printed until there was that."""
+        path, _ = self.order("aside", text)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            ended = pathlib.Path(f"{path}.ended").exists()
+            printed = pathlib.Path(f"{path}.out").read_text(errors="replace")
+            if re.search(until, printed, re.M):
+                return printed
+            assert not ended and time.monotonic() < deadline, f"{self.name}: did not print '{until}':\n{text}\n----\n{printed}"
+            time.sleep(POLL)
+
+    def close(self):
+        """Its first process dies, and all others with it."""
+        self.popen.kill()
+        self.popen.wait()
+        os.close(self.orders)
+        os.close(self.answers)
+        shutil.rmtree(self.folder, ignore_errors=True)
