@@ -8,7 +8,11 @@ FOUNDERS = MACHINES[:3]
 DATA = "/var/lib/holdfast/server"
 SERVES = "belongs to no cluster yet|serving"
 LOCK, LOCKED = "holdfast run nightly -- echo under the lock", "^under the lock$"
-STOP = "pkill -TERM -x holdfastd; while pgrep -x holdfastd >/dev/null; do sleep 0.01; done"
+STOP = """
+servers() { grep -lx holdfastd /proc/[0-9]*/comm 2>/dev/null | cut -d / -f 3; }
+kill -TERM $(servers)
+while [ "$(servers)" ]; do sleep 0.01; done
+"""
 
 
 def three_at_10_0_0(place):

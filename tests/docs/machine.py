@@ -97,7 +97,7 @@ class Machine:
 
         clean = ["env", "-i", f"HOME={HOME}", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
                  *[f"{key}={value}" for key, value in (env or {}).items()]]
-        shell = ["sh", "-c", f'mkdir -p {HOME}/page; exec bash -c "$@"', "-", SHELL, "bash", str(orders), str(answers)]
+        shell = ["sh", "-c", f'rm -rf {HOME}; mkdir -p {HOME}/page; exec bash -c "$@"', "-", SHELL, "bash", str(orders), str(answers)]
         self.popen = subprocess.Popen(
             boot(self.folder, root, build, *clean, *shell, flags=() if enter else ("--net",)),
             stdin=subprocess.DEVNULL, pass_fds=(orders, answers), preexec_fn=prepare)

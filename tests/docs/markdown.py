@@ -2,11 +2,14 @@
 import dataclasses
 import re
 
+FENCE = re.compile(r"( *)(`{3,}|~{3,})\s*([^`\s]*)[^`]*$")  # also in a list
+INDENT = "    "
+
 
 @dataclasses.dataclass
 class Block:
     page: str
-    line: int  # of the page, from 1
+    line: int  # of the page, from 1: that of its text
     language: str  # of a fence; empty where none is said
     text: str  # without indentation
 
@@ -15,22 +18,36 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
+def fenced(page, lines, at, fence):
+    """Up to the next such fence; where there is none, to the end of the page."""
+    indent, marks, language = fence.groups()
+    text = []
+    for line in lines[at + 1:]:
+        if re.fullmatch(rf" *{re.escape(marks)}{marks[0]}*\s*", line):
+            break
+        text.append(line.removeprefix(indent))
+    return Block(page, at + 2, language, "\n".join(text)), at + len(text) + 2
+
+
+def indented(page, lines, at):
+    """Up to the next line that is not; empty ones belong to it."""
+    end = at
+    while end < len(lines) and (lines[end].startswith(INDENT) or not lines[end].strip()):
+        end += 1
+    return Block(page, at + 1, "", "\n".join(line.removeprefix(INDENT) for line in lines[at:end]).rstrip()), end
+
+
 def blocks(page, text):
-    """In order. A block that is indented by four begins after an empty line, and lines of a list do not count: ours are not
-    indented so far."""
-    found, lines, at = [], text.splitlines(), 0
+    """In order. What is indented by four after an empty line counts as a block, also in a list."""
+    found, lines, at = [], text.expandtabs(4).splitlines(), 0
     while at < len(lines):
-        fence = re.match(r"(`{3,}|~{3,})\s*(\S*)", lines[at])
-        first = at + 1 if fence else at
+        fence = FENCE.match(lines[at])
         if fence:
-            at = first
-            while not lines[at].startswith(fence[1]):
-                at += 1
-            found.append(Block(page, first, fence[2], "\n".join(lines[first:at])))
-        elif lines[at].startswith("    ") and (at == 0 or not lines[at - 1].strip()):
-            while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
-                at += 1
-            found.append(Block(page, first + 1, "", "\n".join(line[4:] for line in lines[first:at]).rstrip()))
-            continue
-        at += 1
+            block, at = fenced(page, lines, at, fence)
+            found.append(block)
+        elif lines[at].startswith(INDENT) and lines[at].strip() and (at == 0 or not lines[at - 1].strip()):
+            block, at = indented(page, lines, at)
+            found.append(block)
+        else:
+            at += 1
     return found

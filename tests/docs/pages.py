@@ -127,7 +127,8 @@ sqlite3 -bail shop.db <update.sql
 """, "run", after="""
 psql -qAt shop -c 'SELECT state, fence_token FROM batches'
 sqlite3 shop.db 'SELECT state, fence_token FROM batches'""", says=(r"^paid\|35\npaid\|35$",)),
-        Run("psql -v ON_ERROR_STOP=1 shop -c", says=("^COMMIT$", "^0$"), after="psql -qAt shop -c 'SELECT count(*) FROM batches'"),
+        Run("psql -v ON_ERROR_STOP=1 shop -c", says=("^COMMIT$", "^0$"), after="psql -qAt shop -c 'SELECT count(*) FROM batches'",
+            before="holdfast guard sql --dialect postgres --table batches --key-column id --require | psql -q -v ON_ERROR_STOP=1 shop"),
         Run("holdfast guard redis | redis-cli", says=('^"70"$', "STALE 34 35"), after="""
 redis-cli GET account:7
 redis-cli FCALL holdfast_set 2 holdfast.mark:{account:7} account:7 34 not-older 1"""),

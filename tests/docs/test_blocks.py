@@ -81,6 +81,16 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
+def test_blocks_are_found():
+    """However they are written: none slips past."""
+    text = ("```sh\na\n\nb\n```\n\n    c\n\n    d\n\n- e\n  ~~~\n  f\n  ~~~\n\n1. g\n\n\th\n\n"
+            "none\n    here, ```nor here```\n\n````\ni\n```\nj")
+    assert [(block.line, block.language, block.text) for block in blocks("x", text)] == \
+        [(2, "sh", "a\n\nb"), (7, "", "c\n\nd"), (13, "", "f"), (18, "", "h"), (24, "", "i\n```\nj")]
+    for name in PAGES:
+        assert "<pre" not in (ROOT / name).read_text(encoding="utf-8"), name
+
+
 def test_every_page_is_there():
     found = {"README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))}
     assert set(PAGES) == found
