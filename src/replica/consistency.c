@@ -8,6 +8,8 @@
 
 #include <inttypes.h>
 
+#define ASK_AGAIN_US 1000000
+
 /* 0: this node does not know (any more). As libraft's TrailTermOf, which it does not export. */
 static raft_term term_of(const struct raft *raft, raft_index index)
 {
@@ -82,6 +84,52 @@ bool consistency_violated(struct replica *replica, const struct raft_message *me
                         message->install_snapshot.last_term));
     return false;
 }
+
+/* ---- a node that has less than it had ---------------------------------------------------------- */
+
+/* In one term a node never loses what it has acknowledged to the leader. If it does, libraft takes its refusals for old
+ * messages, and it stays behind for ever, as a member that counts. Old messages there are, too, so it is asked: its own log is not
+ * one of them. */
+void consistency_watch(struct replica *replica, struct heard *heard,
+                       const struct raft_append_entries_result *result)
+{
+    const struct replica_host *host = &replica->host;
+
+    if (raft_state(&replica->raft) != RAFT_LEADER ||
+        result->term != raft_current_term(&replica->raft))
+        return;
+    if (heard->term != result->term) {
+        heard->term = result->term;
+        heard->index = 0;
+    }
+    if (result->rejected == 0) {
+        if (result->last_log_index > heard->index)
+            heard->index = result->last_log_index;
+    } else if (result->last_log_index < heard->index && host->doubts &&
+               (!heard->asked_us || heard->us - heard->asked_us >= ASK_AGAIN_US)) {
+        heard->asked_us = heard->us;
+        host->doubts(host->context, heard->id, heard->term, heard->index);
+    }
+}
+
+void replica_asked(struct replica *replica, uint64_t leader, uint64_t term, uint64_t index)
+{
+    const struct raft *raft = &replica->raft;
+    raft_index last;
+
+    if (replica->waits || replica->closing || raft_current_term(&replica->raft) != term ||
+        raft->snapshot.installing)
+        return;
+    last = raft_last_index(&replica->raft);
+    if (last < index)
+        gate_trouble(replica,
+                     "this node had acknowledged entry %" PRIu64 " of the log to node %" PRIu64
+                     ", which leads, and has only %" PRIu64
+                     ": its data directory is an old copy that was put back: replace this node",
+                     index, leader, (uint64_t)last);
+}
+
+/* ---- messages that cannot be -------------------------------------------------------------------- */
 
 /* Numbers that no node of ours sends, and libraft asserts not to get. */
 bool consistency_impossible(const struct raft_message *message)

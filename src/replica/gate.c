@@ -222,6 +222,7 @@ static void on_message(struct raft_io *io, struct raft_message *message)
     struct replica *replica = of_io(io);
     bool leads = message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
     raft_id from = message->server_id;
+    struct heard *heard;
 
     if (!replica->closing &&
         (gate_shut(replica) || comes_at_a_bad_time(replica, message) ||
@@ -229,7 +230,9 @@ static void on_message(struct raft_io *io, struct raft_message *message)
         drop_message(message);
         return;
     }
-    members_heard(replica, message->server_id);
+    heard = members_heard(replica, message->server_id);
+    if (message->type == RAFT_APPEND_ENTRIES_RESULT)
+        consistency_watch(replica, heard, &message->append_entries_result);
     if (message->type == RAFT_APPEND_ENTRIES)
         replica->memory.sent_from = message->append_entries.prev_log_index;
     if (message->type == RAFT_INSTALL_SNAPSHOT && !replica->closing)

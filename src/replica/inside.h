@@ -133,9 +133,13 @@ struct memory {              /* see memory.c */
     struct handing *got; /* libraft gets this one just now */
 };
 
-struct heard { /* when a node last said something */
+struct heard { /* when a node last said something, */
     uint64_t id;
     int64_t us;
+    /* and how much of the log it has acknowledged to this node, leader of that term */
+    raft_term term;
+    raft_index index;
+    int64_t asked_us; /* whether it still has it */
 };
 
 enum change_kind { CHANGE_NONE, CHANGE_MEMBERS, CHANGE_LEADER };
@@ -235,7 +239,7 @@ void replica_finish(struct replica *replica);
 /* members.c */
 void members_init(struct replica *replica);
 /* A message from this node has come. */
-void members_heard(struct replica *replica, uint64_t id);
+struct heard *members_heard(struct replica *replica, uint64_t id);
 /* Has a change come to its end? */
 void members_observe(struct replica *replica);
 /* This node leads no more; for_good: nor does it take part. */
@@ -305,6 +309,8 @@ int64_t late_wait(const struct replica *replica, int64_t wait);
 /* True: it contradicts what is committed here, and has made trouble. */
 bool consistency_violated(struct replica *replica, const struct raft_message *message);
 /* True: libraft may not see it. */
+void consistency_watch(struct replica *replica, struct heard *heard,
+                       const struct raft_append_entries_result *result);
 bool consistency_impossible(const struct raft_message *message);
 
 /* gate.c */

@@ -59,7 +59,7 @@ void members_init(struct replica *replica)
 
 /* ---- who is alive ----------------------------------------------------------------------------- */
 
-void members_heard(struct replica *replica, uint64_t id)
+struct heard *members_heard(struct replica *replica, uint64_t id)
 {
     struct heard *oldest = replica->heard;
 
@@ -67,12 +67,13 @@ void members_heard(struct replica *replica, uint64_t id)
          heard++) {
         if (heard->id == id) {
             heard->us = replica_now(replica);
-            return;
+            return heard;
         }
         if (heard->us < oldest->us)
             oldest = heard;
     }
-    *oldest = (struct heard){id, replica_now(replica)};
+    *oldest = (struct heard){.id = id, .us = replica_now(replica)};
+    return oldest;
 }
 
 /* Since it last said something; -1: never. */

@@ -82,6 +82,9 @@ struct replica_host {
     /* The node cannot go on (disk full or failing, a damaged log): in words. Everything under way
      * has been failed; what is committed is safe on disk. */
     void (*stopped)(void *context, const char *why);
+    /* This node leads, and another one may have lost some of the log that it had acknowledged in this term: it is to be asked,
+     * which is replica_asked there. May be NULL. */
+    void (*doubts)(void *context, uint64_t id, uint64_t term, uint64_t index);
     /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
     void (*note)(void *context, int level, const char *text);
 };
@@ -118,6 +121,8 @@ int replica_begin(struct replica *replica, const struct replica_member *members,
 /* It was opened to wait, and what it needs to take part cannot be stored: it stops, as after any failure of the disk. */
 void replica_cannot_begin(struct replica *replica, const struct error_text *why);
 bool replica_waits(const struct replica *replica);
+/* The leader of that term knows that this node had that entry of the log. If it is not there, this node stops. */
+void replica_asked(struct replica *replica, uint64_t leader, uint64_t term, uint64_t index);
 /* Fails what is under way; then calls done, after which nothing of it is left. That may be before it
  * returns, if the node has stopped. */
 void replica_close(struct replica *replica, void (*done)(void *context), void *context);

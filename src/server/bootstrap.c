@@ -495,6 +495,8 @@ void bootstrap_heard(struct server *server, const struct network_words *words)
         on_init(server, words->from, number);
     else if (strcmp(what, "lost") == 0)
         cluster_told_lost(server);
+    else if (strcmp(what, "had") == 0)
+        cluster_told_had(server, words, number, words->text + end);
     else if (strcmp(what, "done") == 0)
         on_done(server, words->from, number, words->text + end);
 }

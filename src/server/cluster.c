@@ -6,11 +6,13 @@
  * An id is used once. Whoever was away still counts by the members it knows: if another node had an id of theirs by then, its votes
  * would be counted for those of one that had acknowledged more. So the highest id that there ever was stays in the table, whether
  * it is a member or not, and a new one must be above it. */
+#include "base/text.h"
 #include "replica/identity.h"
 #include "replica/network.h"
 #include "server/log.h"
 #include "server/server.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -191,6 +193,32 @@ void cluster_told_lost(struct server *server)
         return;
     server->shut_out = NETWORK_LOST;
     log_error(NETWORK_LOST);
+}
+
+void cluster_doubts(void *context, uint64_t id, uint64_t term, uint64_t index)
+{
+    struct server *server = context;
+    struct replica_seen seen[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    char text[NETWORK_WORDS_MAX];
+
+    snprintf(text, sizeof text, "had %" PRIu64 " %" PRIu64, index, term);
+    for (unsigned i = 0; i < count; i++)
+        if (seen[i].id == id)
+            network_say(server->network, id, seen[i].address, text);
+    log_limited(LOG_LEVEL_WARNING, 1,
+                "a node refuses what it has acknowledged: is its data directory an old copy?",
+                log_number("node", (int64_t)id), log_number("entry", (int64_t)index));
+}
+
+void cluster_told_had(struct server *server, const struct network_words *words, uint64_t index,
+                      const char *rest)
+{
+    uint64_t term;
+
+    if (strcmp(words->cluster, server->bootstrap.cluster) == 0 &&
+        text_to_u64(rest, UINT64_MAX, &term))
+        replica_asked(server->replica, words->from, term, index);
 }
 
 char cluster_why_not(struct server *server, uint64_t id)

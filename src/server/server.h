@@ -393,6 +393,10 @@ bool cluster_met(struct server *server, const struct network_node *node);
 void cluster_tell_lost(struct server *server);
 /* This node is one of them, as another says. */
 void cluster_told_lost(struct server *server);
+/* This node leads, and another one has less of the log than it had: it is asked, and told that. */
+void cluster_doubts(void *context, uint64_t id, uint64_t term, uint64_t index);
+void cluster_told_had(struct server *server, const struct network_words *words, uint64_t index,
+                      const char *rest);
 /* What a node is told that is not let in, and that this node was told. */
 char cluster_why_not(struct server *server, uint64_t id);
 void cluster_turned_away(struct server *server, char why);

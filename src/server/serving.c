@@ -427,6 +427,7 @@ static int open_node(struct daemon *daemon, struct error_text *err)
                                 .changed = cluster_changed,
                                 .role = host_role,
                                 .stopped = host_stopped,
+                                .doubts = cluster_doubts,
                                 .note = host_note};
     int result = node_open(server, &host, err);
 

@@ -1,0 +1,77 @@
+"""A copy of a member's data directory, put back in its place: what it had acknowledged since is gone. While the leader to whom it was
+acknowledged leads, the node is found out, and stops."""
+import shutil
+
+import pytest
+from nodes import TTL_MAX, fresh, until
+
+SNAPSHOTS = ["--snapshot-bytes", "64KiB"]
+
+
+def copied(node):
+    """Stopped for it, and started again."""
+    copy = node.data.with_name(node.data.name + "-copy")
+    assert node.stop() == 0
+    shutil.copytree(node.data, copy)
+    assert node.launch()
+    return copy
+
+
+def put_back(node, copy):
+    shutil.rmtree(node.data)
+    copy.rename(node.data)
+    assert node.launch()
+
+
+def take_locks(cluster, count):
+    with cluster.session() as session:
+        return {name: session.ask("ACQUIRE", name, "l", "TTL", TTL_MAX) for name in (fresh("x") for _ in range(count))}
+
+
+@pytest.mark.parametrize("ends", ["clean", "killed"])
+@pytest.mark.parametrize("args,count", [((), 20), (SNAPSHOTS, 1000)], ids=["log", "snapshots"])
+def test_it_is_found_out(start, args, count, ends):
+    """Also if it needs a snapshot by now. The others go on, and it can be replaced."""
+    cluster = start(3, *args)
+    leader = cluster.settled()
+    node = cluster.followers()[0]
+    copy = copied(node)
+    cluster.settled()
+    held = take_locks(cluster, count)
+    cluster.settled()
+    node.stop() if ends == "clean" else node.kill9()
+    put_back(node, copy)
+    why = node.await_line("cannot go on")
+    assert f"to node {leader.number}, which leads" in why and "an old copy that was put back: replace this node" in why
+    assert node.status()["role"] == "stopped" and "old copy" in node.status()["trouble"]
+    assert "is its data directory an old copy?" in leader.await_line("refuses what it has acknowledged")
+    with cluster.session() as session:
+        assert all(session.ask("CHECK", name, token) == 1 for name, token in held.items())
+        assert session.ask("CLUSTER", "REMOVE", node.number) == "OK"
+    assert node.stop() == 0
+    del cluster.nodes[node.number]
+    new = cluster.node(4, "--join")
+    assert new.launch()
+    assert cluster.ask("CLUSTER", "ADD", 4, new.peer) == "OK"
+    until(lambda: cluster.leader().members()[4]["votes"] == 1, "it has caught up, and votes")
+
+
+def test_one_that_was_only_away_is_not(start):
+    """Stopped, killed and paused by turns, and cut short of what the others have meanwhile."""
+    cluster = start(3, *SNAPSHOTS)
+    cluster.settled()
+    node = cluster.followers()[0]
+    for turn in range(4):
+        take_locks(cluster, 50)
+        if turn % 2:
+            node.kill9()
+        else:
+            node.stop()
+        take_locks(cluster, 300)
+        assert node.launch()
+        take_locks(cluster, 50)
+        node.pause()
+        take_locks(cluster, 300)
+        node.resume()
+        cluster.settled()
+    assert not any("old copy" in line for one in cluster for line in one.logged())
