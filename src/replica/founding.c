@@ -204,6 +204,7 @@ int founding_settle(struct storage *storage, const struct founding *founding,
     struct raft_configuration there;
     struct node_file file, before;
     enum founding_state state = FOUNDING_FOUNDED;
+    bool there_is_none;
     int result = node_file_read(&storage->directory, &file, err);
 
     if (result == HF_OK)
@@ -211,6 +212,7 @@ int founding_settle(struct storage *storage, const struct founding *founding,
     if (result != HF_OK)
         return result;
     before = file;
+    there_is_none = there.n == 0;
     result = there.n > 0 ? settle_old(storage, founding, &there, &file, err)
                          : settle_new(storage, founding, &file, &state, err);
     raft_configuration_close(&there);
@@ -224,6 +226,7 @@ int founding_settle(struct storage *storage, const struct founding *founding,
     if (!node_file_same(&before, &file))
         result = node_file_write(&storage->directory, &file, err);
     ret_result->state = state;
+    ret_result->begins = !before.there && there_is_none;
     memcpy(ret_result->life, file.life, sizeof file.life);
     memcpy(ret_result->cluster, file.cluster, sizeof file.cluster);
     memcpy(ret_result->founders, file.founders, sizeof file.founders);

@@ -48,6 +48,7 @@ enum founding_state {
 
 struct founding_result {
     enum founding_state state;
+    bool begins; /* the directory was empty */
     char life[FOUNDING_LIFE + 1];
     char cluster[FOUNDING_CLUSTER + 1]; /* "": none */
     char founders[FOUNDING_MEMBERS +

@@ -445,6 +445,11 @@ int replica_transfer(struct replica *replica, uint64_t to, void *request, struct
     if (!server || server->role != RAFT_VOTER)
         return error_set(err, HF_EINVAL, "node %llu is not a member that votes",
                          (unsigned long long)to);
+    if (silent_us(replica, to) < 0 || silent_us(replica, to) > lately_us(replica))
+        return error_set(
+            err, HF_EINVAL,
+            "node %llu is silent, and cannot lead: bring it back first, or name another",
+            (unsigned long long)to);
     replica->change.kind = CHANGE_LEADER;
     replica->change.request = request;
     replica->change.heir = to;

@@ -19,30 +19,11 @@
 
 /* ---- which files -------------------------------------------------------------------------------- */
 
-/* What is restored: the log and where it ended, the snapshot, the term. Whose directory it was is of no importance. */
-static bool is_data(const char *name)
-{
-    uint64_t number;
-
-    return strcmp(name, "term") == 0 || strcmp(name, "end") == 0 ||
-           directory_number_in(name, "log-", &number) ||
-           directory_number_in(name, "snapshot-", &number);
-}
-
-/* Those do not make a directory one that is in use: a file system's own, and what a restore or a start that was refused has left. */
-static bool is_nothing(const char *name)
-{
-    const char *ending = strrchr(name, '.');
-
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, DIRECTORY_LOCK) == 0 ||
-           strcmp(name, "lost+found") == 0 || (ending && strcmp(ending, ".new") == 0);
-}
-
 static int expect_nothing(void *context, const char *name, struct error_text *err)
 {
     const struct directory *directory = context;
 
-    if (is_nothing(name))
+    if (storage_is_nothing(name))
         return HF_OK;
     return error_set(err, HF_EREFUSED,
                      "%s is not empty (there is %s): a backup is restored into an empty directory",
@@ -53,9 +34,9 @@ static int remove_file(void *context, const char *name, struct error_text *err)
 {
     const struct directory *directory = context;
 
-    if (is_nothing(name) || strcmp(name, RESTORE_MARK) == 0)
+    if (storage_is_nothing(name) || strcmp(name, RESTORE_MARK) == 0)
         return HF_OK;
-    if (!is_data(name) && strcmp(name, NODE_FILE) != 0)
+    if (!storage_is_data(name) && strcmp(name, NODE_FILE) != 0)
         return expect_nothing(context, name, err);
     if (unlinkat(directory->fd, name, 0) != 0)
         return error_set_errno(err, HF_EIO, errno, "cannot remove %s/%s", directory->path, name);
@@ -208,7 +189,7 @@ static int copy_file(void *context, const char *name, struct error_text *err)
     struct stat info;
     int from, to, failure = 0;
 
-    if (!is_data(name))
+    if (!storage_is_data(name))
         return HF_OK;
     from = openat(copying->source, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (from < 0 || fstat(from, &info) != 0)

@@ -1,6 +1,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "journal/note.h"
+#include "replica/node_file.h"
 #include "replica/restore.h"
 #include "replica/storing.h"
 
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* From here on a write takes the loop longer than a thread takes to be called. */
 #define IN_THREAD_BYTES ((size_t)8192)
@@ -409,6 +411,44 @@ static int check_restored(const struct storage *storage, struct error_text *err)
     return result;
 }
 
+bool storage_is_data(const char *name)
+{
+    uint64_t number;
+
+    return strcmp(name, "term") == 0 || strcmp(name, "end") == 0 ||
+           directory_number_in(name, "log-", &number) ||
+           directory_number_in(name, "snapshot-", &number);
+}
+
+bool storage_is_nothing(const char *name)
+{
+    const char *ending = strrchr(name, '.');
+
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, DIRECTORY_LOCK) == 0 ||
+           strcmp(name, "lost+found") == 0 || (ending && strcmp(ending, ".new") == 0);
+}
+
+static int expect_ours(void *context, const char *name, struct error_text *err)
+{
+    const struct directory *directory = context;
+
+    if (storage_is_data(name) || storage_is_nothing(name))
+        return HF_OK;
+    return error_set(
+        err, HF_EREFUSED,
+        "%s is no data directory of holdfastd, and not empty (there is %s): name an empty one, "
+        "or one that is not there yet",
+        directory->path, name);
+}
+
+/* Of a directory that nobody has had before. A server that found itself among other files would be in the way of theirs, and they of its. */
+static int check_foreign(const struct storage *storage, struct error_text *err)
+{
+    if (faccessat(storage->directory.fd, NODE_FILE, F_OK, 0) == 0)
+        return HF_OK;
+    return directory_each(&storage->directory, expect_ours, (void *)&storage->directory, err);
+}
+
 int storage_make_parents(const char *path, unsigned mode, struct error_text *err)
 {
     return directory_make_parents(path, (mode_t)mode, err);
@@ -435,6 +475,8 @@ int storage_open(struct uv_loop_s *loop, const struct storage_options *options,
     }
     if (!options->restoring)
         result = check_restored(storage, err);
+    if (result == HF_OK && !options->restoring)
+        result = check_foreign(storage, err);
     if (result == HF_OK)
         result = loading_read(storage, options, err);
     if (result != HF_OK) {

@@ -43,6 +43,10 @@ struct storage_options {
     const char *read_as; /* what is wrong with its files is said of this path; NULL: its own */
 };
 
+/* Of the files in the directory: the log and where it ended, the snapshot, the term. Not whose it is. */
+bool storage_is_data(const char *name);
+/* Those do not make a directory one that is in use: a file system's own, and what a restore or a start that was refused has left. */
+bool storage_is_nothing(const char *name);
 /* Of a data directory, as far as they are missing. */
 int storage_make_parents(const char *path, unsigned mode, struct error_text *err);
 /* Reads all that is there. HF_EBUSY: another process uses the directory. HF_EREFUSED: it may not be used.

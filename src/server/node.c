@@ -62,6 +62,10 @@ static int settle(struct server *server, const struct wanted *wanted,
     if (result != HF_OK)
         return result;
     introduce(server, ret_settled->life);
+    if (ret_settled->begins && ret_settled->state == FOUNDING_FOUNDED)
+        log_warning("the data directory is new: this store begins without locks; if there should "
+                    "be some, look at "
+                    "'data' and at what is mounted there");
     if (ret_settled->restored[0])
         log_warning(
             "this store was restored from a backup: what was acknowledged between the two is "

@@ -518,3 +518,19 @@ def test_an_id_with_digits_too_many_is_refused(cluster):
         assert done.status == 77
         assert only_line(done.stderr).endswith(
             f"{number} is far above 3, the greatest id so far, and ids only grow: take 4, and start the new node with it")
+
+
+def test_leadership_is_not_transferred_to_a_silent_node(three):
+    """It is refused at once, and nobody has to wait for it."""
+    leader, paused = three.leader(), three.followers()[0]
+    paused.pause()
+    try:
+        eventually(lambda: three.status()[paused.number]["role"] == "silent", "it is silent")
+        done = three.cli("cluster", "transfer", str(paused.number))
+        assert done.status == 77
+        assert only_line(done.stderr).endswith(
+            f"node {paused.number} is silent, and cannot lead: bring it back first, or name another")
+        assert three.leader() is leader
+    finally:
+        paused.resume()
+    eventually(lambda: three.status()[paused.number]["role"] == "follower", "it is there again")

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import ROOT, TTL_MAX, Process, argv_of, die_with_parent, environment
+from conftest import ROOT, TTL_MAX, Process, argv_of, die_with_parent, environment, run_refused
 
 HOLDFAST = os.environ.get("HOLDFAST_BIN", str(ROOT / "build-check/src/cli/holdfast"))
 DAY_US = 86400 * 10**6
@@ -122,3 +122,25 @@ def test_killed_in_its_first_moments(start, tmp_path):
         server.restart()
         assert server.cmd("ACQUIRE", "y", "l", "TTL", TTL_MAX) == token + 1
         server.kill9()
+
+
+def test_a_new_store_is_told_of(start):
+    """Once: a wrong path, or a volume that is not mounted, is a store without locks."""
+    server = start()
+
+    def told():
+        return [line for line in server.logged() if "the data directory is new: this store begins without locks" in line]
+
+    assert len(told()) == 1 and " warning " in told()[0]
+    server.restart()
+    assert len(told()) == 1
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path):
+    """Nothing is written among its files but the lock."""
+    (tmp_path / "README.md").write_text("mine")
+    status, line = run_refused("--data", tmp_path, "--listen", "127.0.0.1:0")
+    assert status == 69
+    assert line.endswith(f"{tmp_path} is no data directory of holdfastd, and not empty (there is README.md): name an empty one, or one "
+                         "that is not there yet")
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "lock"}
