@@ -15,9 +15,9 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try cluster check built-check install lint bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
+.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-client soak-guards clean help
+	soak-cluster-members soak-cluster-conformance soak-client soak-guards soak-amd64 clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -51,6 +51,14 @@ install: all
 lint:
 	@$(SETUP) lint
 	@tools/lint
+
+amd64:
+	@$(SETUP) amd64
+	@tools/amd64
+
+soak-amd64:
+	@$(SETUP) amd64
+	@HF_SOAK=1 tools/amd64
 
 bench:
 	@$(SETUP) check
@@ -164,6 +172,7 @@ help:
 	@echo 'make install     PREFIX=$(PREFIX), DESTDIR='
 	@echo 'make lint        formatting, clang-tidy, cppcheck, man pages, scripts, rooms'
 	@echo 'make bench       the benchmarks'
+	@echo 'make amd64       builds for amd64 elsewhere, and runs what an emulator can'
 	@echo 'make asan        the C tests with the address and undefined-behaviour sanitizers'
 	@echo 'make tsan        the C tests with the thread sanitizer'
 	@echo 'make valgrind    the C tests under valgrind'
