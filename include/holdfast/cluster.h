@@ -39,10 +39,11 @@ typedef struct hf_cluster_info {
     size_t member_count; /* 0: this node waits for a cluster to be founded, or to be added to one */
     const char *why;     /* why no leader answered, in words; NULL: the leader did */
     const char *cluster; /* its id; "": this node belongs to none, or does not say */
-    const char
-        *role; /* of the node that answered: "leader", "follower", "waiting", "stopped"; "" */
+    /* Of the node that answered: "leader", "follower", "waiting", "stopped", "removed"; "": it does not say. */
+    const char *role;
     const char
         *trouble; /* what keeps that node from taking part, in words; "": nothing that it knows */
+    const char *advice; /* what an operator does about that, in words; "": it does not say */
 } hf_cluster_info;
 
 typedef struct hf_member {

@@ -13,12 +13,14 @@
 #define WAIT_MIN_MS 100
 #define HAND_OVERS_MAX 3 /* a leader that is to go may be elected again */
 
-enum { OPT_WAIT = 'w', OPT_NO_WAIT = 'n' };
+enum { OPT_WAIT = 'w', OPT_NO_WAIT = 'n', OPT_HEALTH = 256 };
 
 static const struct option_spec options[] = {
     {OPT_WAIT, "wait", "DUR",
      "wait at most so long for a leader (10s; status: 5s), and for add's node to vote"},
     {OPT_NO_WAIT, "no-wait", NULL, "add: do not wait until the node answers and votes"},
+    {OPT_HEALTH, "health", NULL,
+     "status: one line for monitoring; exit status 0 well, 1 degraded, 2 not serving, 3 unknown"},
     {0},
 };
 
@@ -165,9 +167,28 @@ static int hand_over(struct cli *cli, const struct cluster_request *request, boo
     return result;
 }
 
+static bool votes(const hf_cluster *cluster, uint64_t id)
+{
+    const hf_member *member;
+
+    for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
+        if (member->id == id)
+            return member->votes != 0;
+    return false;
+}
+
+/* The leader refuses what would leave no majority at once. What leaves just one is done, but not in silence. */
+static bool leaves_none_to_lose(const hf_cluster *cluster, uint64_t id)
+{
+    struct cluster_votes left = cluster_count_votes(cluster, id);
+
+    return votes(cluster, id) && left.reachable <= left.majority;
+}
+
 static int run_remove(struct cli *cli, const struct cluster_request *request)
 {
     int result = HF_EREFUSED;
+    bool none_to_lose = false;
 
     for (int i = 0; i < HAND_OVERS_MAX && result == HF_EREFUSED; i++) {
         int status = EXIT_DONE;
@@ -177,6 +198,7 @@ static int run_remove(struct cli *cli, const struct cluster_request *request)
         if (!cluster)
             return status;
         leads = hf_cluster_about(cluster)->leader == request->id;
+        none_to_lose = leaves_none_to_lose(cluster, request->id);
         hf_cluster_free(cluster);
         if (i > 0 && !leads) /* so it was not refused because of that */
             break;
@@ -187,6 +209,8 @@ static int run_remove(struct cli *cli, const struct cluster_request *request)
     }
     if (result != HF_OK)
         return cluster_say_change(request, result);
+    if (none_to_lose)
+        say("from now on no member can be lost: with one less, nothing is granted");
     say_removed(cli, request->id);
     return EXIT_DONE;
 }
@@ -240,6 +264,10 @@ static bool check_words(struct args *args, const struct action *action,
         args_complain(args, "--no-wait is for add: nothing else takes long");
         return false;
     }
+    if (request->health && action->run != cluster_status) {
+        args_complain(args, "--health is for status");
+        return false;
+    }
     args->value = request->words[0];
     if (request->count > 0 && !args_number(args, "ID", 1, HF_NODE_MAX, &request->id))
         return false;
@@ -261,6 +289,8 @@ static int run(struct cli *cli, struct args *args)
     while ((id = args_next(args)) != ARGS_END) {
         if (id == OPT_NO_WAIT)
             request.no_wait = true;
+        else if (id == OPT_HEALTH)
+            request.health = true;
         else if (id == OPT_WAIT) {
             if (!args_duration(args, "--wait", WAIT_MIN_MS, HF_DURATION_MAX_MS, &request.wait_ms))
                 return EXIT_USAGE;
@@ -292,7 +322,8 @@ const struct command command_cluster = {
     .usage = "status | init | add ID HOST:PORT | remove ID | transfer [ID] [OPTION...]",
     .description =
         "status    shows the nodes: who leads, how far behind the others are, when they were "
-        "heard\n"
+        "heard,\n"
+        "          and how many may be lost\n"
         "init      founds the cluster, once, when all its nodes run with the same --cluster and "
         "empty\n"
         "          directories; any of them will do\n"
@@ -307,8 +338,10 @@ const struct command command_cluster = {
         "  holdfast --on holdfast://10.0.0.1,10.0.0.2,10.0.0.3 cluster status\n"
         "  holdfast --on holdfast://10.0.0.1 cluster init\n"
         "  holdfast cluster add 4 10.0.0.4:7431      # there first: holdfastd --join --id 4 ...\n"
-        "  holdfast cluster remove 2\n",
+        "  holdfast cluster remove 2\n"
+        "  holdfast cluster status --health || page-somebody\n",
     .statuses = "  0 done   69 no leader answers, or it is not known whether it happened\n"
+                "  status --health: 0 well   1 degraded   2 not serving   3 unknown\n"
                 "  77 refused: a member in the way, no such node, no other that could lead   64, "
                 "70 as in 'holdfast run "
                 "--help'\n",

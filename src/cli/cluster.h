@@ -14,6 +14,7 @@
 
 #define CLUSTER_WORDS_MAX 2
 #define CLUSTER_NOTHING_CHANGED "nothing was changed"
+#define CLUSTER_TEXT_MAX 2048 /* of a sentence that names members */
 
 /* What the command line asks for. */
 struct cluster_request {
@@ -23,6 +24,7 @@ struct cluster_request {
     int64_t wait_ms;
     bool waits_so_long; /* --wait was given: nothing takes longer */
     bool no_wait;
+    bool health; /* status: for monitoring */
 };
 
 /* Each returns the exit status, and has said why it is not 0. */
@@ -33,8 +35,28 @@ int cluster_add(struct cli *cli, const struct cluster_request *request);
 
 /* Nothing was heard of it for long. */
 bool cluster_is_silent(const hf_cluster_info *about, const hf_member *member);
+/* It is there, and has its data: its vote can be had. */
+bool cluster_is_reachable(const hf_cluster_info *about, const hf_member *member);
+
+struct cluster_votes {
+    unsigned voters, reachable; /* of the voters */
+    unsigned majority;          /* of them that must be there */
+    unsigned spare;             /* reachable ones that may be lost; 0: none */
+};
+/* As if the member `without` were gone; 0: all of them. */
+struct cluster_votes cluster_count_votes(const hf_cluster *cluster, uint64_t without);
+/* Adds to a text that may be too long for its room: then it is cut. */
+void cluster_append(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Why nobody leads and what to do about it, as far as it can be seen from the node that answered. */
+void cluster_describe_leaderless(const hf_cluster *cluster, char *ret_text, size_t size);
 /* No leader answered: says why that is so. Returns the exit status. */
 int cluster_say_why(const hf_cluster *cluster);
+
+/* ---- cluster_health.c ------------------------------------------------------------------------ */
+
+/* status --health: one line or object for monitoring, and an exit status of its own. */
+int cluster_health(struct cli *cli, const struct cluster_request *request);
 
 /* ---- cluster.c ------------------------------------------------------------------------------- */
 

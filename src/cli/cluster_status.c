@@ -3,6 +3,7 @@
 #include "cli/json.h"
 #include "cli/output.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 #define SILENT_MS 2000 /* many heartbeats, and more than a pause of the machine */
@@ -19,10 +20,38 @@ bool cluster_is_silent(const hf_cluster_info *about, const hf_member *member)
     return member->id != about->id && (member->silent_ms < 0 || member->silent_ms > SILENT_MS);
 }
 
+bool cluster_is_reachable(const hf_cluster_info *about, const hf_member *member)
+{
+    return !member->lost && !cluster_is_silent(about, member);
+}
+
+struct cluster_votes cluster_count_votes(const hf_cluster *cluster, uint64_t without)
+{
+    const hf_cluster_info *about = hf_cluster_about(cluster);
+    struct cluster_votes votes = {0};
+    const hf_member *member;
+
+    for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
+        if (member->votes && member->id != without) {
+            votes.voters++;
+            votes.reachable += cluster_is_reachable(about, member);
+        }
+    votes.majority = votes.voters / 2 + 1;
+    votes.spare = votes.reachable > votes.majority ? votes.reachable - votes.majority : 0;
+    return votes;
+}
+
+static bool is_removed(const hf_cluster_info *about)
+{
+    return strcmp(about->role, "removed") == 0;
+}
+
 static const char *role_of(const hf_cluster_info *about, const hf_member *member)
 {
     if (member->id == about->leader)
         return "leader";
+    if (is_removed(about)) /* the members do not talk to it any more */
+        return member->id == about->id ? "removed" : "unknown";
     if (member->lost)
         return "lost its data";
     /* One that follows a leader hears nothing of the others. */
@@ -40,41 +69,72 @@ static const char *in_trouble(const hf_cluster_info *about)
                                                  : "takes no part";
 }
 
-/* Why nobody leads, as far as it can be seen from the node that answered. */
-static void say_leaderless(const hf_cluster *cluster)
+void cluster_append(char *text, size_t size, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text + used, size - used, format, arguments);
+    va_end(arguments);
+}
+
+/* "; bring back 1 of node 2 (10.0.0.2:7431), node 3 (10.0.0.3:7431)" */
+static void add_missing(const hf_cluster *cluster, unsigned needed, char *text, size_t size)
 {
     const hf_cluster_info *about = hf_cluster_about(cluster);
-    unsigned voters = 0, heard = 0;
+    const char *before = "";
     const hf_member *member;
 
-    for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++) {
-        voters += member->votes != 0;
-        heard += member->votes && !cluster_is_silent(about, member);
-    }
+    cluster_append(text, size, "; bring back %u of ", needed);
+    for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
+        if (member->votes && !cluster_is_reachable(about, member)) {
+            cluster_append(text, size, "%snode %llu (%s)", before, (unsigned long long)member->id,
+                           *member->peer ? printable(member->peer) : "no address");
+            before = ", ";
+        }
+}
+
+void cluster_describe_leaderless(const hf_cluster *cluster, char *ret_text, size_t size)
+{
+    const hf_cluster_info *about = hf_cluster_about(cluster);
+    struct cluster_votes votes = cluster_count_votes(cluster, 0);
+    unsigned long long id = (unsigned long long)about->id;
+
+    ret_text[0] = '\0';
     if (*about->trouble)
-        say("node %llu %s: %s", (unsigned long long)about->id, in_trouble(about),
-            printable(about->trouble));
+        cluster_append(ret_text, size, "node %llu %s: %s", id, in_trouble(about),
+                       printable(about->trouble));
     else if (strcmp(about->role, "waiting") == 0)
-        say("node %llu belongs to no cluster yet: found one with 'holdfast cluster init', or add "
-            "it to one with 'holdfast cluster add'",
-            (unsigned long long)about->id);
-    else if (voters == 0)
-        say("node %llu knows of no members: %s", (unsigned long long)about->id, about->why);
-    else if (heard <= voters / 2)
-        say("nobody leads: %u of the %u nodes that vote must be there, and node %llu hears of %u, "
+        cluster_append(ret_text, size, "node %llu belongs to no cluster yet", id);
+    else if (votes.voters == 0)
+        cluster_append(ret_text, size, "node %llu knows of no members: %s", id, about->why);
+    else if (votes.reachable < votes.majority) {
+        cluster_append(
+            ret_text, size,
+            "nobody leads: %u of the %u nodes that vote must be there, and node %llu hears of %u, "
             "itself included",
-            voters / 2 + 1, voters, (unsigned long long)about->id, heard);
-    else
-        say("nobody leads at the moment: %s", about->why);
+            votes.majority, votes.voters, id, votes.reachable);
+        add_missing(cluster, votes.majority - votes.reachable, ret_text, size);
+    } else
+        cluster_append(ret_text, size, "nobody leads at the moment: %s", about->why);
+    if (*about->advice)
+        cluster_append(ret_text, size, ": %s", printable(about->advice));
+    else if (strcmp(about->role, "waiting") == 0 && !*about->trouble)
+        cluster_append(ret_text, size,
+                       ": found one with 'holdfast cluster init', or add it to one with "
+                       "'holdfast cluster add'");
 }
 
 int cluster_say_why(const hf_cluster *cluster)
 {
     const hf_cluster_info *about = hf_cluster_about(cluster);
+    char text[CLUSTER_TEXT_MAX];
 
-    if (about->leader == 0)
-        say_leaderless(cluster);
-    else
+    if (about->leader == 0) {
+        cluster_describe_leaderless(cluster, text, sizeof text);
+        say("%s", text);
+    } else
         say("this is what node %llu sees; node %llu leads, and did not answer: %s",
             (unsigned long long)about->id, (unsigned long long)about->leader, about->why);
     return EXIT_UNAVAILABLE;
@@ -121,28 +181,55 @@ static void member_row(struct table *table, const hf_cluster_info *about, const 
     table_cell(table, member->id == about->id ? "-" : member->silent_ms < 0 ? "never" : heard);
 }
 
-static int status_table(const hf_cluster *cluster)
+static int print_members(const hf_cluster *cluster)
 {
     static const char *const titles[] = {"ID", "ROLE", "CLIENTS", "PEERS", "BEHIND", "HEARD"};
     const hf_cluster_info *about = hf_cluster_about(cluster);
     const hf_member *member;
     struct table table;
-    int status;
 
     table_begin(&table, 6);
     for (size_t i = 0; i < 6; i++)
         table_cell(&table, titles[i]);
     for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
         member_row(&table, about, member);
-    status = table_end(&table);
+    return table_end(&table);
+}
+
+/* Only the leader knows who is there. */
+static void print_survives(const hf_cluster *cluster)
+{
+    unsigned spare = cluster_count_votes(cluster, 0).spare;
+
+    if (spare > 0)
+        printf("The cluster survives the loss of %u more member%s.\n", spare,
+               spare == 1 ? "" : "s");
+    else
+        printf("No member can be lost: with one less, nothing is granted.\n");
+}
+
+static int status_table(const hf_cluster *cluster)
+{
+    const hf_cluster_info *about = hf_cluster_about(cluster);
+    int status;
+
+    if (about->member_count == 0) { /* why that is so comes on stderr */
+        printf("Node %llu knows of no members.\n", (unsigned long long)about->id);
+        return EXIT_DONE;
+    }
+    status = print_members(cluster);
     printf("\nTerm %llu, as node %llu sees it, ", (unsigned long long)about->term,
            (unsigned long long)about->id);
     if (leader_answers(about))
         printf("which leads.\n");
+    else if (is_removed(about))
+        printf("which is no member any more.\n");
     else if (about->leader == 0)
         printf("which knows of no leader.\n");
     else
         printf("which follows node %llu.\n", (unsigned long long)about->leader);
+    if (leader_answers(about))
+        print_survives(cluster);
     if (*about->cluster)
         printf("Cluster %s.\n", printable(about->cluster));
     return status;
@@ -151,9 +238,11 @@ static int status_table(const hf_cluster *cluster)
 int cluster_status(struct cli *cli, const struct cluster_request *request)
 {
     hf_cluster *cluster;
-    int status = EXIT_DONE;
-    int result = hf_cluster_status(cli->store, request->wait_ms, &cluster);
+    int status = EXIT_DONE, result;
 
+    if (request->health)
+        return cluster_health(cli, request);
+    result = hf_cluster_status(cli->store, request->wait_ms, &cluster);
     if (result != HF_OK)
         return say_result(result);
     if (cli->json)

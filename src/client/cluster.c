@@ -25,7 +25,7 @@ struct seen {
 
 struct hf_cluster {
     hf_cluster_info info; /* its texts are those below */
-    struct error_text why, trouble;
+    struct error_text why, trouble, advice;
     char cluster[CLUSTER_ID_MAX + 1], role[ROLE_MAX + 1];
     struct seen seen[HF_MEMBERS_MAX];
 };
@@ -42,9 +42,11 @@ static void begin(void *context, const hf_cluster_info *about)
     snprintf(cluster->cluster, sizeof cluster->cluster, "%s", about->cluster);
     snprintf(cluster->role, sizeof cluster->role, "%s", about->role);
     snprintf(cluster->trouble.text, sizeof cluster->trouble.text, "%s", about->trouble);
+    snprintf(cluster->advice.text, sizeof cluster->advice.text, "%s", about->advice);
     cluster->info.cluster = cluster->cluster;
     cluster->info.role = cluster->role;
     cluster->info.trouble = cluster->trouble.text;
+    cluster->info.advice = cluster->advice.text;
 }
 
 static int add(void *context, const hf_member *member)

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "replica/identity.h"
 #include "replica/network.h"
+#include "server/founders.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -20,6 +21,9 @@
 #define NOTHING_SAID "-"
 
 #define REMOVED "this node was removed from the cluster"
+#define REMOVED_ADVICE                                                                            \
+    "stop it, and do not start it again with this data; to let the machine come back, empty its " \
+    "data directory, start it with a new id and --join, and add that"
 #define WAS_REMOVED 'R' /* between nodes */
 
 /* ---- where clients find them ------------------------------------------------------------------- */
@@ -232,7 +236,33 @@ void cluster_turned_away(struct server *server, char why)
         replica_leader(server->replica) != 0)
         return;
     server->shut_out = REMOVED;
-    log_warning(REMOVED);
+    log_warning(REMOVED ": " REMOVED_ADVICE);
+}
+
+bool cluster_was_removed(const struct server *server)
+{
+    return server->shut_out && strcmp(server->shut_out, REMOVED) == 0;
+}
+
+void cluster_advice(const struct server *server, char *ret_text, size_t size)
+{
+    const struct config *config = server->config;
+    const struct config_member *own = founders_find(&config->cluster, config->id);
+
+    ret_text[0] = '\0';
+    if (cluster_was_removed(server))
+        snprintf(ret_text, size, "%s", REMOVED_ADVICE);
+    else if (server->shut_out || !own || !replica_waits(server->replica))
+        return;
+    else if (config->join == CONFIG_JOINS)
+        snprintf(ret_text, size,
+                 "it was started with --join: add it, at a member of the cluster that it is to "
+                 "belong to, with 'holdfast cluster add %" PRIu64 " %s'",
+                 config->id, own->address);
+    else
+        snprintf(ret_text, size,
+                 "when all its members run (%s), found the cluster with 'holdfast cluster init'",
+                 server->bootstrap.list);
 }
 
 void cluster_tidy(struct server *server)

@@ -55,9 +55,11 @@ static void cluster_status(struct connection *connection)
     struct replica_seen seen[REPLICA_MEMBERS_MAX];
     struct replica_status status;
     unsigned count = replica_members(connection->server->replica, seen, REPLICA_MEMBERS_MAX);
+    char advice[ERROR_TEXT_MAX];
 
     replica_status(connection->server->replica, &status);
-    resp_write_map(out, 9, connection->resp3);
+    cluster_advice(connection->server, advice, sizeof advice);
+    resp_write_map(out, 10, connection->resp3);
     resp_write_text(out, "role");
     resp_write_text(out, role_word(connection->server));
     write_number(out, "id", (int64_t)status.id);
@@ -69,6 +71,8 @@ static void cluster_status(struct connection *connection)
     resp_write_text(out, connection->server->bootstrap.cluster);
     resp_write_text(out, "trouble");
     resp_write_text(out, trouble_of(connection->server));
+    resp_write_text(out, "advice");
+    resp_write_text(out, advice);
     resp_write_text(out, "members");
     resp_write_array(out, count);
     for (unsigned i = 0; i < count; i++)

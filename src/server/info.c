@@ -51,6 +51,7 @@ const char *role_word(const struct server *server)
     return server->role == REPLICA_LEADING                     ? "leader"
            : server->role == REPLICA_STOPPED                   ? "stopped"
            : server->replica && replica_waits(server->replica) ? "waiting"
+           : cluster_was_removed(server)                       ? "removed"
                                                                : "follower";
 }
 

@@ -400,6 +400,9 @@ void cluster_told_had(struct server *server, const struct network_words *words, 
 /* What a node is told that is not let in, and that this node was told. */
 char cluster_why_not(struct server *server, uint64_t id);
 void cluster_turned_away(struct server *server, char why);
+bool cluster_was_removed(const struct server *server);
+/* What an operator does next with this node, which waits or was removed; "": nothing. */
+void cluster_advice(const struct server *server, char *ret_text, size_t size);
 /* The leader makes known what it has been told. */
 void cluster_publish(struct server *server);
 /* Forgets what those have said who are no members any more: after each change of them. */

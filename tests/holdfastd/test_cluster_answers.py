@@ -245,6 +245,6 @@ def test_hostile_texts_do_not_reach_the_terminal():
         fake.members = [member(1, client="\033[31m" + "x" * 1000, peer="a\nb")]
         done = fake.cli("cluster", "status")
         assert done.status == 0 and "\033" not in done.stdout and "\\x1b[31mxxx" in done.stdout
-        assert len(done.stdout.splitlines()) == 4
+        assert len(done.stdout.splitlines()) == 5
         (shown,) = objects(fake.cli("cluster", "status", "--json"))
         assert shown["peer"] == "a\nb" and shown["client"].startswith("\033[31mxxx") and len(shown["client"]) <= 271

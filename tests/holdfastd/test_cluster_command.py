@@ -17,6 +17,7 @@ from holdfast_cli import Cli, objects, only_line
 
 SOON = 8  # seconds within which it is found out that nobody is there
 ELECTION = "1s"  # longer than a machine with other things to do makes a leader wait
+NONE_TO_LOSE = "holdfast: from now on no member can be lost: with one less, nothing is granted\n"
 TITLES = ["ID", "ROLE", "CLIENTS", "PEERS", "BEHIND", "HEARD"]
 names = (f"lock-{number}" for number in itertools.count(1))
 
@@ -157,7 +158,7 @@ def test_status_is_a_table(three):
     leader = three.leader()
     done = three.cli("cluster", "status")
     assert (done.status, done.stderr) == (0, "")
-    titles, *rows, blank, last, cluster = done.stdout.splitlines()
+    titles, *rows, blank, last, survives, cluster = done.stdout.splitlines()
     assert titles.split() == TITLES
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
     for row in rows:
@@ -170,6 +171,7 @@ def test_status_is_a_table(three):
             assert role == "follower" and re.fullmatch(r"\d+ ms ago|\d\.\d s ago", heard)
     assert blank == ""
     assert last == f"Term {leader.says()['term']}, as node {leader.number} sees it, which leads."
+    assert survives == "The cluster survives the loss of 1 more member."
     assert cluster == f"Cluster {leader.says()['cluster']}."
 
 
@@ -228,7 +230,10 @@ def test_status_of_a_node_that_waits_to_be_added(three):
     node = three.join(9)
     eventually(node.says, "it answers")
     done = three.cli_of(9)("cluster", "status", "--wait", "200ms")
-    assert done.status == 69 and "node 9 belongs to no cluster yet" in only_line(done.stderr)
+    assert (done.status, done.stdout) == (69, "Node 9 knows of no members.\n"), "no empty table"
+    assert only_line(done.stderr) == (
+        "holdfast: node 9 belongs to no cluster yet: it was started with --join: add it, at a member of the cluster that it is "
+        f"to belong to, with 'holdfast cluster add 9 {three.peers[9]}'")
     assert node.stop() == 0
     del three.nodes[9]
 
@@ -272,7 +277,8 @@ def test_two_of_three_down(cluster):
     silent = lambda: sum(not 0 <= m["silent"] <= 2000 for m in last.says()["members"])  # noqa: E731
     eventually(lambda: silent() == 2, "it has not heard of the others for long")
     nobody = ("nobody leads: 2 of the 3 nodes that vote must be there, "
-              f"and node {last.number} hears of 1, itself included")
+              f"and node {last.number} hears of 1, itself included; bring back 1 of "
+              + ", ".join(f"node {number} ({cluster.peers[number]})" for number in sorted((leader.number, follower.number))))
     done = cluster.cli("cluster", "status", "--wait", "1s")
     assert done.status == 69 and only_line(done.stderr) == "holdfast: " + nobody
     roles = {int(row.split()[0]): row.split()[1] for row in done.stdout.splitlines()[1:4]}
@@ -399,7 +405,7 @@ def test_remove_a_follower(cluster):
     holder = cluster.cli.hold(name := next(names))
     leader, (follower, _) = cluster.leader(), cluster.followers()
     done = cluster.cli("cluster", "remove", str(follower.number))
-    assert (done.status, done.stderr) == (0, "")
+    assert (done.status, done.stderr) == (0, NONE_TO_LOSE)
     first, then = done.stdout.splitlines()[:2]
     assert first == f"node {follower.number} is no member any more"
     assert then.startswith("Stop its process, and do not start it again")
@@ -414,7 +420,7 @@ def test_remove_the_leader(cluster):
     leader = cluster.leader()
     done = cluster.cli("cluster", "remove", str(leader.number))
     assert done.status == 0, done.stderr
-    assert f"node {leader.number} led, and has let another node lead" in only_line(done.stderr)
+    assert done.stderr == f"holdfast: node {leader.number} led, and has let another node lead\n" + NONE_TO_LOSE
     members = cluster.status()
     assert set(members) == {1, 2, 3} - {leader.number}
     assert sorted(member["role"] for member in members.values()) == ["follower", "leader"]

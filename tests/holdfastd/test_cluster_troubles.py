@@ -14,6 +14,10 @@ SHORT = "3s"
 LOST = ("the members of the cluster know this node with other data: its directory was lost or is not mounted; mount it, or "
         "remove this node and add it under another id")
 
+REMOVED = "this node was removed from the cluster"
+REMOVED_ADVICE = ("stop it, and do not start it again with this data; to let the machine come back, empty its data directory, start it "
+                  "with a new id and --join, and add that")
+
 
 @pytest.fixture
 def cluster():
@@ -192,7 +196,14 @@ def test_status_shows_the_clusters_id(cluster):
 def test_a_removed_node_knows_it(cluster):
     node = cluster.followers()[0]
     assert cluster.cli("cluster", "remove", str(node.number)).status == 0
-    eventually(lambda: node.says()["trouble"] == "this node was removed from the cluster", "it hears of it")
-    assert " warning " in said_once(node, "this node was removed from the cluster")
-    done = cluster.cli_of(node.number)("cluster", "status", "--wait", "200ms")
-    assert done.status == 69 and "this node was removed from the cluster" in done.stderr
+    eventually(lambda: node.says()["trouble"] == REMOVED, "it hears of it")
+    assert " warning " in said_once(node, f"{REMOVED}: {REMOVED_ADVICE}")
+    assert (node.says()["role"], node.says()["advice"]) == ("removed", REMOVED_ADVICE)
+    cli = cluster.cli_of(node.number)
+    done = cli("cluster", "status", "--wait", "200ms")
+    assert (done.status, only_line(done.stderr)) == (69, f"holdfast: node {node.number} takes no part: {REMOVED}: {REMOVED_ADVICE}")
+    roles = {int(row.split()[0]): row.split()[1] for row in done.stdout.splitlines()[1:4]}
+    assert roles == {number: "removed" if number == node.number else "unknown" for number in (1, 2, 3)}
+    assert f"as node {node.number} sees it, which is no member any more." in done.stdout
+    done = cli("cluster", "status", "--health", "--wait", "2s")
+    assert (done.status, done.stdout) == (3, f"UNKNOWN: node {node.number} takes no part: {REMOVED}: {REMOVED_ADVICE}\n"), "the others serve"

@@ -96,7 +96,7 @@ _holdfast()
     ls) options="--all --json" ;;
     break) options="--now --grace --json" ;;
     check | show | watch | floor | stores) options="--json" ;;
-    cluster) options="--wait --no-wait --json" ;;
+    cluster) options="--wait --no-wait --health --json" ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$cur")); return ;;
     *) return ;;
     esac

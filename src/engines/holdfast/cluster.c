@@ -40,15 +40,18 @@ static int read_member(const struct resp_node *member, const struct engine_clust
 static void begin(const struct looking *looking, const struct resp_node *value,
                   hf_cluster_info *info)
 {
-    char cluster[CLUSTER_ID_MAX + 1], role[ROLE_MAX + 1], trouble[ERROR_TEXT_MAX];
+    char cluster[CLUSTER_ID_MAX + 1], role[ROLE_MAX + 1];
+    char trouble[ERROR_TEXT_MAX], advice[ERROR_TEXT_MAX];
 
     map_text(value, "cluster", cluster, sizeof cluster);
     map_text(value, "role", role, sizeof role);
     map_text(value, "trouble", trouble, sizeof trouble);
+    map_text(value, "advice", advice, sizeof advice);
     info->size = sizeof *info;
     info->cluster = cluster;
     info->role = role;
     info->trouble = trouble;
+    info->advice = advice;
     looking->sink->begin(looking->sink->context, info);
 }
 

@@ -1,0 +1,133 @@
+"""`holdfast cluster status --health`: the line and the exit status that a monitoring system sees, of real nodes; and what `status` and
+`remove` say of how many may be lost."""
+import json
+import time
+
+import pytest
+from conftest import Unfounded, eventually, free_port
+from holdfast_cli import Cli, only_line
+from test_cluster_command import NONE_TO_LOSE, Cluster
+
+WAIT = "3s"
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster()
+    yield made
+    made.clean()
+
+
+def health(cli, *words, wait=WAIT):
+    done = cli("cluster", "status", "--health", "--wait", wait, *words)
+    assert done.stderr == "" and done.stdout.count("\n") == 1 and done.stdout[-1] == "\n", done
+    return done.status, done.stdout[:-1]
+
+
+def becomes(cli, expected):
+    eventually(lambda: health(cli) == expected, str(expected))
+
+
+def test_well_degraded_down_and_well_again(cluster):
+    leader, (follower, other) = cluster.leader(), cluster.followers()
+    well = f"OK: node {leader.number} leads, all 3 members are reachable and caught up; 1 more may be lost"
+    becomes(cluster.cli, (0, well))
+    follower.kill9()
+    becomes(cluster.cli, (1, f"WARNING: node {follower.number} cannot be reached; 1 more loss and nothing is granted"))
+    done = cluster.cli("cluster", "status")
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-2] == "No member can be lost: with one less, nothing is granted."
+    seen = json.loads(health(cluster.cli, "--json")[1])
+    expected = {"health": "degraded", "status": 1, "leader": leader.number, "members": 3, "voters": 3, "reachable": 2, "may_lose": 0,
+                "why": f"node {follower.number} cannot be reached; 1 more loss and nothing is granted",
+                "answered_by": leader.number, "term": leader.says()["term"], "cluster": leader.says()["cluster"]}
+    assert seen == expected
+    other.kill9()
+    missing = ", ".join(f"node {node.number} ({cluster.peers[node.number]})" for node in sorted((follower, other), key=lambda n: n.number))
+    becomes(cluster.cli, (2, "CRITICAL: nobody leads: 2 of the 3 nodes that vote must be there, and node "
+                             f"{leader.number} hears of 1, itself included; bring back 1 of {missing}"))
+    assert json.loads(health(cluster.cli, "--json")[1])["health"] == "not serving"
+    for node in (follower, other):
+        node.launch()
+    eventually(lambda: health(cluster.cli)[0] == 0, "all are there again")
+
+
+def test_a_member_that_catches_up(cluster):
+    node = cluster.join(4)
+    assert cluster.cli("cluster", "add", "4", cluster.peers[4]).status == 0
+    leader = cluster.leader()
+    becomes(cluster.cli, (0, f"OK: node {leader.number} leads, all 4 members are reachable and caught up; 1 more may be lost"))
+    node.kill9()
+    becomes(cluster.cli, (1, "WARNING: node 4 cannot be reached; 1 more loss and nothing is granted"))
+    assert cluster.cli("cluster", "remove", "4").stderr == "", "it takes nothing away"
+
+
+def test_a_node_alone(start):
+    server = start()
+    done = Cli(f"holdfast://127.0.0.1:{server.port}")("cluster", "status", "--health")
+    assert (done.status, done.stdout) == (
+        0, "OK: node 1 leads, and is the only member; 1 more loss and nothing is granted\n")
+
+
+def test_a_cluster_that_is_not_founded(request):
+    node = Unfounded()
+    request.addfinalizer(node.clean)
+    peer = node.args[node.args.index("--cluster") + 1]
+    advice = (f"node 1 belongs to no cluster yet: when all its members run ({peer}), found the cluster with 'holdfast cluster init'")
+    cli = Cli(f"holdfast://127.0.0.1:{node.port}")
+    assert health(cli) == (2, f"CRITICAL: {advice}")
+    done = cli("cluster", "status", "--wait", "200ms")
+    assert (done.status, done.stdout, done.stderr) == (69, "Node 1 knows of no members.\n", f"holdfast: {advice}\n")
+
+
+def test_nobody_there():
+    port = free_port()
+    cli = Cli(f"holdfast://127.0.0.1:{port}")
+    status, line = health(cli, wait="5s")
+    assert status == 3 and line.startswith(f"UNKNOWN: 127.0.0.1:{port}: ") and "refused" in line
+    status, line = health(cli, "--json", wait="5s")
+    assert status == 3 and {**json.loads(line), "why": ""} == {"health": "unknown", "status": 3, "why": ""}
+
+
+@pytest.mark.parametrize("words,expected", [((), "UNKNOWN: no answer within 1.0 s\n"),
+                                            (("--json",), '{"health":"unknown","status":3,"why":"no answer within 1.0 s"}\n')])
+def test_silent_servers_take_no_longer_than_the_wait(cluster, words, expected):
+    for node in cluster.nodes.values():
+        node.pause()
+    began = time.monotonic()
+    done = cluster.cli("cluster", "status", "--health", "--wait", "1s", *words)
+    assert (done.status, done.stdout, done.stderr) == (3, expected, "")
+    assert time.monotonic() - began < 4, "less than the library gives a silent server"
+    for node in cluster.nodes.values():
+        node.resume()
+
+
+def test_a_store_without_a_cluster(tmp_path):
+    done = Cli(f"file:{tmp_path}/locks?allow=tmpfs")("cluster", "status", "--health")
+    assert done.status == 64 and done.stdout == "" and done.stderr.splitlines()[-1] == \
+        "holdfast: a file store has no cluster to look after: that is for holdfast:// stores"
+
+
+def test_health_is_for_status():
+    done = Cli("holdfast://127.0.0.1")("cluster", "transfer", "--health")
+    assert done.status == 64 and "--health is for status" in done.stderr
+
+
+def test_remove_warns_when_no_member_can_be_lost_then(cluster):
+    leader, (dead, _) = cluster.leader(), cluster.followers()
+    dead.kill9()
+    becomes(cluster.cli, (1, f"WARNING: node {dead.number} cannot be reached; 1 more loss and nothing is granted"))
+    done = cluster.cli("cluster", "remove", str(dead.number))
+    assert (done.status, done.stderr) == (0, NONE_TO_LOSE)
+    becomes(cluster.cli, (0, f"OK: node {leader.number} leads, all 2 members are reachable and caught up; 1 more loss and nothing is granted"))
+
+
+def test_remove_refuses_what_leaves_no_majority(cluster):
+    """As etcd does: the change could not be taken back, since nobody would lead."""
+    dead, other = cluster.followers()
+    dead.kill9()
+    becomes(cluster.cli, (1, f"WARNING: node {dead.number} cannot be reached; 1 more loss and nothing is granted"))
+    done = cluster.cli("cluster", "remove", str(other.number))
+    assert (done.status, done.stdout) == (77, "")
+    assert f"without node {other.number} no majority of the members would be there" in only_line(done.stderr)
+    assert set(cluster.status()) == {1, 2, 3}
