@@ -30,6 +30,62 @@ bool address_parse(const char *text, struct address *ret_address)
     return true;
 }
 
+static bool is_usable(const struct addrinfo *result)
+{
+    return result->ai_family == AF_INET || result->ai_family == AF_INET6;
+}
+
+const struct sockaddr *address_choose(const struct addrinfo *results, unsigned turn,
+                                      unsigned *ret_count)
+{
+    unsigned count = 0;
+
+    for (const struct addrinfo *each = results; each; each = each->ai_next)
+        count += is_usable(each);
+    if (count == 0)
+        return NULL;
+    *ret_count = count;
+    turn %= count;
+    for (;; results = results->ai_next)
+        if (is_usable(results) && turn-- == 0)
+            return results->ai_addr;
+}
+
+/* The listener of both protocols shows an IPv4 address as one of IPv6. */
+static void write_ip6(const struct sockaddr_in6 *at, char ret_text[PEERS_ADDRESS_MAX + 1])
+{
+    char host[INET6_ADDRSTRLEN];
+    struct in_addr ip4;
+
+    if (IN6_IS_ADDR_V4MAPPED(&at->sin6_addr)) {
+        memcpy(&ip4, &at->sin6_addr.s6_addr[12], sizeof ip4);
+        uv_inet_ntop(AF_INET, &ip4, host, sizeof host);
+        snprintf(ret_text, PEERS_ADDRESS_MAX + 1, "%s:%u", host, (unsigned)ntohs(at->sin6_port));
+        return;
+    }
+    uv_ip6_name(at, host, sizeof host);
+    snprintf(ret_text, PEERS_ADDRESS_MAX + 1, "[%s]:%u", host, (unsigned)ntohs(at->sin6_port));
+}
+
+void address_of_connection(const uv_tcp_t *tcp, char ret_text[PEERS_ADDRESS_MAX + 1])
+{
+    struct sockaddr_storage at = {0};
+    int size = sizeof at;
+    char host[INET_ADDRSTRLEN];
+
+    ret_text[0] = '\0';
+    if (uv_tcp_getpeername(tcp, (struct sockaddr *)&at, &size) != 0)
+        return;
+    if (at.ss_family == AF_INET6) {
+        write_ip6((const struct sockaddr_in6 *)&at, ret_text);
+    } else if (at.ss_family == AF_INET) {
+        const struct sockaddr_in *ip4 = (const struct sockaddr_in *)&at;
+
+        uv_ip4_name(ip4, host, sizeof host);
+        snprintf(ret_text, PEERS_ADDRESS_MAX + 1, "%s:%u", host, (unsigned)ntohs(ip4->sin_port));
+    }
+}
+
 bool peers_address_ok(const char *address)
 {
     struct address parsed;

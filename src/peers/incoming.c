@@ -1,6 +1,7 @@
 /* incoming.c: a connection from a node. */
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/hash.h"
 #include "peers/inside.h"
 
 #include <endian.h>
@@ -21,6 +22,7 @@ struct incoming {
     bool closed;
     enum state state;
     struct greeting greeting;
+    char from[PEERS_ADDRESS_MAX + 1]; /* where it comes from, by the kernel */
     unsigned char reply[GREETING_REPLY];
 
     unsigned char *message; /* being received, NULL: none */
@@ -61,10 +63,17 @@ static void end(struct incoming *incoming, const char *why)
     if (incoming->closed)
         return;
     if (why && incoming->state == OPEN)
-        peers_note(incoming->peers, 2, "the connection from node %llu is closed: %s",
-                   (unsigned long long)incoming->greeting.from, why);
+        peers_note(incoming->peers, &(struct note){.level = 2,
+                                                   .words = "the connection from a node is closed",
+                                                   .node = incoming->greeting.from,
+                                                   .peer = incoming->from,
+                                                   .why = why});
     else if (why && may_note(incoming->peers))
-        peers_note(incoming->peers, 2, "somebody who connected as a node was refused: %s", why);
+        peers_note(incoming->peers,
+                   &(struct note){.level = 2,
+                                  .words = "refused a connection to the port for peers",
+                                  .peer = incoming->from,
+                                  .why = why});
     incoming->closed = true;
     if (incoming->state != OPEN)
         incoming->peers->strangers--;
@@ -144,15 +153,15 @@ static void end_earlier(struct incoming *incoming)
     }
 }
 
-/* One that has another secret comes again and again: it is said now and then. */
-static const char *unproven(struct peers *peers)
+/* Of each machine: the port of a connection is another one each time. */
+static const char *unproven(struct incoming *incoming)
 {
-    int64_t now_ms = clock_boot_ms();
+    const char *port = strrchr(incoming->from, ':');
+    size_t size = port ? (size_t)(port - incoming->from) : 0;
 
-    if (peers->unproven_ms != 0 && now_ms - peers->unproven_ms < PEERS_UNPROVEN_MS)
-        return NULL;
-    peers->unproven_ms = now_ms;
-    return PEERS_UNPROVEN;
+    return peers_may_repeat(incoming->peers->unproven, hash_bytes(incoming->from, size))
+               ? PEERS_UNPROVEN
+               : NULL;
 }
 
 /* The host does not want it, and knows why. What can be sent at once is: it may come too late, but the node comes again. */
@@ -175,9 +184,9 @@ static void on_proof(struct incoming *incoming, const unsigned char proof[GREETI
     enum greeting_result result = greeting_accept(greeting, proof);
 
     if (result == GREETING_ELSEWHERE)
-        peers_note_elsewhere(incoming->peers, node.id, node.cluster);
+        peers_note_elsewhere(incoming->peers, node.id, incoming->from, node.cluster);
     if (result != GREETING_OK) {
-        end(incoming, result == GREETING_ELSEWHERE ? NULL : unproven(incoming->peers));
+        end(incoming, result == GREETING_ELSEWHERE ? NULL : unproven(incoming));
         return;
     }
     if (host->met && !host->met(host->context, &node)) {
@@ -338,6 +347,7 @@ void incoming_accept(struct peers *peers)
         end(incoming, NULL);
         return;
     }
+    address_of_connection(&incoming->tcp, incoming->from);
     if (peers->strangers > PEERS_STRANGERS_MAX)
         end_oldest_stranger(peers);
     peers_tune(&incoming->tcp);

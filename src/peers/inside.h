@@ -14,7 +14,7 @@
 #include <uv.h>
 
 #define SECRET_MAX 1024
-#define PEERS_REFUSED_MAX 32
+#define PEERS_NOTED_MAX 32
 /* Before each message: its size and its checksum, 4 bytes each, the lowest first. */
 #define FRAME_HEADER 8
 
@@ -34,20 +34,22 @@ struct peers {
     unsigned strangers;
     unsigned notes; /* lines about strangers, in the span that began then */
     int64_t notes_ms;
-    int64_t unproven_ms; /* when it was last said that one does not know the secret; 0: never */
-    struct refused {
-        uint64_t id;
+    struct noted {
+        uint64_t whom;
         int64_t ms;
-    } refused[PEERS_REFUSED_MAX]; /* nodes of other clusters, and when that was last said of them */
-    unsigned handles;             /* that are open, or closing */
-    bool mute;                    /* nothing more is sent */
+    } elsewhere
+        [PEERS_NOTED_MAX], /* nodes of other clusters, and when that was last said of them; */
+        unproven[PEERS_NOTED_MAX]; /* machines without the secret, by a hash of their address */
+    unsigned handles;              /* that are open, or closing */
+    bool mute;                     /* nothing more is sent */
     bool closing;
     void (*done)(void *context);
     void *done_context;
 };
 
-void peers_note(const struct peers *peers, int level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void peers_note(const struct peers *peers, const struct note *note);
+/* Who is refused comes again and again: a line about the same one now and then is enough. */
+bool peers_may_repeat(struct noted slots[PEERS_NOTED_MAX], uint64_t whom);
 /* A handle of this is open from now on, and now is not any more. */
 void peers_hold(struct peers *peers);
 void peers_release(struct peers *peers);
@@ -67,9 +69,15 @@ struct address {
     "it does not know the cluster's secret, or this node does not: compare secret-file on both"
 
 bool address_parse(const char *text, struct address *ret_address);
+/* Whose turn it is, of those that a name stands for: *ret_count of them. NULL: none at all, and the count is left alone. */
+const struct sockaddr *address_choose(const struct addrinfo *results, unsigned turn,
+                                      unsigned *ret_count);
+/* Whom the other end is, by the kernel: "1.2.3.4:567"; "" if that cannot be told. */
+void address_of_connection(const uv_tcp_t *tcp, char ret_text[PEERS_ADDRESS_MAX + 1]);
 
-/* Another node belongs to another cluster. Not more than one line in REFUSED_EVERY_MS about the same one. */
-void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *cluster);
+/* Another node belongs to another cluster. */
+void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *address,
+                          const char *cluster);
 
 void outgoing_close_all(struct peers *peers);
 /* All of them are made anew. */

@@ -87,12 +87,15 @@ static void on_handle_closed(uv_handle_t *handle)
     release(handle->data);
 }
 
+static void note(const struct outgoing *outgoing, int level, const char *words, const char *why)
+{
+    peers_note(outgoing->peers, &(struct note){level, words, outgoing->to, outgoing->address, why});
+}
+
 static void complain(struct outgoing *outgoing, const char *why)
 {
     if (!outgoing->noted)
-        peers_note(outgoing->peers, outgoing->mistrusted ? 2 : 3,
-                   "node %llu at %s cannot be reached: %s", (unsigned long long)outgoing->to,
-                   outgoing->address, why);
+        note(outgoing, outgoing->mistrusted ? 2 : 3, "a node cannot be reached", why);
     outgoing->noted = true;
 }
 
@@ -173,7 +176,8 @@ static void on_elsewhere(struct connection *connection, const unsigned char *pro
 {
     struct outgoing *outgoing = connection->outgoing;
 
-    peers_note_elsewhere(outgoing->peers, outgoing->to, connection->greeting.cluster);
+    peers_note_elsewhere(outgoing->peers, outgoing->to, outgoing->address,
+                         connection->greeting.cluster);
     say(connection, proof, GREETING_PROOF);
     if (connection->outgoing)
         drop(outgoing, NULL);
@@ -291,27 +295,6 @@ static void connect_at(struct outgoing *outgoing, const struct sockaddr *address
         drop(outgoing, uv_strerror(failure));
 }
 
-static bool is_usable(const struct addrinfo *result)
-{
-    return result->ai_family == AF_INET || result->ai_family == AF_INET6;
-}
-
-/* The one whose turn it is. NULL: there is none at all. */
-static const struct sockaddr *choose(struct outgoing *outgoing, const struct addrinfo *results)
-{
-    unsigned count = 0, turn;
-
-    for (const struct addrinfo *each = results; each; each = each->ai_next)
-        count += is_usable(each);
-    if (count == 0)
-        return NULL;
-    outgoing->addresses = count;
-    turn = outgoing->turn % count;
-    for (;; results = results->ai_next)
-        if (is_usable(results) && turn-- == 0)
-            return results->ai_addr;
-}
-
 static void drop_unresolved(struct outgoing *outgoing, const char *why)
 {
     char text[ERROR_TEXT_MAX];
@@ -324,7 +307,9 @@ static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *
 {
     struct connection *connection = resolve->data;
     struct outgoing *outgoing = connection->outgoing;
-    const struct sockaddr *address = outgoing && status == 0 ? choose(outgoing, results) : NULL;
+    const struct sockaddr *address =
+        outgoing && status == 0 ? address_choose(results, outgoing->turn, &outgoing->addresses)
+                                : NULL;
 
     if (outgoing)
         outgoing->state = CLOSED; /* there is nothing to cancel any more */
@@ -379,7 +364,8 @@ static void connect_to(struct outgoing *outgoing)
     if (clock_boot_ms() < outgoing->again_ms || !begin(outgoing))
         return;
     if (!address_parse(outgoing->address, &address))
-        drop(outgoing, "that is no address: it is HOST:PORT");
+        drop(outgoing, outgoing->address[0] ? "that is no address: it is HOST:PORT"
+                                            : "its address is not known here yet");
     else if (address.is_number)
         connect_at(outgoing, (const struct sockaddr *)&address.number);
     else
@@ -471,8 +457,7 @@ static void welcome(struct outgoing *outgoing)
     if (clock_boot_ms() - outgoing->open_ms < LASTS_MS)
         return;
     if (outgoing->noted && !outgoing->guarded)
-        peers_note(outgoing->peers, 3, "node %llu at %s is there again",
-                   (unsigned long long)outgoing->to, outgoing->address);
+        note(outgoing, 3, "a node is there again", NULL);
     outgoing->noted = outgoing->mistrusted = false;
     outgoing->wait_ms = AGAIN_MIN_MS;
 }

@@ -3,7 +3,6 @@
 #include "peers/inside.h"
 
 #include <netinet/tcp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,36 +11,41 @@
 
 #define BACKLOG 64
 #define KEEPALIVE_S 2
-#define REFUSED_EVERY_MS 60000
+#define REPEAT_MS 60000
 #define DEAD_AFTER_MS 10000 /* unacknowledged for so long: the connection is given up */
 
-void peers_note(const struct peers *peers, int level, const char *format, ...)
+void peers_note(const struct peers *peers, const struct note *note)
 {
-    char text[ERROR_TEXT_MAX];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    peers->host.note(peers->host.context, level, text);
+    peers->host.note(peers->host.context, note);
 }
 
-void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *cluster)
+bool peers_may_repeat(struct noted slots[PEERS_NOTED_MAX], uint64_t whom)
 {
     int64_t now_ms = clock_boot_ms();
-    struct refused *slot = peers->refused; /* its own, or the oldest */
+    struct noted *slot = slots; /* its own, or the oldest */
 
-    for (struct refused *at = slot; at < peers->refused + PEERS_REFUSED_MAX; at++)
-        if (at->id == id || (slot->id != id && at->ms < slot->ms))
+    for (struct noted *at = slot; at < slots + PEERS_NOTED_MAX; at++)
+        if (at->whom == whom || (slot->whom != whom && at->ms < slot->ms))
             slot = at;
-    if (slot->id == id && now_ms - slot->ms < REFUSED_EVERY_MS)
+    if (slot->whom == whom && slot->ms != 0 && now_ms - slot->ms < REPEAT_MS)
+        return false;
+    *slot = (struct noted){whom, now_ms};
+    return true;
+}
+
+void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *address,
+                          const char *cluster)
+{
+    char text[ERROR_TEXT_MAX];
+
+    if (!peers_may_repeat(peers->elsewhere, id))
         return;
-    *slot = (struct refused){id, now_ms};
-    peers_note(peers, 1,
-               "node %llu belongs to another cluster, %.8s..., and this one to %.8s...: they do "
-               "not hear each "
-               "other. One of the two has an old or restored copy of its data, or a wrong address",
-               (unsigned long long)id, cluster, peers->cluster);
+    snprintf(text, sizeof text,
+             "node %llu belongs to another cluster, %.8s..., and this one to %.8s...: they do "
+             "not hear each "
+             "other. One of the two has an old or restored copy of its data, or a wrong address",
+             (unsigned long long)id, cluster, peers->cluster);
+    peers_note(peers, &(struct note){.level = 1, .words = text, .node = id, .peer = address});
 }
 
 void peers_hold(struct peers *peers)
@@ -81,7 +85,9 @@ static void on_connection(uv_stream_t *listener, int status)
     if (status == 0)
         incoming_accept(peers);
     else
-        peers_note(peers, 2, "cannot take a connection from another node: %s", uv_strerror(status));
+        peers_note(peers, &(struct note){.level = 2,
+                                         .words = "cannot take a connection from another node",
+                                         .why = uv_strerror(status)});
 }
 
 static void on_listener_closed(uv_handle_t *listener)

@@ -15,6 +15,7 @@
 #define PEERS_PEERS_H
 
 #include "base/error.h"
+#include "base/note.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,10 +26,8 @@
 #define PEERS_UNSENT_MAX ((size_t)64 << 20) /* to one node; with more, nothing is added */
 #define PEERS_STRANGERS_MAX 64              /* connections that have not proved themselves */
 #define PEERS_GREETING_MS 5000
-#define PEERS_NOTES_MAX 10u  /* lines about them that are logged within, */
-#define PEERS_NOTES_MS 10000 /* so long: who sends nothing but a packet must not fill a disk */
-#define PEERS_UNPROVEN_MS \
-    60000 /* a line about somebody without the secret, who comes again and again */
+#define PEERS_NOTES_MAX 10u   /* lines about them that are logged within, */
+#define PEERS_NOTES_MS 10000  /* so long: who sends nothing but a packet must not fill a disk */
 #define PEERS_ADDRESS_MAX 271 /* bytes of "host:port" */
 #define PEERS_ABOUT_MAX 271
 #define PEERS_CLUSTER 32 /* characters of a cluster's id: lower-case hex */
@@ -55,8 +54,8 @@ struct peers_host {
     void *context;
     /* A message has come. */
     void (*received)(void *context, const struct peers_message *message);
-    /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
-    void (*note)(void *context, int level, const char *text);
+    /* An operator should know. Its texts live during the call. */
+    void (*note)(void *context, const struct note *note);
     /* A node has connected and proved itself: once for each connection, before any message that comes by it.
      * False: it is not wanted, and the connection is closed. May be NULL. */
     bool (*met)(void *context, const struct peers_node *node);

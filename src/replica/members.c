@@ -278,9 +278,6 @@ void members_promote(struct replica *replica)
         if (server->role == RAFT_VOTER ||
             (server->role == RAFT_STANDBY && !has_caught_up(replica, server)))
             continue;
-        if (role == RAFT_VOTER)
-            replica_note(replica, 3, "node %llu has caught up: it votes from now on",
-                         (unsigned long long)server->id);
         raft_assign(&replica->raft, &replica->change.members, server->id, role, NULL);
         return;
     }

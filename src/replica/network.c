@@ -75,7 +75,8 @@ static bool is_another(struct network *network)
 
     network->is_another = identity_is_another(members_of(network), network->id, network->life);
     if (network->is_another && !before)
-        network->host.note(network->host.context, 1, NETWORK_LOST);
+        network->host.note(network->host.context,
+                           &(struct note){.level = 1, .words = NETWORK_LOST});
     return network->is_another;
 }
 
@@ -165,8 +166,13 @@ static void on_message(struct network *network, const struct peers_message *from
 
     if (!message_decode(from->bytes, from->size, &message)) {
         free(from->bytes);
-        network->host.note(network->host.context, 2,
-                           "a message from another node cannot be read: is it of another version?");
+        network->host.note(
+            network->host.context,
+            &(struct note){.level = 2,
+                           .words =
+                               "a message from a node cannot be read: is it of another version?",
+                           .node = from->from,
+                           .peer = from->address});
         return;
     }
     if (!is_ours(network, from, &message) || !network->receive) {
@@ -266,11 +272,11 @@ static void on_close(struct raft_io *io, raft_io_close_cb done)
     maybe_close(network);
 }
 
-static void on_note(void *context, int level, const char *text)
+static void on_note(void *context, const struct note *note)
 {
     struct network *network = context;
 
-    network->host.note(network->host.context, level, text);
+    network->host.note(network->host.context, note);
 }
 
 static bool on_met(void *context, const struct peers_node *node)

@@ -12,6 +12,7 @@
 #define REPLICA_NETWORK_H
 
 #include "base/error.h"
+#include "base/note.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +42,7 @@ struct network_words {
 
 struct network_host {
     void *context;
-    void (*note)(void *context, int level, const char *text);
+    void (*note)(void *context, const struct note *note);
     /* A node has connected. False: it is not let in. May be NULL, as those below. */
     bool (*met)(void *context, const struct network_node *node);
     /* The same of one that this node has connected to. */

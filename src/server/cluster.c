@@ -73,30 +73,60 @@ static bool is_removed(const struct server *server, uint64_t id)
     return is_among(server->removed, id) && !cluster_is_member(server, id);
 }
 
-static void note_removed(struct server *server, uint64_t id)
+static void note_removed(struct server *server, const struct agreed *member)
 {
     uint64_t *removed = server->removed;
 
-    if (is_among(removed, id))
+    if (is_among(removed, member->id))
         return;
-    log_info("a node was removed: connections with it end", log_number("node", (int64_t)id));
+    log_info("a node was removed: connections with it end", log_number("node", (int64_t)member->id),
+             log_text("peer", member->address));
     memmove(removed + 1, removed, (REPLICA_MEMBERS_MAX - 1) * sizeof *removed);
-    removed[0] = id;
+    removed[0] = member->id;
+}
+
+/* NULL: it was no member when they were last agreed on. */
+static const struct agreed *find_agreed(const struct server *server, uint64_t id)
+{
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        if (server->agreed[i].id == id)
+            return &server->agreed[i];
+    return NULL;
+}
+
+/* Each node says it when it learns of it: whoever reads one log alone knows who the members were, and when. */
+static void log_new(const struct server *server, const struct replica_seen *seen)
+{
+    const struct agreed *before = find_agreed(server, seen->id);
+
+    if (!before)
+        log_info("a node was added: it gets the log, and does not vote yet",
+                 log_number("node", (int64_t)seen->id), log_text("peer", seen->address));
+    if (seen->votes && (!before || !before->votes))
+        log_info("a node has caught up: it votes from now on",
+                 log_number("node", (int64_t)seen->id), log_text("peer", seen->address));
 }
 
 /* What is agreed on is not taken back: who is no member now will never be one again. */
 static void note_agreed(struct server *server)
 {
     struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count;
+    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    bool first = server->agreed[0].id == 0; /* of this process: nothing has changed */
 
+    for (unsigned i = 0; i < count && !first; i++)
+        log_new(server, &seen[i]);
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->agreed[i] != 0 && !cluster_is_member(server, server->agreed[i]))
-            note_removed(server, server->agreed[i]);
+        if (server->agreed[i].id != 0 && !cluster_is_member(server, server->agreed[i].id))
+            note_removed(server, &server->agreed[i]);
     memset(server->agreed, 0, sizeof server->agreed);
-    count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
-    for (unsigned i = 0; i < count; i++)
-        server->agreed[i] = seen[i].id;
+    for (unsigned i = 0; i < count; i++) {
+        struct agreed *agreed = &server->agreed[i];
+
+        agreed->id = seen[i].id;
+        agreed->votes = seen[i].votes;
+        snprintf(agreed->address, sizeof agreed->address, "%s", seen[i].address);
+    }
     server->agreed_version = replica_members_version(server->replica);
     server->said_new = true; /* what the table has of those that were removed */
 }

@@ -1,5 +1,6 @@
 /* cluster_commands.c: CLUSTER, by which operators look at the cluster and change it. */
 #include "replica/network.h"
+#include "server/log.h"
 #include "server/membership.h"
 #include "server/server.h"
 
@@ -133,12 +134,49 @@ static void cluster_slots(struct connection *connection)
 
 /* ---- changing -------------------------------------------------------------------------------------- */
 
+int64_t cluster_term(const struct server *server)
+{
+    struct replica_status status;
+
+    replica_status(server->replica, &status);
+    return (int64_t)status.term;
+}
+
+static void log_transfer(const struct server *server, enum replica_change result)
+{
+    uint64_t leader = replica_leader(server->replica);
+
+    if (result == REPLICA_UNCHANGED)
+        log_warning("leadership was not transferred: the other node did not take over in time");
+    else if (result == REPLICA_PERHAPS)
+        log_warning("leadership was given up, and who leads now is not known yet",
+                    log_number("term", cluster_term(server)));
+    else if (leader != server->config->id)
+        log_info("leadership was transferred", log_number("leader", (int64_t)leader),
+                 log_number("term", cluster_term(server)));
+}
+
+int cluster_hand_over(struct server *server, uint64_t to, struct request *request,
+                      struct error_text *err)
+{
+    int result;
+
+    server->transferring = true;
+    result = replica_transfer(server->replica, to, request, err);
+    if (result != HF_OK)
+        server->transferring = false;
+    return result;
+}
+
 void cluster_changed(void *context, void *about, enum replica_change result)
 {
     struct server *server = context;
     struct request *request = about;
     struct resp_writer *out;
 
+    if (server->transferring)
+        log_transfer(server, result);
+    server->transferring = false;
     if (!request) { /* the hand-over of a clean stop: whatever came of it, we go */
         server->handed_over = true;
         return;
@@ -206,7 +244,7 @@ static enum verdict cluster_transfer(struct connection *connection, const struct
         !parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
         return VERDICT_REFUSED;
     request = request_begin(connection);
-    return changed(request, replica_transfer(connection->server->replica, id, request, &err), &err);
+    return changed(request, cluster_hand_over(connection->server, id, request, &err), &err);
 }
 
 enum verdict command_cluster(struct connection *connection, const struct resp_node *value)

@@ -106,6 +106,24 @@ static void on_note(void *context, int level, const char *text)
     log_at((enum log_level)level, text);
 }
 
+/* Whoever notes it takes care that nobody can fill the log with it. */
+static void on_network_note(void *context, const struct note *note)
+{
+    struct log_field fields[3];
+    size_t count = 0;
+
+    (void)context;
+    if (!log_wants((enum log_level)note->level))
+        return;
+    if (note->node != 0)
+        fields[count++] = log_number("node", (int64_t)note->node);
+    if (note->peer && note->peer[0])
+        fields[count++] = log_text("peer", note->peer);
+    if (note->why)
+        fields[count++] = log_text("why", note->why);
+    log_line((enum log_level)note->level, note->words, fields, count);
+}
+
 static int open_network(struct server *server, const struct wanted *wanted,
                         const struct founding_result *settled, struct error_text *err)
 {
@@ -119,7 +137,7 @@ static int open_network(struct server *server, const struct wanted *wanted,
         .about = server->about,
         .cluster = settled->cluster};
     struct network_host host = {.context = server,
-                                .note = on_note,
+                                .note = on_network_note,
                                 .met = on_met,
                                 .reached = on_met,
                                 .why_not = on_why_not,

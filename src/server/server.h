@@ -202,8 +202,13 @@ struct server {
     bool has_log;                        /* and its directory says so */
     uint64_t leader_id, members_version; /* as they were a round ago */
     uint64_t agreed_version;             /* of the members when they were last agreed on: */
-    uint64_t agreed[REPLICA_MEMBERS_MAX];
+    struct agreed {
+        uint64_t id;
+        bool votes;
+        char address[REPLICA_ADDRESS_MAX + 1]; /* for its peers */
+    } agreed[REPLICA_MEMBERS_MAX];
     uint64_t removed[REPLICA_MEMBERS_MAX]; /* the last that were members, and then were not */
+    bool transferring;                     /* another node is asked to lead, as it was wished */
     bool handed_over; /* a clean stop has asked another node to lead, and that is over */
     void (*node_closed)(void *context);
     void *node_closed_context;
@@ -378,6 +383,11 @@ const char *role_word(const struct server *server);
 enum verdict command_cluster(struct connection *, const struct resp_node *);
 /* What the replica calls. */
 void cluster_changed(void *context, void *request, enum replica_change result);
+/* replica_transfer, and a line in the log about what comes of it. */
+int cluster_hand_over(struct server *server, uint64_t to, struct request *request,
+                      struct error_text *err);
+/* For the log. */
+int64_t cluster_term(const struct server *server);
 /* Why the replica does not do it, as it is answered. */
 void cluster_refusal(struct server *server, int result, const struct error_text *err,
                      char ret_text[ERROR_TEXT_MAX]);

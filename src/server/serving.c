@@ -87,6 +87,8 @@ static void host_role(void *context, enum replica_role role)
 
     server->role = role;
     if (role == REPLICA_LEADING) {
+        if (server->network)
+            log_info("this node was elected leader", log_number("term", cluster_term(server)));
         log_info("serving", log_text("listen", server->listeners[0].endpoint.shown),
                  log_text("data", server->config->data));
         say_ready(daemon);
@@ -94,7 +96,8 @@ static void host_role(void *context, enum replica_role role)
         if (server->deposed_ms != 0) /* it has lost an election meanwhile, and won another */
             send_on(server);
     } else if (before == REPLICA_LEADING) {
-        log_warning("this node leads no more");
+        log_at(server->transferring ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "this node leads no more",
+               log_number("term", cluster_term(server)));
         server->deposed_ms = (int64_t)uv_now(server->loop);
     }
 }
@@ -224,8 +227,13 @@ static void look_at_cluster(struct server *server)
     uint64_t leader = replica_leader(server->replica);
     bool changed = leader != server->leader_id;
 
-    if (leader != server->leader_id && leader != 0 && leader != server->config->id)
-        log_info("following", log_number("leader", (int64_t)leader));
+    if (changed && leader != 0 && leader != server->config->id)
+        log_info("following", log_number("leader", (int64_t)leader),
+                 log_number("term", cluster_term(server)));
+    else if (changed && leader == 0 && server->leader_id != server->config->id)
+        log_info("no leader any more: an election is under way",
+                 log_number("last_leader", (int64_t)server->leader_id),
+                 log_number("term", cluster_term(server)));
     server->leader_id = leader;
     if (leader != 0)
         server->shut_out = NULL;
@@ -374,7 +382,7 @@ static void on_signal(uv_signal_t *handle, int number)
         log_info("stopping");
     }
     if (daemon->asked_to_stop || server->role != REPLICA_LEADING || !server->network ||
-        replica_transfer(server->replica, 0, NULL, NULL) != HF_OK)
+        cluster_hand_over(server, 0, NULL, NULL) != HF_OK)
         stop(daemon);
     daemon->asked_to_stop = true;
 }

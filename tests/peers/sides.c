@@ -28,13 +28,15 @@ static void on_received(void *context, const struct peers_message *message)
     free(message->bytes);
 }
 
-static void on_note(void *context, int level, const char *text)
+static void on_note(void *context, const struct note *note)
 {
     struct side *side = context;
+    bool has_peer = note->peer && note->peer[0];
 
-    (void)level;
     side->notes++;
-    snprintf(side->noted, sizeof side->noted, "%s", text);
+    snprintf(side->noted, sizeof side->noted, "%s node=%llu%s%s%s%s", note->words,
+             (unsigned long long)note->node, has_peer ? " peer=" : "", has_peer ? note->peer : "",
+             note->why ? " why=" : "", note->why ? note->why : "");
 }
 
 static bool on_met(void *context, const struct peers_node *node)

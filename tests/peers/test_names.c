@@ -146,12 +146,12 @@ static void test_a_name_that_nobody_knows(void **state)
     (void)state;
     answer("", "");
     UNTIL(send_number(&a, "host.test:7431", 2, &number) == HF_OK || a.notes > 0);
-    assert_non_null(strstr(a.noted, "node 2 at host.test:7431 cannot be reached: its name "
-                                    "cannot be resolved: "));
+    assert_non_null(strstr(a.noted, "a node cannot be reached node=2 peer=host.test:7431 why=its "
+                                    "name cannot be resolved: "));
     asked = 0;
     UNTIL(send_to("nobody.test", 3) == HF_OK || asked == 3);
     UNTIL(a.notes > 1);
-    assert_non_null(strstr(a.noted, "node 3 at nobody.test:"));
+    assert_non_null(strstr(a.noted, "node=3 peer=nobody.test:"));
     assert_int_equal(a.notes, 2); /* once for each */
     answer("127.0.0.1", "");      /* and then somebody does */
     UNTIL(send_to("nobody.test", 2) == HF_OK);
@@ -162,7 +162,19 @@ static void test_what_is_no_address_is_told(void **state)
 {
     (void)state;
     assert_int_equal(send_number(&a, "1.2.3.256:7431", 2, &number), HF_EUNREACH);
-    assert_non_null(strstr(a.noted, "node 2 at 1.2.3.256:7431 cannot be reached"));
+    assert_string_equal(a.noted, "a node cannot be reached node=2 peer=1.2.3.256:7431 why=that is "
+                                 "no address: it is HOST:PORT");
+    assert_int_equal(asked, 0);
+}
+
+/* Of a node that was founded alone, before it says where its peers find it. */
+static void test_no_address_is_none(void **state)
+{
+    (void)state;
+    assert_int_equal(send_number(&a, "", 2, &number), HF_EUNREACH);
+    assert_string_equal(a.noted,
+                        "a node cannot be reached node=2 why=its address is not known here "
+                        "yet");
     assert_int_equal(asked, 0);
 }
 
@@ -187,7 +199,7 @@ static void test_a_resolver_that_hangs_is_told(void **state)
     (void)state;
     shut(true);
     UNTIL(send_to("slow.test", 2) == HF_OK || a.notes > 0);
-    assert_non_null(strstr(a.noted, "cannot be reached: the resolver does not answer in time"));
+    assert_non_null(strstr(a.noted, "why=the resolver does not answer in time"));
     assert_int_equal(send_to("slow.test", 2), HF_EUNREACH);
     turn();
     assert_int_equal(asked, 1);
@@ -453,6 +465,7 @@ int main(void)
         TEST(test_a_number_needs_no_resolver),
         TEST(test_a_name_that_nobody_knows),
         TEST(test_what_is_no_address_is_told),
+        TEST(test_no_address_is_none),
         TEST(test_the_loop_never_waits),
         TEST(test_a_resolver_that_hangs_is_told),
         TEST(test_the_next_address_of_a_name),

@@ -21,11 +21,10 @@ static void on_beat(uv_timer_t *timer)
     (void)timer;
 }
 
-static void on_note(void *context, int level, const char *text)
+static void on_note(void *context, const struct note *note)
 {
     (void)context;
-    (void)level;
-    (void)text;
+    (void)note;
 }
 
 static void on_done(void *context)

@@ -40,11 +40,11 @@ static struct side *side_of(struct raft_io *io)
     return io == &sides[0].memory.io ? &sides[0] : &sides[1];
 }
 
-static void on_note(void *context, int level, const char *text)
+static void on_note(void *context, const struct note *note)
 {
     struct side *side = context;
 
-    side->complaints += level == 1 && strstr(text, "know this node with other data");
+    side->complaints += note->level == 1 && strstr(note->words, "know this node with other data");
 }
 
 static void on_tick(struct raft_io *io)
