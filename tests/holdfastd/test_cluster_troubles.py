@@ -110,7 +110,7 @@ def test_a_node_that_lost_its_data_is_told(cluster):
     assert done.status == 69 and only_line(done.stderr) == f"holdfast: node {node.number} waits: {LOST}"
     others = [other for other in cluster.nodes.values() if other is not node]
     time.sleep(2)  # a connection that lasts for a second was taken for one that is let in
-    said = [line for other in others for line in other.logged() if f"node {node.number} at" in line]
+    said = [line for other in others for line in other.logged() if f" node={node.number} peer=" in line]
     assert said and not [line for line in said if "is there again" in line]
 
 
