@@ -2,6 +2,7 @@
  * called and how its value is read is settings.c's business. */
 #include "server/config.h"
 #include "base/conf.h"
+#include "base/filesystem.h"
 #include "base/suggest.h"
 #include "server/founders.h"
 #include "server/settings.h"
@@ -383,6 +384,21 @@ static int find_data(const struct config_sources *sources, struct config *config
                          "the path of the default data directory is too long; name another with "
                          "--data");
     return CONFIG_DONE;
+}
+
+/* Not by --check-config: it may be run before a disk is mounted. */
+int config_check_data(const struct config *config, struct error_text *err)
+{
+    enum filesystem_kind kind;
+    const char *name;
+    int result = filesystem_look(config->data, &kind, &name, err);
+
+    if (result == HF_OK && kind == FILESYSTEM_IN_MEMORY && config->allow != CONFIG_ALLOWS_TMPFS)
+        return error_set(err, HF_EREFUSED,
+                         "%s is on %s, which forgets the locks and the fencing tokens at a reboot; "
+                         "use a directory on disk, or add --allow tmpfs to accept that",
+                         config->data, name);
+    return result;
 }
 
 static int check_rules(struct config *config, struct error_text *err)

@@ -29,6 +29,7 @@
 /* Exit statuses, as in sysexits.h; the unit file knows that they are not worth a restart. */
 enum { CONFIG_DONE = 0, CONFIG_USAGE = 64, CONFIG_WRONG = 78 };
 
+enum config_allow { CONFIG_ALLOWS_NOTHING = 1, CONFIG_ALLOWS_TMPFS };
 enum config_join { CONFIG_FOUNDS = 1, CONFIG_JOINS };
 
 enum config_ask {
@@ -61,6 +62,7 @@ struct config {
     struct secret password;                  /* read from there */
     bool data_is_default;                    /* then missing parents are made */
     char data[CONFIG_PATH_MAX + 1];
+    int allow; /* of enum config_allow: what kind of place `data` may be in */
     char restore_from[CONFIG_PATH_MAX + 1]; /* CONFIG_RESTORE: the backup */
     uint64_t id;
     uint64_t snapshot_bytes;
@@ -85,6 +87,8 @@ struct config {
 /* Returns CONFIG_DONE, or another exit status and one line for stderr. After --help and --version,
  * which read nothing else, only `ask` is set. The password's digest is wiped by config_wipe. */
 int config_from(int argc, char **argv, struct config *ret_config, struct error_text *err);
+/* Is `data` where it outlives a reboot, or is it allowed not to? HF_EREFUSED: no, in words. */
+int config_check_data(const struct config *config, struct error_text *err);
 /* Prints what --help, --version or --check-config asked for. False: the server is wanted. */
 bool config_answer(const struct config *config, FILE *out);
 void config_wipe(struct config *config);

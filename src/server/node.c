@@ -184,8 +184,10 @@ int node_open(struct server *server, const struct replica_host *host, struct err
     struct wanted wanted = wanted_by(server->config);
     struct storage_options files = {.path = server->config->data, .note = on_note};
     struct founding_result settled;
-    int result = storage_open(server->loop, &files, &server->storage, err);
+    int result = config_check_data(server->config, err);
 
+    if (result == HF_OK)
+        result = storage_open(server->loop, &files, &server->storage, err);
     if (result == HF_OK)
         result = settle(server, &wanted, &settled, err);
     if (result == HF_OK && wanted.own)

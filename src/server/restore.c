@@ -42,7 +42,8 @@ int restore_backup(const struct config *config)
 
     signal(SIGXFSZ, SIG_IGN);
     write_time(when, sizeof when);
-    if (restore_directory(&options, &found, &err) != HF_OK) {
+    if (config_check_data(config, &err) != HF_OK ||
+        restore_directory(&options, &found, &err) != HF_OK) {
         fprintf(stderr, "holdfastd: not restored: %s\n", err.text);
         return EXIT_REFUSED;
     }

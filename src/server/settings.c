@@ -24,6 +24,7 @@ static const struct setting_kind list_kind, path_kind, number_kind, size_kind, d
 #define LOG "Log"
 #define LIMITS "Limits"
 
+static const char *const allowances[] = {"nothing", "tmpfs", NULL};
 static const char *const yes_or_no[] = {"no", "yes", NULL};
 
 /* clang-format off */
@@ -38,6 +39,8 @@ const struct setting settings[] = {
 
     {"data", &path_kind, FIELD(data), "/var/lib/holdfast/server", .per_user = true, .group = NODE,
      .help = "directory of the log and its snapshots"},
+    {"allow", &choice_kind, FIELD(allow), "nothing", .choices = allowances, .group = NODE,
+     .help = "tmpfs: the directory may be in memory, lost at a reboot"},
     {"id", &number_kind, FIELD(id), "1", 1, UINT64_C(1) << 32, .group = NODE,
      .help = "number of this node, different from those of its peers"},
     {"snapshot-bytes", &size_kind, FIELD(snapshot_bytes), "256MiB", 64 * KIB, 64 * GIB, .group = NODE,

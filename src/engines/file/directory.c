@@ -1,4 +1,5 @@
 #include "engines/file/directory.h"
+#include "base/filesystem.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -9,27 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/vfs.h>
 #include <unistd.h>
-
-enum filesystem_kind { FS_IN_MEMORY, FS_ON_NETWORK };
-
-/* Filesystems that forget at a reboot, or whose locks another machine may not see. FUSE is among
- * them because nothing tells sshfs from a local one. */
-static const struct {
-    uint32_t magic;
-    enum filesystem_kind kind;
-    const char *name;
-} unsafe_filesystems[] = {
-    {0x01021994, FS_IN_MEMORY, "tmpfs"},   {0x858458f6, FS_IN_MEMORY, "ramfs"},
-    {0x00006969, FS_ON_NETWORK, "NFS"},    {0xff534d42, FS_ON_NETWORK, "CIFS"},
-    {0xfe534d42, FS_ON_NETWORK, "SMB"},    {0x0000517b, FS_ON_NETWORK, "SMB"},
-    {0x01021997, FS_ON_NETWORK, "9p"},     {0x00c36400, FS_ON_NETWORK, "Ceph"},
-    {0x5346414f, FS_ON_NETWORK, "AFS"},    {0x73757245, FS_ON_NETWORK, "Coda"},
-    {0x01161970, FS_ON_NETWORK, "GFS2"},   {0x7461636f, FS_ON_NETWORK, "OCFS2"},
-    {0x0bd00bd0, FS_ON_NETWORK, "Lustre"}, {0x65735546, FS_ON_NETWORK, "FUSE"},
-    {0x786f4256, FS_ON_NETWORK, "vboxsf"}, {0x47504653, FS_ON_NETWORK, "GPFS"},
-};
 
 struct allowances {
     bool tmpfs, network, writable;
@@ -186,38 +167,26 @@ static int make_path(const char *path, bool is_default, bool *ret_made, struct e
     return result;
 }
 
-/* Of the directory, or of the nearest one above it that exists: before anything is made. */
+/* Before anything is made. */
 static int check_filesystem(const struct directory *directory, const struct allowances *allow,
                             struct error_text *err)
 {
-    char path[HF_URL_MAX + 1];
-    struct statfs fs;
+    enum filesystem_kind kind;
+    const char *name;
+    int result = filesystem_look(directory->path, &kind, &name, err);
 
-    memcpy(path, directory->path, strlen(directory->path) + 1);
-    while (statfs(path, &fs) < 0) {
-        char *slash = strrchr(path, '/');
-
-        if (errno != ENOENT || !slash || (slash == path && !slash[1]))
-            return error_set_errno(err, HF_EREFUSED, errno, "cannot tell the filesystem of %s",
-                                   directory->path);
-        slash[slash == path] = '\0'; /* the one above "/x" is "/" */
-    }
-    for (size_t i = 0; i < sizeof unsafe_filesystems / sizeof *unsafe_filesystems; i++) {
-        const char *name = unsafe_filesystems[i].name;
-
-        if ((uint32_t)fs.f_type != unsafe_filesystems[i].magic)
-            continue;
-        if (unsafe_filesystems[i].kind == FS_IN_MEMORY && !allow->tmpfs)
-            return error_set(err, HF_EREFUSED,
-                             "%s is on %s, which forgets the fencing tokens at a reboot; use a "
-                             "directory on disk, or add ?allow=tmpfs to accept that",
-                             directory->path, name);
-        if (unsafe_filesystems[i].kind == FS_ON_NETWORK && !allow->network)
-            return error_set(err, HF_EREFUSED,
-                             "%s is on %s, where other machines may not see our locks; use a local "
-                             "directory, or add ?allow=network if only this machine uses it",
-                             directory->path, name);
-    }
+    if (result != HF_OK)
+        return result;
+    if (kind == FILESYSTEM_IN_MEMORY && !allow->tmpfs)
+        return error_set(err, HF_EREFUSED,
+                         "%s is on %s, which forgets the fencing tokens at a reboot; use a "
+                         "directory on disk, or add ?allow=tmpfs to accept that",
+                         directory->path, name);
+    if (kind == FILESYSTEM_ON_NETWORK && !allow->network)
+        return error_set(err, HF_EREFUSED,
+                         "%s is on %s, where other machines may not see our locks; use a local "
+                         "directory, or add ?allow=network if only this machine uses it",
+                         directory->path, name);
     return HF_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "guard/fence/directory.h"
 #include "base/filesize.h"
+#include "base/filesystem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,61 +11,30 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
-
-/* Filesystems that forget at a reboot, or where another machine may write without seeing our locks.
- * FUSE is among them because nothing tells sshfs from a local one. */
-static const struct {
-    uint32_t magic;
-    int allow;
-    const char *name;
-} unsafe_filesystems[] = {
-    {0x01021994, HF_ALLOW_TMPFS, "tmpfs"},    {0x858458f6, HF_ALLOW_TMPFS, "ramfs"},
-    {0x00006969, HF_ALLOW_NETWORK, "NFS"},    {0xff534d42, HF_ALLOW_NETWORK, "CIFS"},
-    {0xfe534d42, HF_ALLOW_NETWORK, "SMB"},    {0x0000517b, HF_ALLOW_NETWORK, "SMB"},
-    {0x01021997, HF_ALLOW_NETWORK, "9p"},     {0x00c36400, HF_ALLOW_NETWORK, "Ceph"},
-    {0x5346414f, HF_ALLOW_NETWORK, "AFS"},    {0x73757245, HF_ALLOW_NETWORK, "Coda"},
-    {0x01161970, HF_ALLOW_NETWORK, "GFS2"},   {0x7461636f, HF_ALLOW_NETWORK, "OCFS2"},
-    {0x0bd00bd0, HF_ALLOW_NETWORK, "Lustre"}, {0x65735546, HF_ALLOW_NETWORK, "FUSE"},
-    {0x786f4256, HF_ALLOW_NETWORK, "vboxsf"}, {0x47504653, HF_ALLOW_NETWORK, "GPFS"},
-};
 
 /* ---- refusing -------------------------------------------------------------------------------- */
 
-/* Of the directory, or of the nearest one above it that exists: before anything is made. */
+/* Before anything is made. */
 static int check_filesystem(const struct fence_directory *directory, int allow,
                             struct error_text *err)
 {
-    char path[FENCE_PATH_MAX + 1];
-    struct statfs fs;
+    enum filesystem_kind kind;
+    const char *name;
+    int result = filesystem_look(directory->path, &kind, &name, err);
 
-    memcpy(path, directory->path, strlen(directory->path) + 1);
-    while (statfs(path, &fs) < 0) {
-        char *slash = strrchr(path, '/');
-
-        if (errno != ENOENT || (slash == path && !slash[1]) || strcmp(path, ".") == 0)
-            return error_set_errno(err, HF_EREFUSED, errno, "cannot tell the filesystem of %s",
-                                   directory->path);
-        if (slash)
-            slash[slash == path] = '\0'; /* the one above "/x" is "/" */
-        else
-            memcpy(path, ".", 2);
-    }
-    for (size_t i = 0; i < sizeof unsafe_filesystems / sizeof *unsafe_filesystems; i++) {
-        if ((uint32_t)fs.f_type != unsafe_filesystems[i].magic ||
-            (allow & unsafe_filesystems[i].allow))
-            continue;
-        if (unsafe_filesystems[i].allow == HF_ALLOW_TMPFS)
-            return error_set(err, HF_EREFUSED,
-                             "%s is on %s, which forgets the marks at a reboot; use a directory on "
-                             "disk, or allow tmpfs to accept that",
-                             directory->path, unsafe_filesystems[i].name);
+    if (result != HF_OK)
+        return result;
+    if (kind == FILESYSTEM_IN_MEMORY && !(allow & HF_ALLOW_TMPFS))
+        return error_set(err, HF_EREFUSED,
+                         "%s is on %s, which forgets the marks at a reboot; use a directory on "
+                         "disk, or allow tmpfs to accept that",
+                         directory->path, name);
+    if (kind == FILESYSTEM_ON_NETWORK && !(allow & HF_ALLOW_NETWORK))
         return error_set(err, HF_EREFUSED,
                          "%s is on %s, where other machines may not see our locks; use a local "
                          "directory, or allow network if only this machine uses it",
-                         directory->path, unsafe_filesystems[i].name);
-    }
+                         directory->path, name);
     return HF_OK;
 }
 
