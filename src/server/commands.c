@@ -10,6 +10,10 @@
 
 #define SPARE_MAX 4096u /* requests that are kept for the next ones */
 #define SHOWN_MAX 64    /* bytes of a word in an error */
+#define NO_REDIS                                                                                \
+    ": this is holdfastd, which keeps locks, and no keys or scripts: take a lock with ACQUIRE " \
+    "name "                                                                                     \
+    "lease TTL ms, and give it back with RELEASE name lease"
 
 /* The usual ones first: they are looked up in this order. */
 const struct command commands[] = {
@@ -74,6 +78,19 @@ static const struct command *find(const struct connection *connection, const str
     return NULL;
 }
 
+/* By these the lock libraries for Redis take, keep and give back their locks: who meets one of them here is told the way. */
+static bool is_of_redis(const struct resp_node *word)
+{
+    static const char *const words[] = {"SET",     "SETNX",  "GET",     "DEL",   "UNLINK",
+                                        "EXISTS",  "EXPIRE", "PEXPIRE", "PTTL",  "EVAL",
+                                        "EVALSHA", "SCRIPT", "FCALL",   "MULTI", "PUBLISH"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (word_is(word, words[i]))
+            return true;
+    return false;
+}
+
 /* Only arrays of strings are commands. */
 static bool is_command(const struct resp_node *value)
 {
@@ -93,8 +110,9 @@ static enum verdict check_and_run(struct connection *connection, const struct re
         return refuse(connection, "ERR a command is an array of strings");
     command = find(connection, &value[1]);
     if (!command)
-        return refuse(connection, "ERR unknown command '%.*s'",
-                      value[1].size < SHOWN_MAX ? (int)value[1].size : SHOWN_MAX, value[1].text);
+        return refuse(connection, "ERR unknown command '%.*s'%s",
+                      value[1].size < SHOWN_MAX ? (int)value[1].size : SHOWN_MAX, value[1].text,
+                      is_of_redis(&value[1]) ? NO_REDIS : "");
     if (!connection->authenticated && !(command->traits & COMMAND_OPEN))
         return refuse(connection, "NOAUTH say the password first: AUTH PASSWORD");
     if (command->arity >= 0 ? value->count != (uint32_t)command->arity

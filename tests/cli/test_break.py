@@ -65,15 +65,6 @@ def test_what_is_withheld_on_files(directory):
         assert "withheld" not in store("show", "x").stdout
 
 
-def test_a_server_of_the_other_kind(directory):
-    for kind, wrong, words in (("redis", "holdfast", "is not a holdfastd (a Redis server? then use redis://)"),
-                               ("holdfast", "redis", "is a holdfastd: use holdfast://127.0.0.1:")):
-        for store in make(kind, directory):
-            place = store.url.split("//")[1]
-            said = store("--on", f"{wrong}://{place}", "run", "--no-wait", "x", "true")
-            assert said.status in (69, 77) and words in said.stderr, said.stderr
-
-
 def test_the_port_for_peers(directory):
     """There a node hangs up on whoever does not speak as one."""
     with socket.create_server(("127.0.0.1", 0)) as peers:

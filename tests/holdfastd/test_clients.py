@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import pathlib
 import pty
 import select
@@ -87,7 +88,7 @@ TABLE = [
     (["SELECT", "1"], Error("ERR there is only database 0")),
     (["AUTH", "x"], Error("ERR AUTH: this server has no password")),
     (["CLUSTER", "MYID"], "1"),
-    (["CLUSTER", "STATUS"], Map(role="leader", id=1, leader=1, term=ANY, commit=ANY, applied=ANY, cluster=ANY, trouble="", members=ANY)),
+    (["CLUSTER", "STATUS"], Map(role="leader", id=1, leader=1, term=ANY, commit=ANY, applied=ANY, cluster=ANY, trouble="", advice="", members=ANY)),
     (["CLUSTER", "DIGEST"], Map(applied=ANY, table=ANY, members=ANY, members_index=ANY, broken="")),
     (["CLUSTER", "SLOTS"], [[0, 16383, ["127.0.0.1", ANY, "1"]]]),
     (["COMMAND", "COUNT"], ANY),
@@ -271,6 +272,18 @@ def py(server):
     """As anybody would make one."""
     with redis.Redis(port=server.port, decode_responses=True) as client:
         yield client
+
+
+@needs_py
+def test_the_lock_of_redis_py_is_told_the_way(server, name):
+    """It locks with SET NX PX, as most do; others with scripts."""
+    said = ("unknown command '{}': this is holdfastd, which keeps locks, and no keys or scripts: take a lock with ACQUIRE name lease TTL ms, "
+            "and give it back with RELEASE name lease")
+    with redis.Redis(port=server.port) as client:
+        with pytest.raises(redis.ResponseError, match="^" + re.escape(said.format("SET")) + "$"):
+            client.lock(name, timeout=10).acquire(blocking=False)
+        with pytest.raises(redis.ResponseError, match="^" + re.escape(said.format("EVALSHA")) + "$"):
+            client.register_script("return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 10000)")(keys=[name], args=["x"])
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "all at once"])

@@ -10,6 +10,9 @@ COUNTS = {"ACQUIRE": (3, None), "RELEASE": (3, 5), "RENEW": (2, None), "END": (2
           "AUTH": (2, 3), "CLIENT": (2, None), "SELECT": (2, 2), "SUBSCRIBE": (2, None), "UNSUBSCRIBE": (1, None),
           "QUIT": (1, 1)}
 
+NO_REDIS = (": this is holdfastd, which keeps locks, and no keys or scripts: take a lock with ACQUIRE name lease TTL ms, and give it back "
+            "with RELEASE name lease")
+
 
 def named(name, word):
     """What a table says: N is the name of this test, L its lease."""
@@ -43,7 +46,9 @@ def test_too_many_words(client, name, command):
 @pytest.mark.parametrize("words, text", [
     (["NOPE"], "ERR unknown command 'NOPE'"),
     (["ACQUIRE "], "ERR unknown command 'ACQUIRE '"),
-    (["GET", "N"], "ERR unknown command 'GET'"),
+    (["GET", "N"], "ERR unknown command 'GET'" + NO_REDIS),
+    (["set", "N", "L", "NX", "PX", "1000"], "ERR unknown command 'set'" + NO_REDIS),
+    (["EVALSHA", "0" * 40, "1", "N"], "ERR unknown command 'EVALSHA'" + NO_REDIS),
     ([""], "ERR unknown command ''"),
     (["x" * 5000], "ERR unknown command '" + "x" * 64 + "'"),
     (["ACQUIRE", "N", "L", "FOO"], "ERR 'FOO' is not expected here, or twice"),

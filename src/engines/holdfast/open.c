@@ -214,8 +214,9 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
     (void)index;
     if (reply->type == RESP_ERROR)
         return is_of_redis(reply)
-                   ? error_set(err, HF_EREFUSED,
-                               "%s is not a holdfastd (a Redis server? then use redis://)",
+                   ? error_set(err, HF_EINVAL,
+                               "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
+                               scout->at.shown, scout->at.shown[0] == '/' ? "+unix" : "",
                                scout->at.shown)
                    : refusal_of(&scout->at, reply, err);
     scout->leads = !role || resp_is(role, "master");

@@ -114,8 +114,9 @@ static int look_at_info(struct node *node, const struct resp_node *info, struct 
     uint64_t uptime_s;
 
     if (info_value(info, "holdfast_version", value, sizeof value))
-        return error_set(err, HF_EREFUSED, "%s is a holdfastd: use holdfast://%s",
-                         node->address.shown, node->address.shown);
+        return error_set(err, HF_EINVAL, "%s is a holdfastd: use holdfast%s://%s",
+                         node->address.shown, node->address.shown[0] == '/' ? "+unix" : "",
+                         node->address.shown);
     if (info_value(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0)
         return error_set(err, HF_EREFUSED,
                          "%s is a Sentinel, not a store: give the address of the primary, or use "

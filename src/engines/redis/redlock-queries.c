@@ -252,22 +252,26 @@ int redlock_show(struct engine_store *store, const char *name, const struct engi
 
 /* ---- list ------------------------------------------------------------------------------------ */
 
-/* True: all its names are there. */
+/* True: all its names are there. no_redis: is set by a server that says that it is none. */
 static bool scan_node(struct session *session, struct scanning *scanning, int node,
-                      int64_t deadline_ms)
+                      int64_t deadline_ms, struct error_text *no_redis)
 {
     struct question question = {.to = node + 1,
                                 .commands = 1,
                                 .context = scanning,
                                 .write = scan_write,
                                 .answer = scan_read};
-    struct error_text ignored;
+    struct error_text words;
+    int result;
 
     snprintf(scanning->cursor, sizeof scanning->cursor, "0");
     do {
         scanning->well = false;
         session_ask(session, &question, redlock_deadline(scanning->store, deadline_ms));
-        if (session_result(session, node, &ignored) != HF_OK || !scanning->well)
+        result = session_result(session, node, &words);
+        if (result == HF_EINVAL)
+            *no_redis = words;
+        if (result != HF_OK || !scanning->well)
             return false;
     } while (strcmp(scanning->cursor, "0") != 0);
     return true;
@@ -277,6 +281,7 @@ int redlock_list(struct engine_store *store, const char *match, bool all,
                  const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
 {
     struct scanning scanning = {.store = store};
+    struct error_text no_redis = {""};
     struct session session;
     int scanned = 0, result = HF_OK;
 
@@ -285,8 +290,10 @@ int redlock_list(struct engine_store *store, const char *match, bool all,
     session_begin(&session, store);
     /* So many nodes have every name that a majority has. */
     for (int i = 0; i < store->node_count && scanned < redlock_blocking(store); i++)
-        scanned += scan_node(&session, &scanning, i, deadline_ms);
-    if (scanned < redlock_blocking(store))
+        scanned += scan_node(&session, &scanning, i, deadline_ms, &no_redis);
+    if (scanned < redlock_blocking(store) && no_redis.text[0])
+        result = error_set(err, HF_EINVAL, "%s", no_redis.text);
+    else if (scanned < redlock_blocking(store))
         result = error_set(err, HF_EUNREACH, "only %d of %d servers answered, %d are needed",
                            scanned, store->node_count, redlock_blocking(store));
     session_end(&session);

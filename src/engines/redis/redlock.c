@@ -18,12 +18,25 @@ int64_t redlock_deadline(const struct engine_store *store, int64_t deadline_ms)
     return node_ms < deadline_ms ? node_ms : deadline_ms;
 }
 
+/* HF_EINVAL, and words: one of them is no Redis server, so that the URL is wrong. HF_OK: none that said so. */
+static int find_no_redis(const struct session *session, struct error_text *err)
+{
+    struct error_text words = {""};
+
+    for (int i = 0; i < session->store->node_count; i++)
+        if (session_result(session, i, &words) == HF_EINVAL)
+            return error_set(err, HF_EINVAL, "%s", words.text);
+    return HF_OK;
+}
+
 int redlock_no_majority(const struct session *session, struct error_text *err)
 {
     const struct engine_store *store = session->store;
     int answered = 0, unknown = 0, refusals = 0, refused = HF_EUNREACH, example = -1;
     struct error_text why = {""};
 
+    if (find_no_redis(session, err) != HF_OK)
+        return HF_EINVAL; /* no retry helps */
     for (int i = 0; i < store->node_count; i++) {
         struct error_text words = {""};
         int result = session_result(session, i, &words);

@@ -219,7 +219,7 @@ static inline int redlock_blocking(const struct engine_store *store)
 int64_t redlock_validity_ms(int64_t ttl_ms, int64_t elapsed_ms);
 
 /* What to say when too few answered: HF_EUNKNOWN if something was sent to so many that it may have
- * taken effect, a refusal if they all refuse, else HF_EUNREACH. */
+ * taken effect, a refusal if they all refuse, HF_EINVAL if one of them is no Redis server, else HF_EUNREACH. */
 int redlock_no_majority(const struct session *session, struct error_text *err);
 
 /* `timeout` from now, or the deadline if that is sooner. */
