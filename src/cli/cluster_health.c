@@ -38,9 +38,10 @@ static char late[256];
 
 static void on_late(int number)
 {
+    ssize_t said = write(STDOUT_FILENO, late, strlen(late));
+
     (void)number;
-    if (write(STDOUT_FILENO, late, strlen(late)) < 0)
-        _exit(HEALTH_UNKNOWN); /* that, too, cannot be said elsewhere */
+    (void)said; /* if that fails, the exit status says it */
     _exit(HEALTH_UNKNOWN);
 }
 
@@ -146,7 +147,6 @@ static void judge(const hf_cluster *cluster, struct finding *ret_finding)
 static void say_json(const hf_cluster *cluster, const struct finding *finding)
 {
     const hf_cluster_info *about = hf_cluster_about(cluster);
-    struct cluster_votes votes = {0};
     struct json json;
 
     json_begin(&json);
@@ -154,7 +154,8 @@ static void say_json(const hf_cluster *cluster, const struct finding *finding)
     json_u64(&json, "status", finding->health);
     json_string(&json, "why", finding->text);
     if (about) {
-        votes = cluster_count_votes(cluster, 0);
+        struct cluster_votes votes = cluster_count_votes(cluster, 0);
+
         json_u64(&json, "leader", about->why ? 0 : about->leader);
         json_u64(&json, "term", about->term);
         json_u64(&json, "members", about->member_count);
