@@ -95,4 +95,10 @@ BLOCKS = [
     Run("$ holdfast cluster remove 2", after=removed, never=("db2:7431",)),
     Run("db1# holdfastd --restore-from /backup/db2", before=all_is_lost, asides={"holdfastd --id 1": "serving"},
         after="holdfast cluster status\n" + LOCK, says=("db1:7431", "db2:7431", LOCKED)),
+    File("# Nagios, Icinga\n", "monitoring", """
+mkdir -p /usr/bin; ln -sf "$(command -v holdfast)" /usr/bin/holdfast
+sed -n 's/^command_line //p' monitoring | sh
+sed -n 's/^[*]\\/5 [* ]*//p' monitoring | sh
+sed -n 's/^[*]\\/5 [* ]*//p' monitoring | HOLDFAST_URL=holdfast://127.0.0.1:1 sh
+""", says=(r"\A(?:OK|WARNING): node \d.*\n(?:WARNING: .*\n)?UNKNOWN: .*\n\Z",)),
 ]
