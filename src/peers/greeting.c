@@ -115,7 +115,29 @@ static void prove(const struct greeting *greeting, const char *side,
     memcpy(words, side, strlen(side));
     sha256(greeting->hello, GREETING_HELLO, words + SIDE_SIZE); /* base/hmac is for short texts */
     sha256(greeting->words, GREETING_WORDS, words + SIDE_SIZE + SHA256_SIZE);
-    hmac_sha256(greeting->own->secret, greeting->own->secret_size, words, sizeof words, ret_digest);
+    if (greeting->by_other)
+        hmac_sha256(greeting->own->other, greeting->own->other_size, words, sizeof words,
+                    ret_digest);
+    else
+        hmac_sha256(greeting->own->secret, greeting->own->secret_size, words, sizeof words,
+                    ret_digest);
+}
+
+/* Whether the other side has proved that it knows a secret of ours; by_other is which. */
+static bool is_proved(struct greeting *greeting, const char *side,
+                      const unsigned char digest[GREETING_DIGEST])
+{
+    unsigned char expected[GREETING_DIGEST];
+
+    greeting->by_other = false;
+    prove(greeting, side, expected);
+    if (digests_match(expected, digest))
+        return true;
+    if (!greeting->own->other)
+        return false;
+    greeting->by_other = true;
+    prove(greeting, side, expected);
+    return digests_match(expected, digest);
 }
 
 void greeting_hello(struct greeting *greeting, const struct greeting_own *own, uint64_t to,
@@ -136,11 +158,8 @@ enum greeting_result greeting_prove(struct greeting *greeting,
                                     const unsigned char reply[GREETING_REPLY],
                                     unsigned char ret_proof[GREETING_PROOF])
 {
-    unsigned char expected[GREETING_DIGEST];
-
     memcpy(greeting->words, reply, GREETING_WORDS);
-    prove(greeting, by_connected, expected);
-    if (!digests_match(expected, reply + GREETING_WORDS))
+    if (!is_proved(greeting, by_connected, reply + GREETING_WORDS))
         return GREETING_UNPROVEN;
     if (!get_cluster(reply + GREETING_NONCE, greeting->cluster) ||
         !get_text(reply + GREETING_NONCE + GREETING_CLUSTER, greeting->about))
@@ -176,13 +195,10 @@ enum greeting_result greeting_reply(struct greeting *greeting, const struct gree
 }
 
 /* Only who has proved the secret is told that this is another cluster. */
-enum greeting_result greeting_accept(const struct greeting *greeting,
+enum greeting_result greeting_accept(struct greeting *greeting,
                                      const unsigned char proof[GREETING_PROOF])
 {
-    unsigned char expected[GREETING_DIGEST];
-
-    prove(greeting, by_connector, expected);
-    if (!digests_match(expected, proof))
+    if (!is_proved(greeting, by_connector, proof))
         return GREETING_UNPROVEN;
     return is_elsewhere(greeting) ? GREETING_ELSEWHERE : GREETING_OK;
 }

@@ -11,7 +11,11 @@
  * worth nothing on another connection, another day, or the other way round, and nothing in either can be
  * changed under way. Two nodes of different clusters have nothing to say to each other; one that belongs to none yet waits
  * to be founded or added, and may talk to all. The secret itself is never sent. After that the connection is trusted as far as the
- * network under it is; encryption is TLS's business. */
+ * network under it is; encryption is TLS's business.
+ *
+ * While the secret is exchanged for another, a node knows two. Who is connected to speaks first, and proves its first secret; who
+ * connects takes a proof of either of its own, and proves that one in turn. So two nodes understand each other as long as each
+ * knows what is the first secret of the other. */
 #ifndef PEERS_GREETING_H
 #define PEERS_GREETING_H
 
@@ -32,6 +36,8 @@
 struct greeting_own {
     const void *secret;
     size_t secret_size;
+    const void *other; /* secret that is valid, too; NULL: there is none */
+    size_t other_size;
     uint64_t id;
     const char *address, *about; /* see greeting_text_ok */
     const char *cluster;         /* "": none; else see greeting_cluster_ok */
@@ -39,6 +45,7 @@ struct greeting_own {
 
 struct greeting {
     const struct greeting_own *own; /* borrowed */
+    bool by_other;                  /* proofs are of the other secret */
     uint64_t from, to;              /* ids: who connects, to whom */
     /* Of the other side, as soon as it has said so: */
     char address[GREETING_TEXT]; /* where it can be reached (of who connects), */
@@ -76,7 +83,7 @@ bool greeting_may_be_hello(const unsigned char *bytes, size_t size);
 enum greeting_result greeting_reply(struct greeting *greeting, const struct greeting_own *own,
                                     const unsigned char hello[GREETING_HELLO],
                                     unsigned char ret_reply[GREETING_REPLY]);
-enum greeting_result greeting_accept(const struct greeting *greeting,
+enum greeting_result greeting_accept(struct greeting *greeting,
                                      const unsigned char proof[GREETING_PROOF]);
 
 #endif

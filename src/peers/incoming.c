@@ -179,7 +179,7 @@ static void turn_away(struct incoming *incoming)
 static void on_proof(struct incoming *incoming, const unsigned char proof[GREETING_PROOF])
 {
     const struct peers_host *host = &incoming->peers->host;
-    const struct greeting *greeting = &incoming->greeting;
+    struct greeting *greeting = &incoming->greeting;
     const struct peers_node node = {greeting->from, greeting->about, greeting->cluster};
     enum greeting_result result = greeting_accept(greeting, proof);
 

@@ -28,7 +28,7 @@ struct peers {
     uint64_t id;
     struct greeting_own own; /* what follows, for greetings */
     char address[GREETING_TEXT], about[GREETING_TEXT], cluster[GREETING_CLUSTER + 1];
-    unsigned char secret[SECRET_MAX];
+    unsigned char secret[SECRET_MAX], other[SECRET_MAX];
     uv_tcp_t listener;
     struct list outgoing, incoming; /* all that are not yet freed */
     unsigned strangers;

@@ -61,6 +61,7 @@ void peers_release(struct peers *peers)
     if (--peers->handles > 0)
         return;
     explicit_bzero(peers->secret, sizeof peers->secret);
+    explicit_bzero(peers->other, sizeof peers->other);
     free(peers);
     done(context);
 }
@@ -145,11 +146,16 @@ static void nobody_waits(void *context)
     (void)context;
 }
 
+static int check_size(size_t size, struct error_text *err)
+{
+    return size <= SECRET_MAX
+               ? HF_OK
+               : error_set(err, HF_EINVAL, "the cluster's secret is too long: %zu bytes, not %d",
+                           size, SECRET_MAX);
+}
+
 static int check(const struct peers_options *options, struct error_text *err)
 {
-    if (options->secret_size > SECRET_MAX)
-        return error_set(err, HF_EINVAL, "the cluster's secret is too long: %zu bytes, not %d",
-                         options->secret_size, SECRET_MAX);
     if (!greeting_text_ok(options->address))
         return error_set(err, HF_EINVAL, "'%s' is no address of a node: it is HOST:PORT",
                          options->address);
@@ -181,14 +187,16 @@ int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
     peers->id = options->id;
     if (options->cluster)
         memcpy(peers->cluster, options->cluster, strlen(options->cluster));
-    if (options->secret_size > 0)
-        memcpy(peers->secret, options->secret, options->secret_size);
-    peers->own = (struct greeting_own){.secret = peers->secret,
-                                       .secret_size = options->secret_size,
-                                       .id = options->id,
+    peers->own = (struct greeting_own){.id = options->id,
                                        .address = peers->address,
                                        .about = peers->about,
                                        .cluster = peers->cluster};
+    result = peers_set_secrets(peers, options->secret, options->secret_size, options->other,
+                               options->other_size, err);
+    if (result != HF_OK) {
+        free(peers);
+        return result;
+    }
     list_init(&peers->outgoing);
     list_init(&peers->incoming);
     uv_tcp_init(loop, &peers->listener);
@@ -200,6 +208,22 @@ int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
         return result;
     }
     *ret_peers = peers;
+    return HF_OK;
+}
+
+int peers_set_secrets(struct peers *peers, const void *secret, size_t secret_size,
+                      const void *other, size_t other_size, struct error_text *err)
+{
+    if (check_size(secret_size, err) != HF_OK || check_size(other_size, err) != HF_OK)
+        return HF_EINVAL;
+    if (secret_size > 0)
+        memcpy(peers->secret, secret, secret_size);
+    if (other_size > 0)
+        memcpy(peers->other, other, other_size);
+    peers->own.secret = peers->secret;
+    peers->own.secret_size = secret_size;
+    peers->own.other = other ? peers->other : NULL;
+    peers->own.other_size = other_size;
     return HF_OK;
 }
 

@@ -73,8 +73,10 @@ struct peers_options {
     /* "host:port"; its port may be 0: the kernel chooses. With a name for a host it listens at all addresses
      * of this machine, with "localhost" at 127.0.0.1. */
     const char *listen;
-    const void *secret; /* copied */
+    const void *secret; /* copied, as is the next */
     size_t secret_size;
+    const void *other; /* secret that is valid, too (greeting.h); NULL: none */
+    size_t other_size;
     /* What others are told about this node: visible ASCII, at most PEERS_ABOUT_MAX bytes; NULL is "". Copied. */
     const char *about;
     const char *cluster; /* this node's; NULL or "": it belongs to none yet. Copied. */
@@ -99,6 +101,10 @@ void peers_close(struct peers *peers, void (*done)(void *context), void *context
 /* This node belongs to this cluster from now on. Connections to others are made anew, so that they hear of it; those from nodes of
  * another cluster are closed. */
 void peers_set_cluster(struct peers *peers, const char *cluster);
+
+/* These are the secrets from now on, in peers_options' order. Connections that are open stay. HF_EINVAL: one is too long. */
+int peers_set_secrets(struct peers *peers, const void *secret, size_t secret_size,
+                      const void *other, size_t other_size, struct error_text *err);
 
 /* One message, of several pieces, which stay as they are until done is called (perhaps at once). HF_OK: done
  * will be called, with HF_OK if the kernel has taken all of it. HF_EUNREACH: there is no connection (yet; one

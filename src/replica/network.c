@@ -324,6 +324,12 @@ void network_set_cluster(struct network *network, const char *cluster)
     peers_set_cluster(network->peers, cluster);
 }
 
+int network_set_secrets(struct network *network, const void *secret, size_t secret_size,
+                        const void *other, size_t other_size, struct error_text *err)
+{
+    return peers_set_secrets(network->peers, secret, secret_size, other, other_size, err);
+}
+
 int network_open(struct uv_loop_s *loop, const struct network_options *options,
                  const struct network_host *host, struct raft_io *io, struct network **ret_network,
                  struct error_text *err)
@@ -334,6 +340,8 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
                                       .listen = options->listen,
                                       .secret = options->secret,
                                       .secret_size = options->secret_size,
+                                      .other = options->other,
+                                      .other_size = options->other_size,
                                       .about = options->about,
                                       .cluster = options->cluster};
     const struct peers_host peers_host = {.context = network,

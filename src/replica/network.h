@@ -57,8 +57,8 @@ struct network_host {
 struct network_options {
     uint64_t id;
     const char *address, *listen; /* see peers.h */
-    const void *secret;
-    size_t secret_size;
+    const void *secret, *other;
+    size_t secret_size, other_size;
     const char *about;   /* see peers.h: where clients find this node, a slash, and its life */
     const char *cluster; /* this node's; "": none yet */
 };
@@ -69,6 +69,9 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
                  struct error_text *err);
 /* This node belongs to this cluster from now on. */
 void network_set_cluster(struct network *network, const char *cluster);
+/* See peers.h. */
+int network_set_secrets(struct network *network, const void *secret, size_t secret_size,
+                        const void *other, size_t other_size, struct error_text *err);
 /* False: there is no connection yet; one is being made. What is sent may get lost. */
 bool network_say(struct network *network, uint64_t to, const char *address, const char *text);
 /* Why this node could not be reached the last time, in words; "": not known. Lives until the loop goes on. */

@@ -288,10 +288,56 @@ static void test_the_hmac(void **state)
     assert_memory_equal(digest, six, sizeof six);
 }
 
+/* Both sides as their files say: the first secret, and another that is valid, too ("": none). */
+static bool understand(const char *const caller[2], const char *const called[2])
+{
+    struct talk talk;
+    struct greeting_own own[2];
+    const char *const *files[2] = {caller, called};
+
+    for (int i = 0; i < 2; i++)
+        own[i] = (struct greeting_own){.secret = files[i][0],
+                                       .secret_size = strlen(files[i][0]),
+                                       .other = files[i][1][0] ? files[i][1] : NULL,
+                                       .other_size = strlen(files[i][1]),
+                                       .id = i == 0 ? FROM : TO,
+                                       .address = "127.0.0.1:7431",
+                                       .about = "",
+                                       .cluster = cluster};
+    greeting_hello(&talk.connector, &own[0], TO, talk.hello);
+    assert_int_equal(greeting_reply(&talk.connected, &own[1], talk.hello, talk.reply), GREETING_OK);
+    if (greeting_prove(&talk.connector, talk.reply, talk.proof) != GREETING_OK)
+        return false;
+    return greeting_accept(&talk.connected, talk.proof) == GREETING_OK;
+}
+
+/* The order in which a secret is exchanged: two nodes that are one step apart understand each other both ways. */
+static void test_a_secret_is_exchanged_step_by_step(void **state)
+{
+    static const char *const steps[][2] = {
+        {"old", ""}, {"old", "new"}, {"new", "old"}, {"new", ""}};
+    static const char *const strangers[][2] = {{"guess", ""}, {"guess", "guess again"}};
+    const size_t count = sizeof steps / sizeof *steps;
+
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(understand(steps[i], steps[i]));
+        assert_true(i + 1 == count || understand(steps[i], steps[i + 1]));
+        assert_true(i + 1 == count || understand(steps[i + 1], steps[i]));
+        for (size_t k = 0; k < sizeof strangers / sizeof *strangers; k++) {
+            assert_false(understand(steps[i], strangers[k]));
+            assert_false(understand(strangers[k], steps[i]));
+        }
+    }
+    assert_false(understand(steps[0], steps[3]));
+    assert_false(understand(steps[3], steps[0]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_knows_the_secret_comes_in),
+        cmocka_unit_test(test_a_secret_is_exchanged_step_by_step),
         cmocka_unit_test(test_who_belongs_to_another_cluster),
         cmocka_unit_test(test_ids_of_clusters),
         cmocka_unit_test(test_who_does_not_is_refused_by_both),
