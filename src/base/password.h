@@ -1,4 +1,4 @@
-/* password.h: the first line of a file, as servers and clients read a password. */
+/* password.h: a line of a file, or two, as clients and servers read a password. */
 #ifndef BASE_PASSWORD_H
 #define BASE_PASSWORD_H
 
@@ -12,5 +12,11 @@
  * The caller wipes it. */
 int password_read(int fd, const char *what, const char *path, int code,
                   char ret_password[PASSWORD_MAX + 1], struct error_text *err);
+
+/* The same of a server's file, which may have two: the second is "" if there is no second line, or an empty one.
+ * HF_EINVAL: there is a third line, which somebody might take for valid. */
+int password_read_two(int fd, const char *what, const char *path, int code,
+                      char ret_first[PASSWORD_MAX + 1], char ret_second[PASSWORD_MAX + 1],
+                      struct error_text *err);
 
 #endif

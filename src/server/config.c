@@ -401,19 +401,30 @@ int config_check_data(const struct config *config, struct error_text *err)
     return result;
 }
 
+int config_read_secret(const char *path, struct secret *ret_secret, struct error_text *err)
+{
+    struct secret secret = {0};
+    int result = secret_read("secret-file", path, &secret, err);
+
+    if (result == HF_OK && secret.is_short)
+        result = error_set(err, HF_EREFUSED,
+                           "secret-file %s: whoever sees two nodes meet can guess a secret of less "
+                           "than %d characters: " SECRET_ADVICE,
+                           path, SECRET_MIN);
+    if (result == HF_OK)
+        *ret_secret = secret;
+    secret_wipe(&secret);
+    return result;
+}
+
 static int check_rules(struct config *config, struct error_text *err)
 {
     if (config->password_file[0] &&
         secret_read("password-file", config->password_file, &config->password, err) != HF_OK)
         return CONFIG_WRONG;
     if (config->secret_file[0] &&
-        secret_read("secret-file", config->secret_file, &config->cluster_secret, err) != HF_OK)
+        config_read_secret(config->secret_file, &config->cluster_secret, err) != HF_OK)
         return CONFIG_WRONG;
-    if (config->cluster_secret.is_short)
-        return error_set(err, CONFIG_WRONG,
-                         "secret-file %s: whoever sees two nodes meet can guess a secret of less "
-                         "than %d characters: " SECRET_ADVICE,
-                         config->secret_file, SECRET_MIN);
     if (founders_check(config, err) != HF_OK)
         return CONFIG_WRONG;
     for (int i = 0; i < config->listen.count && !config->password.set; i++)

@@ -92,6 +92,8 @@ int config_check_data(const struct config *config, struct error_text *err);
 /* Prints what --help, --version or --check-config asked for. False: the server is wanted. */
 bool config_answer(const struct config *config, FILE *out);
 void config_wipe(struct config *config);
+/* The peers' secret, as it is read at the start and again while the server runs. On failure ret_secret is as it was. */
+int config_read_secret(const char *path, struct secret *ret_secret, struct error_text *err);
 
 /* The same with everything handed in that config_from takes from the process. */
 struct config_sources {

@@ -134,6 +134,8 @@ static int open_network(struct server *server, const struct wanted *wanted,
         .listen = config->peer_listen[0] ? config->peer_listen : wanted->own->address,
         .secret = config->cluster_secret.digest,
         .secret_size = config->cluster_secret.set ? sizeof config->cluster_secret.digest : 0,
+        .other = config->cluster_secret.has_other ? config->cluster_secret.other : NULL,
+        .other_size = config->cluster_secret.has_other ? sizeof config->cluster_secret.other : 0,
         .about = server->about,
         .cluster = settled->cluster};
     struct network_host host = {.context = server,

@@ -28,10 +28,24 @@ static int check_file(int fd, const char *what, const char *path, struct error_t
     return HF_OK;
 }
 
+/* A second line that says the same adds nothing. */
+static void keep(const char *first, const char *second, struct secret *ret_secret)
+{
+    size_t size = strlen(first), other = strlen(second);
+
+    *ret_secret =
+        (struct secret){.set = true,
+                        .is_short = size < SECRET_MIN || (other > 0 && other < SECRET_MIN),
+                        .has_other = other > 0 && strcmp(first, second) != 0};
+    sha256(first, size, ret_secret->digest);
+    if (ret_secret->has_other)
+        sha256(second, other, ret_secret->other);
+}
+
 int secret_read(const char *what, const char *path, struct secret *ret_secret,
                 struct error_text *err)
 {
-    char password[PASSWORD_MAX + 1] = "";
+    char first[PASSWORD_MAX + 1] = "", second[PASSWORD_MAX + 1] = "";
     /* O_NONBLOCK: a FIFO must be refused, not waited for. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), result;
 
@@ -39,15 +53,22 @@ int secret_read(const char *what, const char *path, struct secret *ret_secret,
         return error_set_errno(err, HF_EREFUSED, errno, "%s %s", what, path);
     result = check_file(fd, what, path, err);
     if (result == HF_OK)
-        result = password_read(fd, what, path, HF_EREFUSED, password, err);
-    if (result == HF_OK) {
-        sha256(password, strlen(password), ret_secret->digest);
-        ret_secret->set = true;
-        ret_secret->is_short = strlen(password) < SECRET_MIN;
-    }
-    explicit_bzero(password, sizeof password);
+        result = password_read_two(fd, what, path, HF_EREFUSED, first, second, err);
+    if (result == HF_OK)
+        keep(first, second, ret_secret);
+    explicit_bzero(first, sizeof first);
+    explicit_bzero(second, sizeof second);
     close(fd);
     return result;
+}
+
+/* Both are compared in any case. */
+static bool has_digest(const struct secret *secret, const unsigned char digest[SHA256_SIZE])
+{
+    bool first = digests_match(digest, secret->digest);
+    bool second = digests_match(digest, secret->other);
+
+    return secret->set & (first | (second & secret->has_other));
 }
 
 bool secret_matches(const struct secret *secret, const void *bytes, size_t length)
@@ -56,9 +77,22 @@ bool secret_matches(const struct secret *secret, const void *bytes, size_t lengt
     bool match;
 
     sha256(bytes, length, digest);
-    match = digests_match(digest, secret->digest);
+    match = has_digest(secret, digest);
     explicit_bzero(digest, sizeof digest);
-    return secret->set && match;
+    return match;
+}
+
+int secret_count(const struct secret *secret)
+{
+    return secret->set + (secret->set && secret->has_other);
+}
+
+int secret_count_new(const struct secret *secret, const struct secret *other)
+{
+    if (!secret->set)
+        return 0;
+    return !has_digest(other, secret->digest) +
+           (secret->has_other && !has_digest(other, secret->other));
 }
 
 void secret_wipe(struct secret *secret)

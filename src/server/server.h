@@ -471,12 +471,16 @@ void holders_drop(struct connection *connection);
 int listening_open(struct server *server, struct error_text *err);
 void listening_close(struct server *server);
 
+/* ---- reload.c ---- */
+/* SIGHUP. config: the server's. */
+void reload(struct server *server, struct config *config);
+
 /* ---- restore.c ---- */
 /* Returns an exit status. */
 int restore_backup(const struct config *config);
 
 /* ---- serving.c ---- */
-/* Serves until told to stop by SIGTERM or SIGINT; returns an exit status. */
+/* Serves until told to stop by SIGTERM or SIGINT; returns an exit status. SIGHUP has files read again, into config. */
 int serve(struct config *config);
 
 #endif

@@ -34,7 +34,8 @@
 struct daemon {
     struct server server;
     uv_loop_t loop;
-    uv_signal_t term, interrupt;
+    struct config *config;
+    uv_signal_t term, interrupt, hangup;
     uv_timer_t second;
     bool ready; /* has been said to the service manager */
     bool asked_to_stop;
@@ -360,8 +361,10 @@ static void stop(struct daemon *daemon)
     uv_timer_stop(&server->timer);
     uv_close((uv_handle_t *)&daemon->term, NULL);
     uv_close((uv_handle_t *)&daemon->interrupt, NULL);
+    uv_close((uv_handle_t *)&daemon->hangup, NULL);
     signal(SIGTERM, SIG_IGN); /* libuv has given them back, and what is left takes a moment */
     signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     uv_close((uv_handle_t *)&daemon->second, NULL);
     node_close(server, on_node_closed, daemon);
     connection_write_all(server);
@@ -385,6 +388,14 @@ static void on_signal(uv_signal_t *handle, int number)
         cluster_hand_over(server, 0, NULL, NULL) != HF_OK)
         stop(daemon);
     daemon->asked_to_stop = true;
+}
+
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    struct daemon *daemon = handle->data;
+
+    (void)number;
+    reload(&daemon->server, daemon->config);
 }
 
 /* ---- the beginning ----------------------------------------------------------------------------- */
@@ -454,8 +465,12 @@ static void start_handles(struct daemon *daemon)
     uv_idle_init(&daemon->loop, &server->spin);
     uv_signal_init(&daemon->loop, &daemon->term);
     uv_signal_init(&daemon->loop, &daemon->interrupt);
+    uv_signal_init(&daemon->loop, &daemon->hangup);
     uv_timer_init(&daemon->loop, &daemon->second);
-    daemon->term.data = daemon->interrupt.data = daemon->second.data = daemon;
+    daemon->term.data = daemon->interrupt.data = daemon->hangup.data = daemon;
+    daemon->second.data = daemon;
+    /* Before the log is read, which may take a while: a reload must not end the server. It is looked at in the loop. */
+    uv_signal_start(&daemon->hangup, on_hangup, SIGHUP);
 }
 
 static void run_handles(struct daemon *daemon)
@@ -534,7 +549,7 @@ int serve(struct config *config)
     INVARIANT(uv_loop_init(&daemon->loop) == 0);
     init_lists(server);
     random_fill(server->observers.seed, sizeof server->observers.seed);
-    server->config = config;
+    server->config = daemon->config = config;
     server->loop = &daemon->loop;
     server->role = REPLICA_FOLLOWING;
     server->began_ms = (int64_t)uv_now(&daemon->loop);

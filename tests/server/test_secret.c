@@ -48,6 +48,41 @@ static void the_first_line_is_the_password(void **state)
     }
 }
 
+static void the_second_line_is_valid_too(void **state)
+{
+    static const struct {
+        const char *file;
+        int count;
+        bool is_short;
+    } files[] = {{"the first of two\nthe second of two\n", 2, false},
+                 {"the first of two\r\nthe second of two\r\n\r\n", 2, false},
+                 {"the first of two\nthe second of two", 2, false},
+                 {"the first of two\nshort\n", 2, true},
+                 {"the first of two\n\n\n", 1, false},
+                 {"the first of two\r\n\r\n", 1, false},
+                 {"the first of two\nthe first of two\n", 1, false}};
+    struct secret one = read_well("the first of two", 16, 0600);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(files); i++) {
+        struct secret secret = read_well(files[i].file, strlen(files[i].file), 0600);
+
+        assert_int_equal(files[i].count, secret_count(&secret));
+        assert_int_equal(files[i].is_short, secret.is_short);
+        assert_true(matches(&secret, "the first of two"));
+        assert_false(matches(&secret, ""));
+        assert_false(matches(&secret, "the first of two\nthe second of two"));
+        assert_int_equal(files[i].count == 2 && !secret.is_short,
+                         matches(&secret, "the second of two"));
+        assert_int_equal(secret.is_short, matches(&secret, "short"));
+        assert_int_equal(files[i].count - 1, secret_count_new(&secret, &one));
+        assert_int_equal(0, secret_count_new(&one, &secret));
+        secret_wipe(&secret);
+        assert_false(matches(&secret, "the second of two"));
+        assert_int_equal(1, secret_count_new(&one, &secret));
+    }
+}
+
 /* Each byte of the digest counts. */
 static void a_digest_differs_in_any_byte(void **state)
 {
@@ -121,6 +156,10 @@ static void bad_passwords_are_refused_and_not_quoted(void **state)
     assert_refused(write_file("p", "\n" CANARY, 9, 0600), HF_EINVAL, "its first line is empty");
     assert_refused(write_file("p", "\r\n", 2, 0600), HF_EINVAL, "its first line is empty");
     assert_refused(write_file("p", CANARY "\0x\n", 11, 0600), HF_EINVAL, "NUL byte");
+    assert_refused(write_file("p", "x\n" CANARY "\0x\n", 13, 0600), HF_EINVAL,
+                   "its second line has a NUL byte");
+    assert_refused(write_file("p", "x\ny\n" CANARY, 12, 0600), HF_EINVAL, "more than two lines");
+    assert_refused(write_file("p", "x\n\n" CANARY, 11, 0600), HF_EINVAL, "more than two lines");
     memset(bytes, 'x', sizeof bytes);
     memcpy(bytes, CANARY, 8);
     assert_refused(write_file("p", bytes, PASSWORD_MAX + 1, 0600), HF_EINVAL,
@@ -166,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_line_is_the_password),
+        cmocka_unit_test(the_second_line_is_valid_too),
         cmocka_unit_test(a_digest_differs_in_any_byte),
         cmocka_unit_test(without_a_password_nothing_matches),
         cmocka_unit_test(the_password_itself_is_not_kept),
