@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -250,6 +251,80 @@ static void a_password_comes_from_a_file(void **state)
     assert_refused(secret_file("long", longest, sizeof longest), NULL, "longer than 1024");
 }
 
+static void assert_now(const struct access *access, const char *expected)
+{
+    char password[PASSWORD_MAX + 1] = "before";
+
+    assert_int_equal(strcmp(expected, "before") != 0, access_password(access, password));
+    assert_string_equal(expected, password);
+}
+
+/* It may be exchanged while a handle is open. */
+static void a_password_file_is_read_again(void **state)
+{
+    struct error_text err = {""};
+    struct access access;
+    char path[128], link[128], query[160], before[PATH_MAX];
+
+    (void)state;
+    assert_int_equal(HF_OK, read_access(secret_file("again", "one\n", 4), NULL, &access, &err));
+    assert_now(&access, "one");
+    secret_file("again", "two\nthree\n", 10);
+    assert_now(&access, "two");
+    secret_file("again", "", 0); /* whoever writes it has just begun */
+    assert_now(&access, "before");
+    snprintf(path, sizeof path, "%s/again", directory);
+    unlink(path);
+    assert_now(&access, "before");
+    assert_int_equal(0, mkfifo(path, 0600)); /* it is not waited for */
+    alarm(20);
+    assert_now(&access, "before");
+    alarm(0);
+    unlink(path);
+    secret_file("again", "three", 5);
+    assert_now(&access, "three");
+
+    /* By the name that it was given, wherever this leads, and whatever the working directory is. */
+    assert_non_null(getcwd(before, sizeof before));
+    snprintf(link, sizeof link, "%s/link", directory);
+    assert_int_equal(0, symlink("again", link));
+    assert_int_equal(0, chdir(directory));
+    assert_int_equal(HF_OK, read_access("password-file=link", NULL, &access, &err));
+    assert_int_equal(0, chdir("/"));
+    assert_now(&access, "three");
+    secret_file("f", "four", 4);
+    unlink(link);
+    assert_int_equal(0, symlink("f", link));
+    assert_now(&access, "four");
+    unlink(link);
+    assert_int_equal(0, chdir(before));
+
+    /* No file: what was given stays. */
+    assert_int_equal(HF_OK, read_access("", ":hush", &access, &err));
+    assert_now(&access, "before");
+    snprintf(query, sizeof query, "password-file=%s/nothing", directory);
+    assert_refused(query, NULL, "No such file");
+}
+
+/* A pipe gives its bytes once: what it gave is the password. */
+static void a_password_from_a_pipe_is_read_once(void **state)
+{
+    struct error_text err = {""};
+    struct access access;
+    char query[64];
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(0, pipe(ends));
+    assert_int_equal(5, write(ends[1], "piped", 5));
+    close(ends[1]);
+    snprintf(query, sizeof query, "password-file=/dev/fd/%d", ends[0]);
+    assert_int_equal(HF_OK, read_access(query, NULL, &access, &err));
+    assert_string_equal("piped", access.password);
+    assert_now(&access, "before");
+    close(ends[0]);
+}
+
 static void a_password_file_that_cannot_be_used_is_named(void **state)
 {
     char query[128];
@@ -346,7 +421,8 @@ static int make_directory(void **state)
 
 static int remove_directory(void **state)
 {
-    static const char *const names[] = {"good", "long", "empty", "blank", "binary", "second", "f"};
+    static const char *const names[] = {"good",   "long",   "empty", "blank",
+                                        "binary", "second", "f",     "again"};
     char path[96];
 
     (void)state;
@@ -366,6 +442,8 @@ int main(void)
         cmocka_unit_test(users_and_passwords_are_read),
         cmocka_unit_test(bad_userinfo_is_refused),
         cmocka_unit_test(a_password_comes_from_a_file),
+        cmocka_unit_test(a_password_file_is_read_again),
+        cmocka_unit_test(a_password_from_a_pipe_is_read_once),
         cmocka_unit_test(a_password_file_that_cannot_be_used_is_named),
         cmocka_unit_test(a_password_is_given_once),
         cmocka_unit_test(a_password_of_the_environment_has_a_limit),

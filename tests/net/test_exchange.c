@@ -121,6 +121,12 @@ static int greeting_reply(void *context, int index, const struct resp_node *repl
     return HF_OK;
 }
 
+static void greeting_write(void *context, struct resp_writer *writer)
+{
+    (void)context;
+    resp_write_raw(writer, PING, strlen(PING));
+}
+
 struct client {
     struct server server;
     struct address address;
@@ -139,9 +145,8 @@ static void client_start(struct client *client, bool greets)
         server_start(&client->server);
     snprintf(port, sizeof port, "127.0.0.1:%d", client->server.port);
     assert_int_equal(HF_OK, address_parse(port, strlen(port), "1", &client->address, &err));
-    client->greeting = (struct link_greeting){.bytes = greets ? PING : "",
-                                              .size = greets ? strlen(PING) : 0,
-                                              .replies = greets,
+    client->greeting = (struct link_greeting){.replies = greets,
+                                              .write = greeting_write,
                                               .on_reply = greeting_reply,
                                               .context = &client->greeted};
     assert_int_equal(

@@ -204,6 +204,23 @@ static int check_cluster(const struct scout *scout, const struct resp_node *repl
     return HF_OK;
 }
 
+static int refuse_greeting(const struct scout *scout, const struct resp_node *reply,
+                           struct error_text *err)
+{
+    static const char wrong[] = "WRONGPASS ";
+    int result;
+
+    if (is_of_redis(reply))
+        return error_set(err, HF_EINVAL,
+                         "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
+                         scout->at.shown, scout->at.shown[0] == '/' ? "+unix" : "",
+                         scout->at.shown);
+    result = refusal_of(&scout->at, reply, err);
+    if (reply->size >= sizeof wrong - 1 && memcmp(reply->text, wrong, sizeof wrong - 1) == 0)
+        access_add_origin(&scout->store->access, err);
+    return result;
+}
+
 /* A server that does not say which role it has is taken at its word when it is asked something. */
 static int on_greeting(void *context, int index, const struct resp_node *reply,
                        struct error_text *err)
@@ -213,12 +230,7 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
 
     (void)index;
     if (reply->type == RESP_ERROR)
-        return is_of_redis(reply)
-                   ? error_set(err, HF_EINVAL,
-                               "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
-                               scout->at.shown, scout->at.shown[0] == '/' ? "+unix" : "",
-                               scout->at.shown)
-                   : refusal_of(&scout->at, reply, err);
+        return refuse_greeting(scout, reply, err);
     scout->leads = !role || resp_is(role, "master");
     if (resp_is(server, "holdfast"))
         return check_cluster(scout, reply, err);
@@ -227,12 +239,15 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
                      server && server->text ? server->text : "");
 }
 
-static void write_hello(struct engine_store *store)
+/* By the I/O thread, without the mutex. */
+static void write_hello(void *context, struct resp_writer *hello)
 {
-    const struct access *access = &store->access;
-    bool log_in = access->password[0] || access->user[0];
-    struct resp_writer *hello = &store->hello;
+    const struct scout *scout = context;
+    struct access *access = &scout->store->access;
+    bool log_in;
 
+    access_password(access, access->password);
+    log_in = access->password[0] || access->user[0];
     resp_write_array(hello, log_in ? 8 : 5);
     resp_write_text(hello, "HELLO");
     resp_write_text(hello, "3");
@@ -248,22 +263,14 @@ static void write_hello(struct engine_store *store)
 
 void holdfast_greet(struct scout *scout)
 {
-    const struct resp_writer *hello = &scout->store->hello;
-
-    scout->greeting = (struct link_greeting){.replies = 1,
-                                             .bytes = hello->bytes,
-                                             .size = hello->size,
-                                             .on_reply = on_greeting,
-                                             .context = scout};
+    scout->greeting = (struct link_greeting){
+        .replies = 1, .write = write_hello, .on_reply = on_greeting, .context = scout};
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static void store_free(struct engine_store *store)
 {
-    if (store->hello.bytes)
-        explicit_bzero(store->hello.bytes, store->hello.size);
-    resp_writer_free(&store->hello);
     if (store->poke_fd >= 0)
         close(store->poke_fd);
     access_wipe(&store->access);
@@ -282,10 +289,9 @@ int holdfast_open(struct url *url, const struct engine_host *host, struct engine
     store->poke_fd = -1;
     result = read_url(store, url, err);
     if (result == HF_OK) {
-        write_hello(store);
         store->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (store->hello.failed || store->poke_fd < 0)
-            result = error_set(err, HF_ENOMEM, "out of memory or descriptors");
+        if (store->poke_fd < 0)
+            result = error_set(err, HF_ENOMEM, "out of descriptors");
     }
     if (result != HF_OK) {
         store_free(store);

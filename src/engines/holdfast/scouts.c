@@ -76,9 +76,9 @@ static void come_back(struct engine_store *store, struct scout *scout, int resul
     scout->leads = false;
     scout->state = SCOUT_BACK;
     store->next_ms = clock_boot_ms();
-    if (result == HF_EUNREACH) {
-        note_why(store, why, false);
-    } else {
+    scout->refused = result != HF_EUNREACH;
+    note_why(store, why, scout->refused);
+    if (scout->refused) {
         store->refusal = result;
         store->refusal_why = *why;
     }
@@ -119,6 +119,8 @@ static void send_out(struct engine_store *store, const struct address *to)
     if (!scout || scout->state != SCOUT_HOME)
         return;
     scout->state = SCOUT_CALLS;
+    scout->leader.shown[0] = '\0';
+    scout->refused = false;
     pthread_mutex_unlock(&store->mutex); /* a name may have to be looked up */
     result = link_open(&scout->at, &store->access, &scout->greeting, &scout->link, &err);
     pthread_mutex_lock(&store->mutex);
@@ -150,6 +152,7 @@ static bool on_answer(void *context, const struct resp_node *value)
         refusal_of(&scout->at, value, &words);
         note_why(scout->store, &words, true);
         refusal_is_elsewhere(value, &scout->told);
+        scout->leader = scout->told;
     }
     return !scout->leads; /* what comes behind it is for whoever has the connection then */
 }
@@ -291,13 +294,43 @@ static void tell_trouble(const struct engine_store *store, int64_t now_ms)
         store->host->trouble(store->host->context, why[0] ? why : "no server answers");
 }
 
+static bool has_refused(const struct engine_store *store, const struct address *at)
+{
+    LIST_EACH(node, &store->scouts)
+    {
+        if (scout_of(node)->refused && is_same(at, &scout_of(node)->at))
+            return true;
+    }
+    return false;
+}
+
+/* A server refuses us, such as one where a new password is not valid yet. If another has let us in, it is the leader's word that
+ * counts; and while there is none, or it cannot be reached, there may be one soon that lets us in. */
+static bool is_last_word(const struct engine_store *store)
+{
+    bool let_in = false;
+
+    LIST_EACH(node, &store->scouts)
+    {
+        const struct scout *scout = scout_of(node);
+
+        if (scout->state != SCOUT_ASKS && scout->state != SCOUT_RESTS)
+            continue;
+        let_in = true;
+        if (scout->leader.shown[0] && has_refused(store, &scout->leader))
+            return true;
+    }
+    return !let_in;
+}
+
 static void end_round(struct engine_store *store)
 {
     int64_t now_ms = clock_boot_ms();
 
     store->round_ms = after_a_pause(store, now_ms);
     tell_trouble(store, now_ms);
-    if (store->refusal != HF_OK && !store->link) /* who asks again has it tried again */
+    /* Who asks again has it tried again. */
+    if (store->refusal != HF_OK && !store->link && is_last_word(store))
         wire_refuse_all(store, store->refusal, &store->refusal_why);
 }
 

@@ -131,21 +131,22 @@ struct scout {
     struct link *link; /* NULL when it is home or back */
     enum scout_state state;
     bool leads;
-    int64_t since_ms;    /* since when an answer is due */
-    struct address told; /* where its server sends us; shown[0] == 0: nowhere */
+    bool refused;          /* by its server, the last time */
+    int64_t since_ms;      /* since when an answer is due */
+    struct address told;   /* where its server sends us; shown[0] == 0: nowhere */
+    struct address leader; /* who leads, as its server says; shown[0] == 0: nobody */
 };
 
 struct engine_store {
     /* Constant. */
     const struct engine_host *host;
-    struct access access;
+    struct access access; /* its password is the keeper's: what its file says may change */
     char prefix[HOLDFAST_PREFIX_MAX + 1];
     char cluster[HOLDFAST_CLUSTER + 1]; /* the only one that is meant, or "" */
     size_t prefix_size;
     struct address servers[HOLDFAST_SERVERS_MAX];
     int server_count;
     int64_t timeout_ms; /* how long a server may be silent when it should say something */
-    struct resp_writer hello;
     bool forked;
 
     pthread_mutex_t mutex; /* of all below */

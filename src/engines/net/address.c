@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- where ----------------------------------------------------------------------------------- */
@@ -120,16 +121,74 @@ static int read_userinfo(const char *text, size_t length, struct access *access,
     return HF_OK;
 }
 
-static int read_password_file(const char *path, char ret_password[PASSWORD_MAX + 1],
-                              struct error_text *err)
+/* Where it will be found again, whatever the working directory is by then. Symbolic links stay: they may lead elsewhere by then. */
+static void keep_path(const char *path, char ret_path[ADDRESS_FILE_MAX + 1])
+{
+    size_t length = strlen(path), used = 0;
+
+    if (path[0] != '/') {
+        if (!getcwd(ret_path, ADDRESS_FILE_MAX)) {
+            ret_path[0] = '\0';
+            return;
+        }
+        used = strlen(ret_path);
+        ret_path[used++] = '/';
+    }
+    if (used + length <= ADDRESS_FILE_MAX)
+        memcpy(ret_path + used, path, length + 1);
+    else
+        ret_path[0] = '\0';
+}
+
+/* A pipe, such as the shell's <(...), gives its bytes once. */
+static bool is_regular(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static int read_password_file(const char *path, struct access *access, struct error_text *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), result;
 
     if (fd < 0)
         return error_set_errno(err, HF_EINVAL, errno, "password-file %s", path);
-    result = password_read(fd, "password-file", path, HF_EINVAL, ret_password, err);
+    result = password_read(fd, "password-file", path, HF_EINVAL, access->password, err);
+    if (result == HF_OK && is_regular(fd))
+        keep_path(path, access->password_file);
     close(fd);
     return result;
+}
+
+bool access_password(const struct access *access, char password[PASSWORD_MAX + 1])
+{
+    char read[PASSWORD_MAX + 1] = "";
+    struct error_text ignored;
+    bool is_read;
+    int fd;
+
+    if (!access->password_file[0])
+        return false;
+    fd = open(access->password_file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    is_read = is_regular(fd) && password_read(fd, "password-file", access->password_file, HF_EINVAL,
+                                              read, &ignored) == HF_OK;
+    close(fd);
+    if (is_read)
+        memcpy(password, read, sizeof read);
+    explicit_bzero(read, sizeof read);
+    return is_read;
+}
+
+void access_add_origin(const struct access *access, struct error_text *err)
+{
+    size_t size = strlen(err->text);
+
+    if (access->password_file[0])
+        snprintf(err->text + size, sizeof err->text - size, " (from password-file %s)",
+                 access->password_file);
 }
 
 static int read_password(struct url *url, struct access *access, struct error_text *err)
@@ -141,7 +200,7 @@ static int read_password(struct url *url, struct access *access, struct error_te
         return error_set(err, HF_EINVAL,
                          "store URL: there is a password both in it and in its password-file");
     if (path)
-        return read_password_file(path, access->password, err);
+        return read_password_file(path, access, err);
     if (access->password[0])
         return HF_OK;
     variable = secure_getenv("HOLDFAST_PASSWORD");

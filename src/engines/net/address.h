@@ -24,6 +24,7 @@ struct address {
 struct access {
     char user[PASSWORD_MAX + 1]; /* "": the default user */
     char password[PASSWORD_MAX + 1];
+    char password_file[ADDRESS_FILE_MAX + 1]; /* that it is read again from; "": it is not */
     bool tls;
     /* PEM files; "": the system's authorities; no certificate of our own. */
     char ca_file[ADDRESS_FILE_MAX + 1];
@@ -37,6 +38,11 @@ int address_parse(const char *text, size_t length, const char *default_port,
  * (userinfo, still encoded, or NULL), and HOLDFAST_PASSWORD for a password given nowhere else. */
 int access_read(struct url *url, const char *userinfo, size_t userinfo_length,
                 struct access *ret_access, struct error_text *err);
+/* The password as its file says now: it may have been exchanged since. Returns false, and leaves `password` as it is, if there is no
+ * such file, or it cannot be used: it may be about to be written. Not for a file that can be read only once, such as a pipe. */
+bool access_password(const struct access *access, char password[PASSWORD_MAX + 1]);
+/* A server has refused the password: adds to the words where it came from, if that is a file. */
+void access_add_origin(const struct access *access, struct error_text *err);
 void access_wipe(struct access *access);
 
 #endif

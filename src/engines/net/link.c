@@ -2,12 +2,27 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define READ_BYTES 16384       /* asked for at a time */
 #define OUT_BYTES_MAX 16777216 /* queued for a server that does not read */
 
 static const struct resp_limits reply_limits = {
     .blob_max = 16777216, .value_max = 67108864, .nodes_max = 1000000};
+
+static void wipe_hello(struct link *link)
+{
+    if (link->hello.bytes)
+        explicit_bzero(link->hello.bytes, link->hello.size);
+    resp_writer_free(&link->hello);
+}
+
+static int write_hello(struct link *link, struct error_text *err)
+{
+    if (link->greeting->replies > 0)
+        link->greeting->write(link->greeting->context, &link->hello);
+    return link->reader && !link->hello.failed ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
+}
 
 int link_open(const struct address *address, const struct access *access,
               const struct link_greeting *greeting, struct link **ret_link, struct error_text *err)
@@ -19,8 +34,9 @@ int link_open(const struct address *address, const struct access *access,
         return error_set(err, HF_ENOMEM, "out of memory");
     link->greeting = greeting;
     link->reader = resp_reader_new(&reply_limits);
-    result = link->reader ? stream_open(address, access, &link->stream, err)
-                          : error_set(err, HF_ENOMEM, "out of memory");
+    result = write_hello(link, err);
+    if (result == HF_OK)
+        result = stream_open(address, access, &link->stream, err);
     if (result != HF_OK) {
         link_close(link);
         return result;
@@ -35,6 +51,7 @@ void link_close(struct link *link)
         return;
     stream_close(link->stream);
     resp_reader_free(link->reader);
+    wipe_hello(link);
     resp_writer_free(&link->out);
     resp_writer_free(&link->scratch);
     free(link);
@@ -155,7 +172,8 @@ int link_pump(struct link *link, link_value_fn *fn, void *context, struct error_
             return HF_OK;
         if (result == HF_OK) {
             link->state = link->greeting->replies > 0 ? LINK_GREETING : LINK_READY;
-            result = send_bytes(link, link->greeting->bytes, link->greeting->size, err);
+            result = send_bytes(link, link->hello.bytes, link->hello.size, err);
+            wipe_hello(link);
         }
     } else {
         result = flush(link, err);

@@ -18,9 +18,9 @@
 #define LINK_LAG_MS 1000
 
 struct link_greeting {
-    const char *bytes; /* commands as RESP */
-    size_t size;
     int replies;
+    /* Commands as RESP. Called as each link is opened, and may have to read a file: a password may be another one by then. */
+    void (*write)(void *context, struct resp_writer *writer);
     /* Looks at one reply. An error ends the link, and is what its user hears. */
     int (*on_reply)(void *context, int index, const struct resp_node *reply,
                     struct error_text *err);
@@ -36,6 +36,7 @@ struct link {
     size_t out_sent;            /* of it */
     struct resp_writer scratch; /* for whoever has the link: to build a request in */
     const struct link_greeting *greeting;
+    struct resp_writer hello; /* what it wrote; wiped as soon as it is sent */
     enum link_state state;
     int greeted;
     /* exchange.c: replies to requests nobody waits for any more, and since when they are late. */

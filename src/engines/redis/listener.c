@@ -302,23 +302,18 @@ int listener_new(struct engine_store *store, const struct address *address, stru
     struct listener *listener = calloc(1, sizeof *listener);
     unsigned char id[8];
     pthread_condattr_t attributes;
-    int result;
 
     if (!listener)
         return error_set(err, HF_ENOMEM, "out of memory");
     random_fill(id, sizeof id);
     text_hex(id, sizeof id, listener->client);
     snprintf(listener->channel, sizeof listener->channel, "%s%s", CHANNEL_WAKE, listener->client);
-    result =
-        node_init(&listener->node, address, &store->access, 0, listener->channel, store->host, err);
+    node_init(&listener->node, address, &store->access, 0, listener->channel, store->host);
     listener->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (result == HF_OK && listener->poke_fd < 0) {
+    if (listener->poke_fd < 0) {
         node_close(&listener->node, false);
-        result = error_set(err, HF_ENOMEM, "out of descriptors");
-    }
-    if (result != HF_OK) {
         free(listener);
-        return result;
+        return error_set(err, HF_ENOMEM, "out of descriptors");
     }
     listener->store = store;
     pthread_mutex_init(&listener->mutex, NULL);

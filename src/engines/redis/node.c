@@ -156,6 +156,7 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
 {
     struct node *node = context;
     enum greeting greeting = node->greetings[index];
+    int result;
 
     node->host->reached(node->host->context);
     if (greeting == GREET_INFO)
@@ -166,51 +167,97 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
     if ((greeting == GREET_NAME || greeting == GREET_INFO) && reply->size >= 6 &&
         memcmp(reply->text, "NOAUTH", 6) != 0)
         return HF_OK;
-    return node_refusal(node, reply, err);
+    result = node_refusal(node, reply, err);
+    if (greeting == GREET_AUTH)
+        access_add_origin(node->access, err);
+    return result;
 }
 
-static void write_hello(struct node *node, unsigned database, const char *channel)
+/* The password as it is now. */
+static void current_password(struct node *node, char ret_password[PASSWORD_MAX + 1])
 {
-    const struct access *access = node->access;
-    struct resp_writer *hello = &node->hello;
-    int count = 0;
+    bool is_read = access_password(node->access, ret_password);
 
-    if (access->password[0] || access->user[0]) { /* a user may need no password */
-        resp_write_array(hello, access->user[0] ? 3 : 2);
-        resp_write_text(hello, "AUTH");
-        if (access->user[0])
-            resp_write_text(hello, access->user);
-        resp_write_text(hello, access->password);
-        node->greetings[count++] = GREET_AUTH;
-    }
-    if (database > 0) {
+    pthread_mutex_lock(&node->mutex);
+    if (is_read)
+        memcpy(node->password, ret_password, sizeof node->password);
+    else
+        memcpy(ret_password, node->password, sizeof node->password);
+    pthread_mutex_unlock(&node->mutex);
+}
+
+static void write_auth(struct node *node, struct resp_writer *hello)
+{
+    const char *user = node->access->user;
+    char password[PASSWORD_MAX + 1];
+
+    current_password(node, password);
+    resp_write_array(hello, user[0] ? 3 : 2);
+    resp_write_text(hello, "AUTH");
+    if (user[0])
+        resp_write_text(hello, user);
+    resp_write_text(hello, password);
+    explicit_bzero(password, sizeof password);
+}
+
+static void write_greeting(struct node *node, enum greeting greeting, struct resp_writer *hello)
+{
+    switch (greeting) {
+    case GREET_AUTH:
+        write_auth(node, hello);
+        break;
+    case GREET_SELECT:
         resp_write_array(hello, 2);
         resp_write_text(hello, "SELECT");
-        resp_write_number(hello, database);
-        node->greetings[count++] = GREET_SELECT;
+        resp_write_number(hello, node->database);
+        break;
+    case GREET_NAME:
+        resp_write_array(hello, 3);
+        resp_write_text(hello, "CLIENT");
+        resp_write_text(hello, "SETNAME");
+        resp_write_text(hello, "holdfast");
+        break;
+    case GREET_INFO:
+        resp_write_array(hello, 1);
+        resp_write_text(hello, "INFO");
+        break;
+    case GREET_SUBSCRIBE:
+        resp_write_array(hello, 2);
+        resp_write_text(hello, "SUBSCRIBE");
+        resp_write_text(hello, node->channel);
+        break;
+    case GREETINGS_MAX:
+        break;
     }
-    resp_write_array(hello, 3);
-    resp_write_text(hello, "CLIENT");
-    resp_write_text(hello, "SETNAME");
-    resp_write_text(hello, "holdfast");
+}
+
+static void write_hello(void *context, struct resp_writer *hello)
+{
+    struct node *node = context;
+
+    for (int i = 0; i < node->greeting.replies; i++)
+        write_greeting(node, node->greetings[i], hello);
+}
+
+static void choose_greetings(struct node *node)
+{
+    const struct access *access = node->access;
+    int count = 0;
+
+    if (access->password[0] || access->user[0]) /* a user may need no password */
+        node->greetings[count++] = GREET_AUTH;
+    if (node->database > 0)
+        node->greetings[count++] = GREET_SELECT;
     node->greetings[count++] = GREET_NAME;
-    resp_write_array(hello, channel ? 2 : 1);
-    resp_write_text(hello, channel ? "SUBSCRIBE" : "INFO");
-    if (channel)
-        resp_write_text(hello, channel);
-    node->greetings[count++] = channel ? GREET_SUBSCRIBE : GREET_INFO;
-    node->greeting = (struct link_greeting){.replies = count,
-                                            .bytes = hello->bytes,
-                                            .size = hello->size,
-                                            .on_reply = on_greeting,
-                                            .context = node};
+    node->greetings[count++] = node->channel ? GREET_SUBSCRIBE : GREET_INFO;
+    node->greeting = (struct link_greeting){
+        .replies = count, .write = write_hello, .on_reply = on_greeting, .context = node};
 }
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-int node_init(struct node *node, const struct address *address, const struct access *access,
-              unsigned database, const char *channel, const struct engine_host *host,
-              struct error_text *err)
+void node_init(struct node *node, const struct address *address, const struct access *access,
+               unsigned database, const char *channel, const struct engine_host *host)
 {
     pthread_condattr_t attributes;
 
@@ -218,17 +265,15 @@ int node_init(struct node *node, const struct address *address, const struct acc
     node->address = *address;
     node->access = access;
     node->host = host;
-    write_hello(node, database, channel);
-    if (node->hello.failed) {
-        resp_writer_free(&node->hello);
-        return error_set(err, HF_ENOMEM, "out of memory");
-    }
+    node->database = database;
+    node->channel = channel;
+    memcpy(node->password, access->password, sizeof node->password);
+    choose_greetings(node);
     pthread_mutex_init(&node->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&node->returned, &attributes);
     pthread_condattr_destroy(&attributes);
-    return HF_OK;
 }
 
 void node_after_fork(struct node *node)
@@ -271,9 +316,7 @@ void node_linger(struct node *node, int64_t deadline_ms)
 
 void node_close(struct node *node, bool forked)
 {
-    if (node->hello.bytes)
-        explicit_bzero(node->hello.bytes, node->hello.size);
-    resp_writer_free(&node->hello);
+    explicit_bzero(node->password, sizeof node->password);
     /* A thread of the parent may have had its hands on a link, or waited for one: the child's copies are
      * half done. They are left alone, and lost; their descriptors were closed at the fork. */
     if (forked)

@@ -17,11 +17,13 @@ struct node {
     const struct access *access;
     const struct engine_host *host;
 
-    struct resp_writer hello; /* what every link says first */
-    enum greeting greetings[GREETINGS_MAX];
+    unsigned database;
+    const char *channel;                    /* NULL: none */
+    enum greeting greetings[GREETINGS_MAX]; /* what every link says first */
     struct link_greeting greeting;
 
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex;           /* of all below */
+    char password[PASSWORD_MAX + 1]; /* the last that was read */
     pthread_cond_t returned;
     struct {
         struct link *link;
@@ -36,10 +38,9 @@ struct node {
     int64_t started_ms; /* clock_boot_ms when the server started, as far as it says */
 };
 
-/* address: copied; access, host: borrowed. channel: to subscribe to, or NULL. */
-int node_init(struct node *node, const struct address *address, const struct access *access,
-              unsigned database, const char *channel, const struct engine_host *host,
-              struct error_text *err);
+/* address: copied; access, host, channel: borrowed. channel: to subscribe to, or NULL. */
+void node_init(struct node *node, const struct address *address, const struct access *access,
+               unsigned database, const char *channel, const struct engine_host *host);
 /* All links have been given back; or, forked: leaves them alone. */
 void node_close(struct node *node, bool forked);
 /* Before that: waits until the deadline for answers that are still owed. A connection that is closed

@@ -99,19 +99,15 @@ static int read_options(struct engine_store *store, struct url *url, bool many,
 static int add_node(struct engine_store *store, const struct address *address,
                     struct error_text *err)
 {
-    int result;
-
     for (int i = 0; i < store->node_count; i++)
         if (strcmp(store->nodes[i].address.shown, address->shown) == 0)
             return error_set(err, HF_EINVAL, "store URL: %s is named twice, and would vote twice",
                              address->shown);
     if (store->node_count == REDIS_NODES_MAX)
         return error_set(err, HF_EINVAL, "store URL: more than %d servers", REDIS_NODES_MAX);
-    result = node_init(&store->nodes[store->node_count], address, &store->access, store->database,
-                       NULL, store->host, err);
-    if (result == HF_OK)
-        store->node_count++;
-    return result;
+    node_init(&store->nodes[store->node_count++], address, &store->access, store->database, NULL,
+              store->host);
+    return HF_OK;
 }
 
 static int add_nodes(struct engine_store *store, const struct parts *parts, bool many,
