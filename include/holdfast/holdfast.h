@@ -237,9 +237,12 @@ HF_API int64_t hf_lock_left_ms(hf_lock *lock);
 /* A descriptor that turns readable when the lock is lost. Belongs to the lock, and is closed by whatever
  * gives that up, before it returns: stop watching it first. Negative: an error. */
 HF_API int hf_lock_lost_fd(hf_lock *lock);
-/* Why it was lost, in words ("broken by an operator"); "" while it is held. Never waits for the store. Lives as long as
- * the lock. */
+/* Why it was lost, in words ("broken by an operator"), if it could not be renewed with the last reason for that; "" while it is
+ * held. Never waits for the store. Lives as long as the lock. */
 HF_API const char *hf_lock_lost_why(hf_lock *lock);
+/* For how long renewals of this lock have failed, in ms; hf_error() then says why ("10.0.0.1:7420: it does not accept this
+ * user and password"). 0: the last one did not fail. Negative: an error. Never waits for the store. */
+HF_API int64_t hf_lock_unrenewed_ms(hf_lock *lock);
 /* Store id, name, mode and token as one printable string that a third party can hf_check_sequencer.
  * Needs up to HF_SEQUENCER_MAX bytes. */
 HF_API int hf_lock_sequencer(const hf_lock *lock, char *ret_text, size_t size);

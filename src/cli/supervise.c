@@ -71,7 +71,8 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
 {
     const struct supervision *how = watch->how;
     int64_t held_ms = clock_boot_ms() - how->granted_ms;
-    static char text[128];
+    static char text[WORDS_MAX / 2];
+    bool failing = hf_lock_unrenewed_ms(how->lock) > 0;
     const char *reason;
 
     /* We may have counted from later than the library, if the machine was busy. Without a TTL nothing but
@@ -82,11 +83,12 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
         return text;
     }
     if (left_ms > 0) {
-        snprintf(text, sizeof text, "it could not be renewed, and %s are left", span(left_ms));
+        snprintf(text, sizeof text, "it could not be renewed, and %s are left%s%s", span(left_ms),
+                 failing ? ": " : "", failing ? hf_error() : "");
         return text;
     }
     reason = hf_lock_lost_why(how->lock);
-    if (how->has_ttl && clock_boot_ms() < watch->zero_ms)
+    if (how->has_ttl && (failing || clock_boot_ms() < watch->zero_ms))
         return *reason ? reason : "the store says that it has ended";
     if (how->has_ttl)
         return "its lease has expired";

@@ -106,6 +106,7 @@ void claim_free(hf_lock *lock)
     once_drop(lock->once);
     if (lock->lost_fd >= 0)
         close(lock->lost_fd);
+    free(lock->why);
     explicit_bzero(lock->lease, sizeof lock->lease);
     free(lock);
 }
@@ -166,7 +167,7 @@ void claim_counts_from(hf_lock *lock, int64_t sent_ms, int64_t lasts_ms)
             lasts_ms = ttl_ms;
         lock->valid_ms = clock_after(sent_ms, lasts_ms - drift_ms(ttl_ms));
         lock->renew_ms = clock_after(sent_ms, lasts_ms / 3);
-        lock->retry_ms = 0;
+        lock->retry_ms = lock->failing_ms = 0;
     }
     atomic_store(&lock->end_ms, lock->valid_ms < lock->hold_ms ? lock->valid_ms : lock->hold_ms);
 }
@@ -194,7 +195,7 @@ void claim_lost(hf_lock *lock, enum loss loss, const char *why)
         store_forget_id(store);
     atomic_store(&lock->end_ms, INT64_MIN);
     list_remove(&lock->watch_node);
-    snprintf(lock->why, sizeof lock->why, "%s", why);
+    lock->why = strdup(why);
     if (lock->lost_fd >= 0)
         eventfd_write(lock->lost_fd, 1);
     lock->owes_release = loss == LOSS_MAX_HOLD;
@@ -233,12 +234,35 @@ void claim_silence(hf_lock *lock)
     lock->lost_fd = -1;
 }
 
+/* A renewal that is under way for too long says nothing by itself, and the one before said nothing new. */
+int64_t claim_unrenewed(const hf_lock *lock, int64_t now_ms, struct error_text *ret_why)
+{
+    if (lock->failing_ms != 0) {
+        *ret_why = lock->store->unrenewed;
+        return lock->failing_ms;
+    }
+    if (lock->answer_ms == 0 || now_ms < lock->answer_ms)
+        return 0;
+    error_write(ret_why, "the store does not answer");
+    return lock->answer_ms;
+}
+
+/* Who was asleep, or stopped, may not have tried to renew it. */
+static void expire(hf_lock *lock, int64_t now_ms)
+{
+    struct error_text cause = {""}, why;
+    bool known = claim_unrenewed(lock, now_ms, &cause) != 0 && cause.text[0];
+
+    error_write(&why, "it could not be renewed in time%s%s", known ? ": " : "", cause.text);
+    claim_lost(lock, LOSS_EXPIRED, why.text);
+}
+
 bool claim_look_at_clock(hf_lock *lock, int64_t now_ms)
 {
     if (lock->state != CLAIM_HELD)
         return false;
     if (now_ms >= lock->valid_ms)
-        claim_lost(lock, LOSS_EXPIRED, "it could not be renewed in time");
+        expire(lock, now_ms);
     else if (now_ms >= lock->hold_ms)
         claim_lost(lock, LOSS_MAX_HOLD, "it was held for its maximum");
     return lock->state == CLAIM_HELD;

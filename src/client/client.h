@@ -50,7 +50,6 @@
 #define RANDOM_POOL_BYTES 1024
 #define REPORT_ENTRIES_MAX (1u << 24)
 #define WARNINGS_MAX 16 /* lines on stderr per store */
-#define WHY_MAX 96      /* bytes of the reason of a loss, with its NUL */
 
 /* ---- cancelling ------------------------------------------------------------------------------ */
 
@@ -124,12 +123,15 @@ struct hf_lock {
     int64_t hold_ms;   /* by the maximum hold; CLOCK_NEVER without */
     int64_t renew_ms;  /* the next renewal; CLOCK_NEVER without a TTL */
     int64_t retry_ms;  /* the pause after the next failed renewal */
+    int64_t
+        failing_ms; /* since when renewals fail, store->unrenewed says why; 0: the last one did not */
+    int64_t answer_ms; /* when the answer to a renewal is due at the latest; 0: none is under way */
+    char *why;         /* it was lost; NULL: it was not, or there was no memory to say so */
 
     struct waiter waiter;
     hf_once *once; /* of a once-record's runner; freed with the lock */
     /* store->eras when we last knew that this store has it; its first attempt was made after that. */
     _Atomic uint32_t era;
-    char why[WHY_MAX];
     char lease[HF_LEASE_MAX + 1];
     char strings[]; /* name, owner */
 };
@@ -195,6 +197,7 @@ struct hf_store {
     _Atomic bool in_trouble;
     int64_t trouble_ms; /* since when */
     struct error_text trouble;
+    struct error_text unrenewed; /* why the last renewal failed */
 
     pthread_mutex_t mutex;  /* guards all that follows */
     pthread_cond_t changed; /* broadcast when a claim stops being busy, a callback or a task ends */
@@ -313,6 +316,8 @@ void claim_set_hold(hf_lock *lock, int64_t hold_ms);
 void claim_watch(hf_lock *lock);
 enum loss { LOSS_EXPIRED, LOSS_TOLD, LOSS_MAX_HOLD };
 void claim_lost(hf_lock *lock, enum loss loss, const char *why);
+/* Since when it could not be renewed, and why; 0: nothing is known of that. */
+int64_t claim_unrenewed(const hf_lock *lock, int64_t now_ms, struct error_text *ret_why);
 /* Declares what the clock says now. True while it is held. */
 bool claim_look_at_clock(hf_lock *lock, int64_t now_ms);
 /* The caller gives the lock up: from here on nobody is told anything of it. First an on_lost that runs on

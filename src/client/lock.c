@@ -84,6 +84,11 @@ int hf_lock_lost_fd(hf_lock *lock)
     return result == HF_OK ? fd : failure_keep(result, &err);
 }
 
+static const char *words_of_loss(const hf_lock *lock)
+{
+    return lock->why ? lock->why : "it has ended";
+}
+
 /* Once it is lost, the words stay as they are. */
 const char *hf_lock_lost_why(hf_lock *lock)
 {
@@ -94,13 +99,30 @@ const char *hf_lock_lost_why(hf_lock *lock)
     pthread_mutex_lock(&lock->store->mutex);
     lost = lock->state == CLAIM_LOST;
     pthread_mutex_unlock(&lock->store->mutex);
-    return lost ? lock->why : "";
+    return lost ? words_of_loss(lock) : "";
+}
+
+int64_t hf_lock_unrenewed_ms(hf_lock *lock)
+{
+    struct error_text err = {""};
+    int64_t now_ms = clock_boot_ms(), since_ms;
+    int result = lock_check(lock, &err);
+
+    if (result != HF_OK)
+        return failure_keep(result, &err);
+    pthread_mutex_lock(&lock->store->mutex);
+    since_ms = claim_unrenewed(lock, now_ms, &err);
+    pthread_mutex_unlock(&lock->store->mutex);
+    if (since_ms == 0)
+        return 0;
+    failure_note(HF_EUNREACH, &err);
+    return now_ms > since_ms ? now_ms - since_ms : 1;
 }
 
 /* With the mutex held. */
 static int lost_error(const hf_lock *lock, struct error_text *err)
 {
-    return error_set(err, HF_ELOST, "'%.100s' was lost: %s", lock->claim.name, lock->why);
+    return error_set(err, HF_ELOST, "'%.100s' was lost: %s", lock->claim.name, words_of_loss(lock));
 }
 
 /* ---- renewing -------------------------------------------------------------------------------- */
@@ -281,7 +303,7 @@ int lock_finish(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,
     take_back(lock);
     held = claim_look_at_clock(lock, clock_boot_ms());
     if (!held)
-        error_set(&why, HF_ESTALE, "%s", lock->why);
+        error_set(&why, HF_ESTALE, "%s", words_of_loss(lock));
     claim_withdraw(lock);
     pthread_mutex_unlock(&store->mutex);
     result = held ? finish_at_store(lock, bytes, size, keep_ms, &why) : HF_ESTALE;

@@ -1,0 +1,101 @@
+"""A holder that cannot renew says why, in its last line: one test for each cause that a client of holdfastd can know of."""
+import re
+import resource
+
+import pytest
+from holdfast_cli import Cli
+from test_cluster_command import Cluster
+from test_reload import NEW, OLD, write
+
+TTL = ["--ttl", "3s", "--grace", "500ms"]
+
+
+@pytest.fixture
+def cli_on():
+    made = []
+
+    def make(url):
+        made.append(Cli(url))
+        return made[-1]
+
+    yield make
+    for cli in made:
+        cli.clean()
+
+
+def last_words(holder):
+    """Why it was lost: what is in its only line on stderr, after how much of the hold was left."""
+    assert holder.wait() == 76
+    lines = [line for line in holder.rest("err") if " lost '" in line]
+    assert len(lines) == 1, lines
+    found = re.fullmatch(r"holdfast: lost 'x' \(token \d+\): it could not be renewed, and [\d.]+ m?s are left: (.*); stopping the job",
+                         lines[0])
+    assert found, lines[0]
+    return found.group(1)
+
+
+def test_the_password_is_wrong(start, cli_on, tmp_path):
+    """It was exchanged, and whoever did it forgot the clients; given in the URL, and in a file."""
+    file, client_file = tmp_path / "password", tmp_path / "client-password"
+    write(file, OLD)
+    write(client_file, OLD)
+    server = start("--password-file", file)
+    at = f"127.0.0.1:{server.port}"
+    holders = [cli_on(f"holdfast://:{OLD.replace(' ', '%20')}@{at}").hold("x", *TTL),
+               cli_on(f"holdfast://{at}?password-file={client_file}&prefix=another/").hold("x", *TTL)]
+    write(file, NEW)
+    server.restart()
+    assert last_words(holders[0]) == f"{at}: it does not accept this user and password"
+    assert last_words(holders[1]) == f"{at}: it does not accept this user and password (from password-file {client_file})"
+
+
+def test_the_password_is_missing(start, cli_on, tmp_path):
+    file = tmp_path / "password"
+    server = start()
+    at = f"127.0.0.1:{server.port}"
+    holder = cli_on(f"holdfast://{at}").hold("x", *TTL)
+    write(file, NEW)
+    server.args += ["--password-file", file]
+    server.restart()
+    assert last_words(holder) == (f"{at}: it needs a password: give it in the URL, in ?password-file= or in "
+                                  "HOLDFAST_PASSWORD")
+
+
+def test_the_connection_is_refused(start, cli_on):
+    server = start()
+    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", *TTL)
+    server.kill9()
+    assert last_words(holder) == f"127.0.0.1:{server.port}: Connection refused; is the server running there?"
+
+
+def test_the_server_does_not_answer(start, cli_on):
+    server = start()
+    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", *TTL)
+    server.pause()
+    assert last_words(holder) == f"127.0.0.1:{server.port} did not answer in time"
+
+
+def test_the_disk_is_full(start, cli_on):
+    server = start()
+    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", *TTL)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    assert last_words(holder) == (f"127.0.0.1:{server.port}: the log cannot be written: cannot write to the log in "
+                                  f"{server.data}: File too large")
+    server.kill9()
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster()
+    yield made
+    made.clean()
+
+
+def test_nobody_leads(cluster):
+    """The others of three are gone: a follower is left, and says so."""
+    follower = cluster.followers()[0]
+    holder = cluster.cli.hold("x", *TTL)
+    for node in cluster.nodes.values():
+        if node is not follower:
+            node.kill9()
+    assert last_words(holder) == f"{follower.client}: there is no leader at the moment"
