@@ -224,6 +224,75 @@ static void one_that_was_refused_is_tried_again(void **state)
     must(HF_OK, hf_release(locks[1]));
 }
 
+/* What is known of why is said while there is time left, and is part of the loss. */
+static void a_loss_says_why_it_could_not_be_renewed(void **state)
+{
+    static const struct {
+        enum fault_kind kind;
+        const char *why;
+    } causes[] = {{FAULT_UNREACHABLE, "test store: told to be unreachable"},
+                  {FAULT_REFUSE, "test store: told to refuse"},
+                  {FAULT_HANG, "test store: no answer in time"}};
+    struct fixture *fixture = *state;
+    char why[128];
+
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++) {
+        struct told loss;
+        hf_lock *lock = acquire_told(fixture->store, "one", 1500, &loss);
+
+        assert_int_equal(0, hf_lock_unrenewed_ms(lock));
+        faults_set(fixture->faults, causes[i].kind, CALL_RENEW, FAULT_ALWAYS);
+        while (hf_lock_unrenewed_ms(lock) == 0 && hf_lock_left_ms(lock) > 0)
+            sleep_ms(2);
+        assert_true(hf_lock_unrenewed_ms(lock) > 0);
+        if (causes[i].kind != FAULT_HANG) /* it ends when it is overdue: one or the other */
+            assert_string_equal(causes[i].why, hf_error());
+        await_told(&loss);
+        snprintf(why, sizeof why, "it could not be renewed in time: %s", causes[i].why);
+        assert_string_equal(why, hf_lock_lost_why(lock));
+        faults_clear(fixture->faults);
+        hf_release(lock);
+    }
+}
+
+/* As when a name is looked up, and nobody knows it for a while. */
+static void an_engine_that_overruns_its_deadline_is_a_reason(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+
+    pthread_mutex_lock(&fixture->store->mutex);
+    lock->answer_ms = clock_boot_ms() + LONG_TTL_MS;
+    pthread_mutex_unlock(&fixture->store->mutex);
+    assert_int_equal(0, hf_lock_unrenewed_ms(lock));
+    pthread_mutex_lock(&fixture->store->mutex);
+    lock->answer_ms = clock_boot_ms() - 1;
+    pthread_mutex_unlock(&fixture->store->mutex);
+    assert_true(hf_lock_unrenewed_ms(lock) > 0);
+    assert_string_equal("the store does not answer", hf_error());
+    must(HF_OK, hf_release(lock));
+}
+
+static void what_is_renewed_again_has_no_reason(void **state)
+{
+    struct fixture *fixture = *state;
+    struct told loss;
+    hf_lock *lock = acquire_told(fixture->store, "one", 3000, &loss);
+
+    faults_set(fixture->faults, FAULT_UNREACHABLE, CALL_RENEW, FAULT_ALWAYS);
+    while (hf_lock_unrenewed_ms(lock) == 0 && hf_lock_left_ms(lock) > 0)
+        sleep_ms(2);
+    faults_clear(fixture->faults);
+    must(HF_OK, hf_renew(lock));
+    assert_int_equal(0, hf_lock_unrenewed_ms(lock));
+    clock_test_shift_ms(60000);
+    watchdog_poke(fixture->store);
+    await_told(&loss);
+    assert_string_equal("it could not be renewed in time", hf_lock_lost_why(lock));
+    must(HF_ELOST, hf_release(lock));
+    clock_test_shift_ms(0);
+}
+
 static void a_renewal_asked_for_says_lost(void **state)
 {
     struct fixture *fixture = *state;
@@ -311,6 +380,9 @@ int main(void)
         TEST(lost_comes_when_the_store_pushes_it),
         TEST(each_of_a_batch_has_its_own_answer),
         TEST(one_that_was_refused_is_tried_again),
+        TEST(a_loss_says_why_it_could_not_be_renewed),
+        TEST(an_engine_that_overruns_its_deadline_is_a_reason),
+        TEST(what_is_renewed_again_has_no_reason),
         TEST(a_renewal_asked_for_says_lost),
         TEST(a_jump_of_the_clock_is_a_loss_at_once),
         TEST(a_released_lock_is_renewed_no_more),
