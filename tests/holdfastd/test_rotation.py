@@ -1,10 +1,13 @@
 """A password is exchanged for another while locks are held: in the documented order nobody loses anything, whatever restarts,
 reconnects or elections come between."""
+import re
+import subprocess
+
 import pytest
-from conftest import Ended, eventually
+from conftest import ROOT, Ended, eventually
 from holdfast_cli import Cli, is_running
 from test_cluster_command import Cluster
-from test_reload import NEW, OLD, hang_up, write
+from test_reload import AGAIN, NEW, OLD, S1, S2, all_heard, hang_up, opens, restart, write
 
 TTL = ["--ttl", "10s"]
 LONG = ["--ttl", "20s", "--grace", "1s"]  # for what takes an election or two on a busy machine
@@ -226,3 +229,73 @@ def test_a_follower_that_was_forgotten_throws_nobody_out_of_an_election(cluster,
     assert early.wait() == 0, early.rest("err")
     renewed(cluster.cli, holder)
     assert holder.end() == 0
+
+
+# ---- as documented -----------------------------------------------------------------------------------------------
+
+
+def recipe():
+    """The commands of docs/server.md, step by step: three for the password, and three for the secret."""
+    text = (ROOT / "docs/server.md").read_text()
+    section = text.split("\n## Exchanging the password\n")[1].split("\n## ")[0]
+    steps = [[line[2:] for line in block.splitlines() if line.startswith("# ")]
+             for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL)]
+    assert len(steps) == 6 and all(steps)
+    return steps[:3], steps[3:]
+
+
+def do(commands, directory, server):
+    """In a directory of the test's instead of /etc/holdfast, and without systemd: ExecReload of the unit sends SIGHUP."""
+    for command in commands:
+        if command == "systemctl reload holdfastd":
+            said = hang_up(server)
+            assert f"{AGAIN}, and has changed" in said, said
+        else:
+            subprocess.run(["sh", "-ec", command.replace("/etc/holdfast", str(directory))], check=True)
+
+
+def test_the_recipe_for_a_password(start, cli_on, tmp_path):
+    """A holder lives through it, and through a restart of the server after each step."""
+    file, client_file = tmp_path / "password", tmp_path / "client-password"
+    write(file, OLD)
+    write(client_file, OLD, mode=0o640)
+    server = start("--password-file", file)
+    cli = cli_on(f"holdfast://127.0.0.1:{server.port}?password-file={client_file}")
+    holder = cli.hold("x", *TTL)
+    for commands in recipe()[0]:
+        do(commands, tmp_path, server)
+        come_anew(server)
+        renewed(cli, holder)
+    assert holder.end() == 0
+    assert not opens(server, OLD) and opens(server, file.read_text().strip())
+    assert client_file.read_text() == file.read_text() and client_file.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["client-password", "password"]
+
+
+def test_the_recipe_for_a_secret(tmp_path):
+    """On each node after the other, and the cluster serves after each."""
+    first = tmp_path / "secret"
+    write(first, S1)
+    cluster = Cluster("--secret-file", first)
+    try:
+        for node in cluster.nodes.values():
+            node.args[node.args.index("--secret-file") + 1] = node.directory / "secret"
+            write(node.directory / "secret", S1)
+            write(node.directory / "secret.next", S2)
+            restart(node)
+        holder = cluster.cli.hold("x", *LONG)
+        for commands in recipe()[1]:
+            for node in cluster.nodes.values():
+                do(commands, node.directory, node)
+                all_heard(cluster)
+            restart(cluster.followers()[0])
+            all_heard(cluster)
+        assert all((node.directory / "secret").read_text() == S2 + "\n" for node in cluster.nodes.values())
+        assert is_running(holder.job) and holder.end() == 0
+    finally:
+        cluster.clean()
+
+
+def test_the_unit_reloads():
+    unit = (ROOT / "dist/holdfastd.service.in").read_text()
+    assert "\nExecReload=kill -HUP $MAINPID\n" in unit
