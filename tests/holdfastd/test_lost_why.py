@@ -24,12 +24,12 @@ def cli_on():
 
 
 def last_words(holder):
-    """Why it was lost: what is in its only line on stderr, after how much of the hold was left."""
+    """Why it was lost: what is in the line about that, after how much of the hold was left."""
     assert holder.wait() == 76
     lines = [line for line in holder.rest("err") if " lost '" in line]
     assert len(lines) == 1, lines
-    found = re.fullmatch(r"holdfast: lost 'x' \(token \d+\): it could not be renewed, and [\d.]+ m?s are left: (.*); stopping the job",
-                         lines[0])
+    found = re.fullmatch(r"holdfast: lost 'x' \(token \d+\): it could not be renewed(?:, and [\d.]+ m?s are left| in time): "
+                         r"(.*); stopping the job", lines[0])
     assert found, lines[0]
     return found.group(1)
 
