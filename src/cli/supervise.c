@@ -341,9 +341,10 @@ static void hold_on(struct watch *watch, int *ret_signal)
         if (poll(fds, 3, -1) < 0 && errno != EINTR)
             return;
         if (fds[2].revents & POLLIN) {
-            say("lost '%s' (token %llu) after the job had ended, while holding on to it",
+            say("lost '%s' (token %llu) after the job had ended, while holding on to it: %s",
                 printable(hf_lock_name(watch->how->lock)),
-                (unsigned long long)hf_lock_token(watch->how->lock));
+                (unsigned long long)hf_lock_token(watch->how->lock),
+                hf_lock_lost_why(watch->how->lock));
             return;
         }
     }

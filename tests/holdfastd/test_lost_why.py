@@ -3,7 +3,7 @@ import re
 import resource
 
 import pytest
-from holdfast_cli import Cli
+from holdfast_cli import Cli, eventually, is_running
 from test_cluster_command import Cluster
 from test_reload import NEW, OLD, write
 
@@ -82,6 +82,18 @@ def test_the_disk_is_full(start, cli_on):
     assert last_words(holder) == (f"127.0.0.1:{server.port}: the log cannot be written: cannot write to the log in "
                                   f"{server.data}: File too large")
     server.kill9()
+
+
+def test_after_the_job_has_ended(start, cli_on):
+    """It holds on to the lock, and cannot."""
+    server = start()
+    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", *TTL, "--hold-at-least", "1m")
+    holder.say("go")
+    eventually(lambda: not is_running(holder.job), "the job ends")
+    server.kill9()
+    said = holder.line("err")
+    assert re.fullmatch(r"holdfast: lost 'x' \(token \d+\) after the job had ended, while holding on to it: it could not be renewed "
+                        rf"in time: 127\.0\.0\.1:{server.port}: Connection refused; is the server running there\?", said), said
 
 
 @pytest.fixture
