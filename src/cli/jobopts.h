@@ -18,7 +18,7 @@ enum jobopts_id {
 #define JOBOPTS \
     {OPT_COMMAND, "command", "TEXT", "run TEXT with the shell ($SHELL, else /bin/sh)"}, \
     {OPT_MAX_HOLD, "max-hold", "DUR", "stop the job so that the lock is released within DUR (exit status 76)"}, \
-    {OPT_GRACE, "grace", "DUR", "time time between SIGTERM and SIGKILL when the lock is being lost (5s)"}, \
+    {OPT_GRACE, "grace", "DUR", "time between SIGTERM and SIGKILL when the lock is being lost (5s)"}, \
     {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the lock"}
 /* clang-format on */
 

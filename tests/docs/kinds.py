@@ -9,12 +9,13 @@
 import dataclasses
 import re
 
-DRAWING, SYNTAX, SYSTEMD, TOOL, ELSEWHERE = "drawing", "syntax", "systemd", "tool", "elsewhere"
+DRAWING, SYNTAX, SYSTEMD, TOOL, ELSEWHERE, ROTATION = "drawing", "syntax", "systemd", "tool", "elsewhere", "rotation"
 EXCUSES = {
     DRAWING: "a drawing or a formula, nothing that is typed or printed",
     SYNTAX: "the syntax of a URL, with brackets",
     SYSTEMD: "needs a running systemd",
     TOOL: "a tool that is not ours, and not installed",
+    ROTATION: "run, with a holder that lives through it, by tests/holdfastd/test_rotation.py",
     ELSEWHERE: "builds, or runs all tests: the tests first-minute and make check itself",
 }
 PROMPT = re.compile(r"(\w*)[$#] (.*)")

@@ -9,7 +9,7 @@ import dataclasses
 
 import cluster_page
 import stores_page
-from kinds import DRAWING, ELSEWHERE, SYNTAX, SYSTEMD, TOOL, Excused, File, Run
+from kinds import DRAWING, ELSEWHERE, ROTATION, SYNTAX, SYSTEMD, TOOL, Excused, File, Run
 from servers import POSTGRES, REDIS, SERVER, SHOP, program
 
 
@@ -180,6 +180,12 @@ SERVER_PAGE = Page(
              then="! command -v systemd-analyze || systemd-analyze verify --man=no holdfastd.service"),
         Run("# install -d /etc/holdfast", after="stat -c %a /etc/holdfast/password", says=("^600$",)),
         File("listen = 127.0.0.1:7420", "/etc/holdfast/holdfastd.conf", "holdfastd --check-config", says=("^listen = .*# file$",)),
+        Excused("# (umask 077; openssl rand -hex 32 > /etc/holdfast/password.next)", ROTATION),
+        Excused("# cp --preserve=mode,ownership /etc/holdfast/client-password", ROTATION),
+        Excused("# sed -i 1d /etc/holdfast/password", ROTATION),
+        Excused("# cat /etc/holdfast/secret.next >> /etc/holdfast/secret", ROTATION),
+        Excused("# sed -i '1{h;d};2G' /etc/holdfast/secret", ROTATION),
+        Excused("# sed -i 2d /etc/holdfast/secret", ROTATION),
     ])
 
 PAGES = {
