@@ -211,10 +211,9 @@ static int refuse_greeting(const struct scout *scout, const struct resp_node *re
     int result;
 
     if (is_of_redis(reply))
-        return error_set(err, HF_EINVAL,
-                         "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
-                         scout->at.shown, scout->at.shown[0] == '/' ? "+unix" : "",
-                         scout->at.shown);
+        return error_set(
+            err, HF_EINVAL, "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
+            scout->at.shown, scout->at.shown[0] == '/' ? "+unix" : "", scout->at.shown);
     result = refusal_of(&scout->at, reply, err);
     if (reply->size >= sizeof wrong - 1 && memcmp(reply->text, wrong, sizeof wrong - 1) == 0)
         access_add_origin(&scout->store->access, err);
