@@ -91,7 +91,9 @@ static int look_twice(hf_store *store, int64_t wait_ms, hf_cluster *pair[2], int
 
     if (result != HF_OK)
         return result;
-    until_ms = clock_after(began_ms, wait_ms);
+    /* A node that waits to be added, was removed or has stopped knows of no election that could be waited for. */
+    until_ms = pair[0]->trouble.text[0] || pair[0]->advice.text[0] ? began_ms
+                                                                   : clock_after(began_ms, wait_ms);
     soonest_ms = clock_after(clock_boot_ms(), LEADER_MIN_MS);
     *ret_which = 1;
     result = look(store, true, until_ms > soonest_ms ? until_ms : soonest_ms, pair[1], err);

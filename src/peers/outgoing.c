@@ -246,7 +246,8 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     if (count < 0) {
         drop(outgoing, outgoing->state == OPEN
                            ? "it has closed the connection, and its log may say why"
-                           : "it does not want this node");
+                           : "it closed the connection at our greeting: has it another id or "
+                             "secret, or is that its port for clients?");
         return;
     }
     if (outgoing->state == OPEN) { /* one byte, if it does not let this node in */
