@@ -183,6 +183,11 @@ static int scan_flags(const struct config_sources *sources, struct flags *flags,
     return status;
 }
 
+bool config_is_default(const struct config *config, const char *name)
+{
+    return config->from[find_setting(name, strlen(name))] == FROM_DEFAULT;
+}
+
 /* ---- one setting from one source ------------------------------------------------------------- */
 
 /* place: what a message begins with. */
@@ -370,12 +375,11 @@ static int find_data(const struct config_sources *sources, struct config *config
         length =
             snprintf(config->data, sizeof config->data, "%.*s", (int)strcspn(given, ":"), given);
     else if (sources->root)
-        length = snprintf(config->data, sizeof config->data, "/var/lib/holdfast/server");
+        length = snprintf(config->data, sizeof config->data, "/var/lib/holdfastd");
     else if (state && state[0] == '/')
-        length = snprintf(config->data, sizeof config->data, "%s/holdfast/server", state);
+        length = snprintf(config->data, sizeof config->data, "%s/holdfastd", state);
     else if (home && home[0] == '/')
-        length =
-            snprintf(config->data, sizeof config->data, "%s/.local/state/holdfast/server", home);
+        length = snprintf(config->data, sizeof config->data, "%s/.local/state/holdfastd", home);
     else
         return error_set(err, CONFIG_WRONG,
                          "no directory for the data: HOME is not set; name one with --data");
@@ -529,8 +533,8 @@ static void print_help(FILE *out)
         print_flag(out, words[i].name, words[i].value, words[i].help, "");
     fputs(
         "\n"
-        "Data of users other than root is in $XDG_STATE_HOME/holdfast/server or\n"
-        "~/.local/state/holdfast/server. Without a password-file only addresses of this machine\n"
+        "Data of users other than root is in $XDG_STATE_HOME/holdfastd or\n"
+        "~/.local/state/holdfastd. Without a password-file only addresses of this machine\n"
         "are listened on. Sizes are written 65536, 64KiB or 1MiB, durations 500ms, 30s or 10m.\n\n"
         "Exit status: 64 for an invalid command line, 78 for invalid settings.\n\n"
         "More: man holdfastd, man holdfastd.conf\n",

@@ -91,6 +91,8 @@ int config_from(int argc, char **argv, struct config *ret_config, struct error_t
 int config_check_data(const struct config *config, struct error_text *err);
 /* Prints what --help, --version or --check-config asked for. False: the server is wanted. */
 bool config_answer(const struct config *config, FILE *out);
+/* Did nobody set it? */
+bool config_is_default(const struct config *config, const char *name);
 void config_wipe(struct config *config);
 /* The peers' secret, as it is read at the start and again while the server runs. On failure ret_secret is as it was. */
 int config_read_secret(const char *path, struct secret *ret_secret, struct error_text *err);

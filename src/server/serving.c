@@ -400,7 +400,7 @@ static void on_hangup(uv_signal_t *handle, int number)
 
 /* ---- the beginning ----------------------------------------------------------------------------- */
 
-/* As many descriptors as the limit on clients needs, as far as the system allows. */
+/* As many descriptors as the limit on clients needs, as far as the system allows. Whoever set no limit is not warned of it. */
 static void raise_descriptors(struct config *config)
 {
     struct rlimit limit;
@@ -415,10 +415,15 @@ static void raise_descriptors(struct config *config)
                             ? (uint64_t)limit.rlim_cur - DESCRIPTORS_BESIDES
                             : (uint64_t)limit.rlim_cur / 2;
 
-        log_warning("fewer clients than configured: the limit on open files is too low",
-                    log_number("max_clients", (int64_t)config->max_clients),
-                    log_number("clients", (int64_t)fits),
-                    log_number("open_files", (int64_t)limit.rlim_cur));
+        if (config_is_default(config, "max-clients"))
+            log_info("the limit on open files bounds the number of clients",
+                     log_number("clients", (int64_t)fits),
+                     log_number("open_files", (int64_t)limit.rlim_cur));
+        else
+            log_warning("fewer clients than configured: the limit on open files is too low",
+                        log_number("max_clients", (int64_t)config->max_clients),
+                        log_number("clients", (int64_t)fits),
+                        log_number("open_files", (int64_t)limit.rlim_cur));
         config->max_clients = fits;
     }
 }

@@ -37,7 +37,7 @@ const struct setting settings[] = {
      .help = "a file whose first line is the password that clients must give",
      .example = "/etc/holdfast/password"},
 
-    {"data", &path_kind, FIELD(data), "/var/lib/holdfast/server", .per_user = true, .group = NODE,
+    {"data", &path_kind, FIELD(data), "/var/lib/holdfastd", .per_user = true, .group = NODE,
      .help = "directory of the log and its snapshots"},
     {"allow", &choice_kind, FIELD(allow), "nothing", .choices = allowances, .group = NODE,
      .help = "tmpfs: the directory may be in memory, lost at a reboot"},

@@ -5,7 +5,7 @@ from kinds import File, Run, Shown
 
 MACHINES = ("db1", "db2", "db3", "db4")
 FOUNDERS = MACHINES[:3]
-DATA = "/var/lib/holdfast/server"
+DATA = "/var/lib/holdfastd"
 SERVES = "belongs to no cluster yet|serving"
 LOCK, LOCKED = "holdfast run nightly -- echo under the lock", "^under the lock$"
 STOP = """

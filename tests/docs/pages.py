@@ -9,6 +9,7 @@ import dataclasses
 
 import cluster_page
 import stores_page
+import systemd_page
 from kinds import DRAWING, ELSEWHERE, ROTATION, SYNTAX, SYSTEMD, TOOL, Excused, File, Run
 from servers import POSTGRES, REDIS, SERVER, SHOP, program
 
@@ -16,9 +17,10 @@ from servers import POSTGRES, REDIS, SERVER, SHOP, program
 @dataclasses.dataclass
 class Page:
     blocks: list
-    setting: str = ""
+    setting: object = ""  # commands, or a function of the place
     machines: tuple = ()  # more than the reader's
     needs: tuple = ()  # programs, and files of the build directory
+    booted: bool = False  # its machines have systemd
 
 
 COMPILE = """
@@ -174,12 +176,8 @@ SERVER_PAGE = Page(
     blocks=[
         Run("$ holdfastd", asides={"holdfastd": "serving"}),
         Run("$ holdfast --on holdfast://127.0.0.1 run nightly", says=("^working$",)),
-        Excused("# systemctl enable", SYSTEMD),
-        File("[Service]", "/etc/systemd/system/holdfastd.service.d/override.conf", never=("override.conf",),
-             before="mkdir -p /etc/systemd/system/holdfastd.service.d; cp build/src/server/holdfastd.service /etc/systemd/system",
-             then="! command -v systemd-analyze || systemd-analyze verify --man=no holdfastd.service"),
-        Run("# install -d /etc/holdfast", after="stat -c %a /etc/holdfast/password", says=("^600$",)),
-        File("listen = 127.0.0.1:7420", "/etc/holdfast/holdfastd.conf", "holdfastd --check-config", says=("^listen = .*# file$",)),
+        File("listen = 127.0.0.1:7420", "/etc/holdfast/holdfastd.conf", "holdfastd --check-config", says=("^listen = .*# file$",),
+             before="install -d /etc/holdfast; (umask 077; openssl rand -hex 32 >/etc/holdfast/password)"),
         Excused("# (umask 077; openssl rand -hex 32 > /etc/holdfast/password.next)", ROTATION),
         Excused("# cp --preserve=mode,ownership /etc/holdfast/client-password", ROTATION),
         Excused("# sed -i 1d /etc/holdfast/password", ROTATION),
@@ -212,6 +210,7 @@ PAGES = {
     "docs/safety.md": Page([]),
     "docs/server.md": SERVER_PAGE,
     "docs/stores.md": Page(stores_page.BLOCKS, setting=stores_page.SETTING, needs=stores_page.NEEDS),
+    "docs/systemd.md": Page(systemd_page.BLOCKS, systemd_page.setting, systemd_page.MACHINES, ("openssl",), booted=True),
     "docs/upgrades.md": Page([
         Run("holdfastd --restore-from OLD --data NEW", stands_for={"OLD": "/srv/holdfastd", "NEW": "new"},
             before=SERVER + "kill -TERM $server; wait $server", after="ls new", says=("^node$",)),

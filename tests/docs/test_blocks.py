@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 from kinds import EXCUSES
-from machine import Machine, why_not
+from machine import Machine, why_not, why_not_booted
 from markdown import blocks
 from pages import PAGES
 
@@ -20,7 +20,7 @@ tallies = {}  # of each page, for the summary in conftest.py
 
 # On a machine on which Holdfast has not been used before. Nothing is built: it has been.
 INSTALLED = f"""
-rm -rf /etc/holdfast /var/lib/holdfast
+rm -rf /etc/holdfast /var/lib/holdfast /var/lib/holdfastd
 ln -sf {BIN} /usr/local/bin/holdfast
 ln -sf {BUILD}/src/server/holdfastd /usr/local/sbin/holdfastd
 mkdir build
@@ -48,7 +48,7 @@ class Place:
         env = {"HOLDFAST_MODULE_DIR": os.environ.get("HOLDFAST_MODULE_DIR", "")}
         enters, hosts = self.network(page, stack)
         for name in ("here", *page.machines):
-            machine = self.machines[name] = Machine(folder, ROOT, BUILD, name, enters.get(name), env)
+            machine = self.machines[name] = Machine(folder, ROOT, BUILD, name, enters.get(name), env, page.booted)
             stack.callback(machine.close)
             machine.run(INSTALLED + hosts)
         self.here = self.machines["here"]
@@ -111,8 +111,9 @@ def test_every_block_is_known(name):
 @pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.blocks])
 def test_page(name, folder):
     page = PAGES[name]
-    if why_not(ROOT, BUILD):
-        pytest.skip(why_not(ROOT, BUILD))
+    excuse = (why_not_booted if page.booted else why_not)(ROOT, BUILD)
+    if excuse:
+        pytest.skip(excuse)
     for program in page.needs:
         if not (BUILD / program).exists() if "/" in program else not shutil.which(program):
             pytest.skip("needs " + program)

@@ -552,3 +552,13 @@ def test_no_descriptors_left(start):
         assert any(other.is_silent() for other in crowd)
         subprocess.run([*prlimit, f"--nofile={soft.stdout.strip()}:"], check=True)
         assert {other.read() for other in crowd} == {"PONG"}
+
+
+@pytest.mark.parametrize("asked", [(), ("--max-clients", "20000")])
+def test_few_descriptors_at_the_start(start, asked):
+    """It takes what there is. Only who asked for more clients is warned."""
+    server = start(*asked, wrapper=["prlimit", "--nofile=1000:1000"])
+    with server.connect() as client:
+        assert "maxclients:744" in client.cmd("INFO")
+    warned = [line for line in server.logged() if " warn" in line and "open files" in line]
+    assert len(warned) == len(asked) / 2, server.logged()

@@ -86,7 +86,7 @@ static void defaults_are_these(void **state)
     assert_int_equal(0600, config.unix_socket_mode);
     assert_string_equal("", config.password_file);
     assert_false(config.password.set);
-    assert_string_equal("/var/lib/holdfast/server", config.data);
+    assert_string_equal("/var/lib/holdfastd", config.data);
     assert_int_equal(1, config.id);
     assert_int_equal(256 << 20, config.snapshot_bytes);
     assert_int_equal(LOG_LEVEL_INFO, config.log_level);
@@ -400,13 +400,13 @@ static void the_data_directory_depends_on_who_runs_it(void **state)
 
     (void)state;
     read_well(&given);
-    assert_string_equal("/state/holdfast/server", config.data);
+    assert_string_equal("/state/holdfastd", config.data);
     given.environment[1] = "XDG_STATE_HOME=relative";
     read_well(&given);
-    assert_string_equal("/users/a/.local/state/holdfast/server", config.data);
+    assert_string_equal("/users/a/.local/state/holdfastd", config.data);
     given.user = false;
     read_well(&given);
-    assert_string_equal("/var/lib/holdfast/server", config.data);
+    assert_string_equal("/var/lib/holdfastd", config.data);
     given.environment[1] = "STATE_DIRECTORY=/var/lib/private/x:/var/lib/y";
     read_well(&given);
     assert_string_equal("/var/lib/private/x", config.data);
