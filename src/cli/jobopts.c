@@ -84,6 +84,18 @@ static int settle_command(struct jobopts *opts, const struct args *args, char **
     return -1;
 }
 
+/* Of "run -- echo hello" the name was forgotten: 'hello' is hardly a command under a lock 'echo'. */
+static int settle_literal(struct jobopts *opts, struct args *args)
+{
+    char **next = args->words + args->at;
+
+    if (opts->name[0] != '-' && (!*next || strcmp(*next, "--") != 0))
+        return args_complain(args,
+                             "which lock? before '--' there is no NAME; usage: holdfast %s %s",
+                             args->command->name, args->command->usage);
+    return settle_command(opts, args, args_rest(args));
+}
+
 int jobopts_parse(struct jobopts *opts, struct args *args,
                   bool (*own)(void *context, const struct args *args, int id), void *context)
 {
@@ -94,7 +106,7 @@ int jobopts_parse(struct jobopts *opts, struct args *args,
         if (id == ARGS_WORD && !opts->name) {
             opts->name = args->value;
             if (args->literal) /* "run -- -name cmd": what follows is the command */
-                return settle_command(opts, args, args_rest(args));
+                return settle_literal(opts, args);
             continue;
         }
         if (id == ARGS_WORD) { /* the command begins: its options are its own */

@@ -112,6 +112,7 @@ static int lock(struct directory *directory, struct error_text *err)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
+    directory->lock_is_new = faccessat(directory->fd, DIRECTORY_LOCK, F_OK, 0) != 0;
     directory->lock_fd = openat(directory->fd, DIRECTORY_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (directory->lock_fd < 0)
         return error_set_errno(err, errno == EACCES || errno == EPERM ? HF_EREFUSED : HF_EIO, errno,
@@ -153,6 +154,12 @@ int directory_open(const char *path, struct directory *ret_directory, struct err
     }
     *ret_directory = directory;
     return HF_OK;
+}
+
+void directory_leave_alone(struct directory *directory)
+{
+    if (directory->lock_is_new)
+        unlinkat(directory->fd, DIRECTORY_LOCK, 0);
 }
 
 void directory_close(struct directory *directory)

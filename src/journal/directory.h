@@ -14,7 +14,8 @@
 struct directory {
     char path[PATH_MAX]; /* absolute */
     int fd;
-    int lock_fd; /* of its lock file: locked as long as it is open */
+    int lock_fd;      /* of its lock file: locked as long as it is open */
+    bool lock_is_new; /* it was made just now */
 };
 
 /* As far as they are missing, and durable. */
@@ -22,6 +23,8 @@ int directory_make_parents(const char *path, mode_t mode, struct error_text *err
 /* HF_EBUSY: another process uses it. HF_EREFUSED: it may not be used. HF_EIO: it cannot be. */
 int directory_open(const char *path, struct directory *ret_directory, struct error_text *err);
 void directory_close(struct directory *directory);
+/* Of a directory that turns out not to be ours: what was made in it goes. It still has to be closed. */
+void directory_leave_alone(struct directory *directory);
 
 /* Calls fn for each file, in no order, until it does not return HF_OK; returns what it did. */
 typedef int directory_file_fn(void *context, const char *name, struct error_text *err);

@@ -442,11 +442,16 @@ static int expect_ours(void *context, const char *name, struct error_text *err)
 }
 
 /* Of a directory that nobody has had before. A server that found itself among other files would be in the way of theirs, and they of its. */
-static int check_foreign(const struct storage *storage, struct error_text *err)
+static int check_foreign(struct storage *storage, struct error_text *err)
 {
+    int result;
+
     if (faccessat(storage->directory.fd, NODE_FILE, F_OK, 0) == 0)
         return HF_OK;
-    return directory_each(&storage->directory, expect_ours, (void *)&storage->directory, err);
+    result = directory_each(&storage->directory, expect_ours, &storage->directory, err);
+    if (result != HF_OK)
+        directory_leave_alone(&storage->directory);
+    return result;
 }
 
 int storage_make_parents(const char *path, unsigned mode, struct error_text *err)

@@ -59,7 +59,7 @@ const struct setting settings[] = {
      .example = "/etc/holdfast/secret"},
     {"join", &choice_kind, FIELD(join), "no", .choices = yes_or_no, .lone = true, .group = CLUSTER,
      .help = "wait to be added to a cluster, and not be founded with one"},
-    {"election-timeout", &duration_kind, FIELD(election_timeout_ms), "500ms", 100, 60 * SECOND_MS,
+    {"election-timeout", &duration_kind, FIELD(election_timeout_ms), "500ms", 100, 50 * SECOND_MS,
      .group = CLUSTER, .help = "a leader silent for this long is replaced"},
 
     {"log-level", &choice_kind, FIELD(log_level), "info", .choices = log_level_names, .group = LOG,

@@ -20,9 +20,9 @@ def objects(text):
 @pytest.mark.parametrize("name", NAMES, ids=lambda n: n[:12].decode("latin-1").encode("unicode_escape").decode())
 def test_any_name(cli, name):
     text = os.fsdecode(name)
-    holder = cli.start("run", "--", text, "sh", "-c", 'printf "%s" "$HOLDFAST_NAME" | od -An -tx1 -v | tr -d " \\n"; echo; read line')
+    holder = cli.start("run", "--", text, "--", "sh", "-c", 'printf "%s" "$HOLDFAST_NAME" | od -An -tx1 -v | tr -d " \\n"; echo; read line')
     assert holder.line() == name.hex(), "the job sees exactly these bytes"
-    assert cli("run", "-n", "--", text, "true").status == 75
+    assert cli("run", "-n", "--", text, "--", "true").status == 75
     (listed,) = objects(cli("ls", "--json").stdout)
     try:
         assert listed["name"] == name.decode()
@@ -34,7 +34,7 @@ def test_any_name(cli, name):
     assert len(lines) == 2 and lines[0].split() == ["NAME", "MODE", "TOKEN", "AGE", "OWNER"]
     assert all(c.isprintable() for c in lines[1])
     assert holder.end() == 0
-    assert cli("run", "-n", "--", text, "true").status == 0
+    assert cli("run", "-n", "--", text, "--", "true").status == 0
 
 
 def test_names_do_not_collide(cli):

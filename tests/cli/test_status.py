@@ -217,10 +217,18 @@ def test_explicit_grace_above_half_the_ttl(ttl_cli):
 
 def test_options_before_and_after_the_name(cli):
     for args in (["run", "-n", "x", "echo", "-n", "ran"], ["run", "x", "-n", "--", "echo", "-n", "ran"],
-                 ["run", "-n", "--", "x", "echo", "-n", "ran"], ["run", "x", "-n", "echo", "-n", "ran"],
+                 ["run", "-n", "--", "x", "--", "echo", "-n", "ran"], ["run", "x", "-n", "echo", "-n", "ran"],
                  ["run", "--", "x", "--", "echo", "-n", "ran"]):
         assert cli(*args).stdout == "ran", args
     assert cli("run", "--", "-x", "echo", "ran").stdout == "ran\n", "a name that begins with a dash"
+
+
+@pytest.mark.parametrize("command", ["run", "elect", "once"])
+def test_the_name_was_forgotten(cli, command):
+    """'echo' would be the lock, and 'ran' the command."""
+    done = cli(command, "--", "echo", "ran")
+    assert (done.status, done.stdout) == (64, "")
+    assert "which lock? before '--' there is no NAME; usage: holdfast " + command in done.stderr
 
 
 def test_shell_command(cli):

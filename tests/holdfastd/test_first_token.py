@@ -137,10 +137,10 @@ def test_a_new_store_is_told_of(start):
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path):
-    """Nothing is written among its files but the lock."""
+    """Nothing stays among its files."""
     (tmp_path / "README.md").write_text("mine")
     status, line = run_refused("--data", tmp_path, "--listen", "127.0.0.1:0")
     assert status == 69
     assert line.endswith(f"{tmp_path} is no data directory of holdfastd, and not empty (there is README.md): name an empty one, or one "
                          "that is not there yet")
-    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md"}

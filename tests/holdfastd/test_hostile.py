@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import PATIENCE, SOAK, TTL_MAX, Client, Ended, Refused, boot_ms, eventually, pack
+from conftest import PATIENCE, SOAK, TTL_MAX, Client, Ended, Refused, boot_ms, eventually, pack, run_refused
 
 MIB = 1 << 20
 QUERY_MAX = MIB  # the default of --max-query-bytes
@@ -562,3 +562,10 @@ def test_few_descriptors_at_the_start(start, asked):
         assert "maxclients:744" in client.cmd("INFO")
     warned = [line for line in server.logged() if " warn" in line and "open files" in line]
     assert len(warned) == len(asked) / 2, server.logged()
+
+
+def test_the_longest_election_timeout(start):
+    """What the settings accept can be started with."""
+    server = start("--election-timeout", "50s")
+    assert server.cmd("ACQUIRE", "x", "l") > 0
+    assert "50s" in run_refused("--data", server.data, "--election-timeout", "50001ms")[1]

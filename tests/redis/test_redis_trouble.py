@@ -412,7 +412,7 @@ def test_names_of_odd_bytes(redis, cli_on):
         set(ODD_NAMES)
     for name in ODD_NAMES:
         text = os.fsdecode(name)
-        assert cli("run", "-n", "--", text, "true").status == 75
+        assert cli("run", "-n", "--", text, "--", "true").status == 75
         assert cli("break", "--now", "--", text).status == 0
     assert keys(redis) == {TOKEN, ID} or keys(redis) == {TOKEN}
 
