@@ -87,17 +87,18 @@ bool consistency_violated(struct replica *replica, const struct raft_message *me
 
 /* ---- a node that has less than it had ---------------------------------------------------------- */
 
-/* In one term a node never loses what it has acknowledged to the leader. If it does, libraft takes its refusals for old
- * messages, and it stays behind for ever, as a member that counts. Old messages there are, too, so it is asked: its own log is not
- * one of them. */
-void consistency_watch(struct replica *replica, struct heard *heard,
-                       const struct raft_append_entries_result *result)
+/* In one term a node never loses what it has acknowledged to the leader, unless its directory was exchanged for an old copy. Old messages
+ * there are, too, so it is asked: its own log is not one of them. Neither is for libraft: it would go back below what it knows the node
+ * to have, and compute from that that too much is in flight; it never sends that node an entry again, even if it comes
+ * back with the right directory, and counts it as a member that is there. True: libraft must not get it. */
+bool consistency_forgets(struct replica *replica, struct heard *heard,
+                         const struct raft_append_entries_result *result)
 {
     const struct replica_host *host = &replica->host;
 
     if (raft_state(&replica->raft) != RAFT_LEADER ||
         result->term != raft_current_term(&replica->raft))
-        return;
+        return false;
     if (heard->term != result->term) {
         heard->term = result->term;
         heard->index = 0;
@@ -105,11 +106,15 @@ void consistency_watch(struct replica *replica, struct heard *heard,
     if (result->rejected == 0) {
         if (result->last_log_index > heard->index)
             heard->index = result->last_log_index;
-    } else if (result->last_log_index < heard->index && host->doubts &&
-               (!heard->asked_us || heard->us - heard->asked_us >= ASK_AGAIN_US)) {
+        return false;
+    }
+    if (result->last_log_index >= heard->index)
+        return false;
+    if (host->doubts && (!heard->asked_us || heard->us - heard->asked_us >= ASK_AGAIN_US)) {
         heard->asked_us = heard->us;
         host->doubts(host->context, heard->id, heard->term, heard->index);
     }
+    return true;
 }
 
 void replica_asked(struct replica *replica, uint64_t leader, uint64_t term, uint64_t index)

@@ -231,8 +231,11 @@ static void on_message(struct raft_io *io, struct raft_message *message)
         return;
     }
     heard = members_heard(replica, message->server_id);
-    if (message->type == RAFT_APPEND_ENTRIES_RESULT)
-        consistency_watch(replica, heard, &message->append_entries_result);
+    if (message->type == RAFT_APPEND_ENTRIES_RESULT && !replica->closing &&
+        consistency_forgets(replica, heard, &message->append_entries_result)) {
+        drop_message(message);
+        return;
+    }
     if (message->type == RAFT_APPEND_ENTRIES)
         replica->memory.sent_from = message->append_entries.prev_log_index;
     if (message->type == RAFT_INSTALL_SNAPSHOT && !replica->closing)

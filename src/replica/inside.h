@@ -309,8 +309,8 @@ int64_t late_wait(const struct replica *replica, int64_t wait);
 /* True: it contradicts what is committed here, and has made trouble. */
 bool consistency_violated(struct replica *replica, const struct raft_message *message);
 /* True: libraft may not see it. */
-void consistency_watch(struct replica *replica, struct heard *heard,
-                       const struct raft_append_entries_result *result);
+bool consistency_forgets(struct replica *replica, struct heard *heard,
+                         const struct raft_append_entries_result *result);
 bool consistency_impossible(const struct raft_message *message);
 
 /* gate.c */

@@ -75,3 +75,28 @@ def test_one_that_was_only_away_is_not(start):
         node.resume()
         cluster.settled()
     assert not any("old copy" in line for one in cluster for line in one.logged())
+
+
+@pytest.mark.parametrize("args,count", [((), 20), (SNAPSHOTS, 1000)], ids=["log", "snapshots"])
+def test_it_comes_back_with_the_right_directory(start, args, count):
+    """What was refused while the wrong one was there is forgotten: with one of the others gone it is needed, and enough."""
+    cluster = start(3, *args)
+    leader = cluster.settled()
+    node, other = cluster.followers()
+    copy, right = copied(node), node.data.with_name(node.data.name + "-right")
+    cluster.settled()
+    take_locks(cluster, count)
+    cluster.settled()
+    node.stop()
+    shutil.copytree(node.data, right)
+    put_back(node, copy)
+    node.await_line("cannot go on")
+    node.stop()
+    put_back(node, right)
+    held = take_locks(cluster, 20)
+    cluster.settled()
+    assert cluster.leader() is leader, "whoever leads next has forgotten it anyway"
+    other.kill9()
+    held.update(take_locks(cluster, 20))
+    with cluster.session() as session:
+        assert all(session.ask("CHECK", name, token) == 1 for name, token in held.items())
