@@ -85,11 +85,46 @@ static bool deliver_part(struct replica *replica, struct raft_message *part)
     return true;
 }
 
+/* Their bytes are one piece with those of the others, and are freed with the last of them. */
+static void drop_front(struct raft_append_entries *append, unsigned count)
+{
+    if (count == append->n_entries) {
+        gate_free_entries(append);
+        append->entries = NULL;
+    }
+    append->n_entries -= count;
+    if (append->n_entries > 0)
+        memmove(append->entries, append->entries + count,
+                append->n_entries * sizeof *append->entries);
+}
+
+/* What is committed here the leader has, too (thesis, 3.6.3), so it is not looked at again, and the answer tells the leader how far
+ * this node is. libraft looks at it, and what is below its snapshot it does not know: it refuses a message that begins there, without saying
+ * what it has, so that the leader goes back to the beginning and stays there; or takes entries from before the
+ * snapshot for new ones. A node gets there if its own snapshot is on disk before the entries in it are, and it is restarted then. */
+static void skip_committed(const struct replica *replica, struct raft_append_entries *append)
+{
+    const struct raft *raft = &replica->raft;
+    raft_index committed = raft->commit_index;
+    raft_term term = consistency_term_of(raft, committed);
+    raft_index known;
+
+    if (append->prev_log_index >= committed || append->term < raft->current_term || term == 0 ||
+        raft->snapshot.installing)
+        return;
+    known = committed - append->prev_log_index;
+    if (append->n_entries > 0)
+        drop_front(append, known < append->n_entries ? (unsigned)known : append->n_entries);
+    append->prev_log_index = committed;
+    append->prev_log_term = term;
+}
+
 void changes_deliver(struct replica *replica, struct raft_message *message)
 {
     struct raft_append_entries *append = &message->append_entries;
     unsigned border;
 
+    skip_committed(replica, append);
     while ((border = find_border(append)) > 0) {
         struct raft_message part = *message;
         raft_term last_term = append->entries[border - 1].term;

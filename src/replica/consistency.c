@@ -10,8 +10,8 @@
 
 #define ASK_AGAIN_US 1000000
 
-/* 0: this node does not know (any more). As libraft's TrailTermOf, which it does not export. */
-static raft_term term_of(const struct raft *raft, raft_index index)
+/* As libraft's TrailTermOf, which it does not export. */
+raft_term consistency_term_of(const struct raft *raft, raft_index index)
 {
     const struct raft_trail *trail = &raft->trail;
     unsigned count = trail->size ? (trail->back + trail->size - trail->front) % trail->size : 0;
@@ -31,7 +31,7 @@ static raft_term term_of(const struct raft *raft, raft_index index)
 static bool differs(struct replica *replica, uint64_t from, raft_index index, raft_term term)
 {
     raft_term own = index > 0 && index <= raft_commit_index(&replica->raft)
-                        ? term_of(&replica->raft, index)
+                        ? consistency_term_of(&replica->raft, index)
                         : 0;
 
     if (own == 0 || own == term)

@@ -306,6 +306,8 @@ void late_flush(struct replica *replica);
 int64_t late_wait(const struct replica *replica, int64_t wait);
 
 /* consistency.c */
+/* Of an entry of the log; 0: this node does not know (any more). */
+raft_term consistency_term_of(const struct raft *raft, raft_index index);
 /* True: it contradicts what is committed here, and has made trouble. */
 bool consistency_violated(struct replica *replica, const struct raft_message *message);
 /* True: libraft may not see it. */

@@ -513,11 +513,11 @@ class Unfounded(Holdfastd):
 
 
 class Disk:
-    """Of one node: it can be made to hang, from its write of that number on."""
+    """Of one node: it can be made to hang, from its write of that number on, if that has so many bytes."""
 
-    def __init__(self, directory, name):
+    def __init__(self, directory, name, least=0):
         self.path, self.hit = directory / name, directory / f"{name}.hit"
-        self.wrapper = ["env", f"LD_PRELOAD={SLOW_DISK}", f"HF_HANG={self.path}"]
+        self.wrapper = ["env", f"LD_PRELOAD={SLOW_DISK}", f"HF_HANG={self.path}", *([f"HF_HANG_BYTES={least}"] if least else [])]
 
     def hang(self, first=0):
         new = self.path.with_suffix(".new")

@@ -1,6 +1,6 @@
 /* slow.c: a slow disk, for a server that loads this before the C library ($LD_PRELOAD). Its write number
  * $HF_SLOW_AT to a log takes $HF_SLOW_MS longer. As long as there is a file $HF_HANG with a number in it, writes
- * to a log from that number on hang; the file $HF_HANG.hit says that one does. With $HF_NO_DSYNC a write that is
+ * to a log from that number on hang, if they have $HF_HANG_BYTES at least; the file $HF_HANG.hit says that one does. With $HF_NO_DSYNC a write that is
  * durable in itself is not known, as in gVisor. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,6 +39,16 @@ static bool hangs(const char *path, int number)
     return known && number >= strtol(text, NULL, 10);
 }
 
+static bool is_large_enough(const struct iovec *pieces, int count)
+{
+    const char *least = getenv("HF_HANG_BYTES");
+    size_t size = 0;
+
+    for (int i = 0; i < count; i++)
+        size += pieces[i].iov_len;
+    return !least || size >= strtoul(least, NULL, 10);
+}
+
 static void await(const char *path, int number)
 {
     char hit[PATH_MAX];
@@ -66,12 +76,12 @@ ssize_t slow_write(int fd, const struct iovec *pieces, int count, off_t offset, 
     }
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "pwritev64v2");
-    if (pieces->iov_len >= LARGE_BYTES || !is_log(fd))
+    if ((pieces->iov_len >= LARGE_BYTES && !getenv("HF_HANG_BYTES")) || !is_log(fd))
         return next(fd, pieces, count, offset, flags);
     number = ++writes;
     if (at && ms && number == strtol(at, NULL, 10))
         usleep((useconds_t)strtoul(ms, NULL, 10) * 1000);
-    if (hang)
+    if (hang && is_large_enough(pieces, count))
         await(hang, number);
     return next(fd, pieces, count, offset, flags);
 }
