@@ -207,3 +207,18 @@ def test_a_removed_node_knows_it(cluster):
     assert f"as node {node.number} sees it, which is no member any more." in done.stdout
     done = cli("cluster", "status", "--health", "--wait", "2s")
     assert (done.status, done.stdout) == (3, f"UNKNOWN: node {node.number} takes no part: {REMOVED}: {REMOVED_ADVICE}\n"), "the others serve"
+
+
+def test_a_server_of_another_cluster_in_the_url(cluster):
+    """A node that was founded by itself does not give the lock that somebody holds in the cluster, when that has no leader."""
+    cluster.cli.hold("job")
+    stranger = cluster.start(4, f"4=127.0.0.1:{free_port()}")
+    eventually(stranger.says, "it answers")
+    assert cluster.cli_of(4)("cluster", "init").status == 0
+    left = cluster.followers()[0]
+    for node in cluster.nodes.values():
+        if node not in (left, stranger):
+            node.kill9()
+    done = cluster.cli_of(left.number, 4)("run", "-w", "1s", "job", "--", "echo", "in")
+    assert (done.status, done.stdout) == (69, ""), done
+    assert f"{stranger.client} belongs to cluster {stranger.says()['cluster']}, and {left.client} to cluster " in done.stderr, done

@@ -179,10 +179,27 @@ static bool is_of_redis(const struct resp_node *reply)
     return false;
 }
 
+/* Servers that are there at the same time. One at a time may well be of another cluster than the one before it: restored, exchanged. */
+static int check_others(const struct scout *scout, struct error_text *err)
+{
+    LIST_EACH(node, &scout->store->scouts)
+    {
+        const struct scout *other = LIST_ENTRY(node, struct scout, node);
+
+        if (scout->cluster[0] && other->cluster[0] && strcmp(scout->cluster, other->cluster) != 0)
+            return error_set(
+                err, HF_EREFUSED,
+                "%s belongs to cluster %s, and %s to cluster %s: they do not share their "
+                "locks. Name the servers of one cluster only ('holdfast cluster "
+                "status')",
+                scout->at.shown, scout->cluster, other->at.shown, other->cluster);
+    }
+    return HF_OK;
+}
+
 /* Who lists several servers means one cluster. One that is by itself gives locks of which the others know nothing; and a server of
  * another cluster, such as an old one at the same addresses, must not be taken for the one that was meant. */
-static int check_cluster(const struct scout *scout, const struct resp_node *reply,
-                         struct error_text *err)
+static int check_cluster(struct scout *scout, const struct resp_node *reply, struct error_text *err)
 {
     const struct engine_store *store = scout->store;
     const struct resp_node *cluster = map_value(reply, "cluster");
@@ -201,7 +218,9 @@ static int check_cluster(const struct scout *scout, const struct resp_node *repl
                          cluster && cluster->size > 0 ? "cluster " : "no cluster that it names",
                          cluster && cluster->size <= HOLDFAST_CLUSTER ? (int)cluster->size : 0,
                          cluster && cluster->text ? cluster->text : "", store->cluster);
-    return HF_OK;
+    if (cluster && cluster->size == HOLDFAST_CLUSTER)
+        memcpy(scout->cluster, cluster->text, HOLDFAST_CLUSTER);
+    return check_others(scout, err);
 }
 
 static int refuse_greeting(const struct scout *scout, const struct resp_node *reply,

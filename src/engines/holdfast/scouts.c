@@ -74,6 +74,7 @@ static void come_back(struct engine_store *store, struct scout *scout, int resul
     link_close(scout->link);
     scout->link = NULL;
     scout->leads = false;
+    scout->cluster[0] = '\0';
     scout->state = SCOUT_BACK;
     store->next_ms = clock_boot_ms();
     scout->refused = result != HF_EUNREACH;

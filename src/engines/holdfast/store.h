@@ -131,10 +131,11 @@ struct scout {
     struct link *link; /* NULL when it is home or back */
     enum scout_state state;
     bool leads;
-    bool refused;          /* by its server, the last time */
-    int64_t since_ms;      /* since when an answer is due */
-    struct address told;   /* where its server sends us; shown[0] == 0: nowhere */
-    struct address leader; /* who leads, as its server says; shown[0] == 0: nobody */
+    bool refused;                       /* by its server, the last time */
+    int64_t since_ms;                   /* since when an answer is due */
+    struct address told;                /* where its server sends us; shown[0] == 0: nowhere */
+    struct address leader;              /* who leads, as its server says; shown[0] == 0: nobody */
+    char cluster[HOLDFAST_CLUSTER + 1]; /* of its server, while it has a link; "": not known */
 };
 
 struct engine_store {
