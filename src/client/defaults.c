@@ -4,11 +4,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PASSWD_MAX 4096 /* bytes of one entry of the user database */
 
 enum setting { SETTING_URL, SETTING_TTL, SETTING_PASSWORD_FILE, SETTING_NEED, SETTING_COUNT };
 
@@ -145,8 +149,12 @@ static int read_file(const char *path, bool optional, struct defaults *defaults,
                      struct error_text *err)
 {
     struct file *file;
+    struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), result;
 
+    if (fd < 0 && errno == ENOENT && lstat(path, &st) == 0)
+        return error_set(err, HF_EREFUSED, "%s is a symbolic link to a file that is not there",
+                         path);
     if (fd < 0 && optional && (errno == ENOENT || errno == ENOTDIR))
         return HF_OK;
     if (fd < 0)
@@ -172,12 +180,29 @@ static int read_file(const char *path, bool optional, struct defaults *defaults,
     return result;
 }
 
+/* Services of systemd and some cron daemons have no HOME: the user's own directory is meant all the same. NULL: there is none. */
+static const char *find_home(char *ret_home, size_t size)
+{
+    const char *home = secure_getenv("HOME");
+    struct passwd entry, *found = NULL;
+    char buffer[PASSWD_MAX];
+
+    if (home && home[0] == '/')
+        return home;
+    if (getauxval(AT_SECURE) || getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found) != 0 ||
+        !found || found->pw_dir[0] != '/' || strlen(found->pw_dir) >= size)
+        return NULL;
+    memcpy(ret_home, found->pw_dir, strlen(found->pw_dir) + 1);
+    return ret_home;
+}
+
 /* In a set-uid program the environment names nothing. */
 static int read_user_file(struct defaults *defaults, struct error_text *err)
 {
-    const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
-    const char *base = config && config[0] == '/' ? config : home;
-    char path[CONF_PATH_MAX];
+    char path[CONF_PATH_MAX], of_user[CONF_PATH_MAX];
+    const char *config = secure_getenv("XDG_CONFIG_HOME");
+    const char *home = config && config[0] == '/' ? NULL : find_home(of_user, sizeof of_user);
+    const char *base = home ? home : config;
     struct stat st;
     int length;
 
@@ -200,9 +225,12 @@ int defaults_read(struct defaults *ret_defaults, struct error_text *err)
     int result;
 
     memset(ret_defaults, 0, sizeof *ret_defaults);
+    if (given && !*given)
+        return error_set(err, HF_EINVAL,
+                         DEFAULTS_VARIABLE " is set to nothing: name a file, or unset it");
     if (given && strlen(given) >= CONF_PATH_MAX)
         return error_set(err, HF_EINVAL, DEFAULTS_VARIABLE ": the path is too long");
-    if (given && *given)
+    if (given)
         return read_file(given, false, ret_defaults, err);
     result = read_file(DEFAULTS_FILE, true, ret_defaults, err);
     return result == HF_OK ? read_user_file(ret_defaults, err) : result;

@@ -142,8 +142,8 @@ def in_etc(directory, conf, cli, *words):
     etc = directory / "etc"
     (etc / "holdfast").mkdir(parents=True, exist_ok=True)
     (etc / "holdfast/client.conf").write_text(conf)
-    for name in ("passwd", "ld.so.cache"):
-        shutil.copy("/etc/" + name, etc)
+    shutil.copy("/etc/ld.so.cache", etc)
+    (etc / "passwd").write_text(f"root:x:0:0:root:{cli.conf.parents[2]}:/bin/sh\n")
     return subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc), BIN, *words],
                           env=cli.env, capture_output=True, text=True, timeout=60)
 
@@ -166,6 +166,32 @@ def test_the_system_has_one_which_the_users_outweighs(home, directory):
     home.write("need = best-effort")
     done = in_etc(directory, "url = redis://127.0.0.1:1\nneed = strict\n", home, *words)
     assert done.returncode == 69, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for an /etc of its own")
+@pytest.mark.parametrize("variable", [None, "", "home"])
+def test_without_a_home_in_the_environment(home, directory, variable):
+    """As in a service of systemd, and in some cron daemons: the user's own home is meant."""
+    home.write(f"url = file:{home.store}")
+    home.env.pop("HOME")
+    if variable is not None:
+        home.env["HOME"] = variable
+    done = in_etc(directory, "", home, "run", "-n", "x", "--", "sh", "-c", "echo $HOLDFAST_URL")
+    assert (done.returncode, done.stdout) == (0, f"file:{home.store}\n"), done.stderr
+
+
+def test_a_link_to_nothing_is_no_missing_file(home):
+    home.conf.symlink_to(home.conf.with_name("gone"))
+    done = job(home)
+    assert (done.status, done.stdout) == (77, "")
+    assert f"{home.conf} is a symbolic link to a file that is not there" in done.stderr
+
+
+def test_a_variable_set_to_nothing_is_an_error(home):
+    home.write(f"url = file:{home.store}")
+    done = job(home, env={"HOLDFAST_CLIENT_CONF": ""})
+    assert (done.status, done.stdout) == (64, "")
+    assert "HOLDFAST_CLIENT_CONF is set to nothing: name a file, or unset it" in done.stderr
 
 
 def test_a_place_is_made_if_its_parent_is_there_and_says_so_once(home, directory):
