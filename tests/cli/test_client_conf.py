@@ -240,3 +240,16 @@ def test_a_blank_at_the_end_is_no_other_store(home, end):
     done = job(home, env={"HOLDFAST_URL": f"file:{home.store}{end}"})
     assert (done.status, done.stdout) == (64, "") and "it ends with a blank or a line end" in done.stderr, done
     assert [p.name for p in home.store.parent.iterdir() if p.name.startswith("named")] == ["named"]
+
+
+def test_a_directory_of_something_else_is_no_store(home):
+    """Nothing is made among its files. What is hidden is not in the way."""
+    (home.store / ".keep").touch()
+    assert job(home, "--on", f"file:{home.store}").status == 0
+    other = home.store.with_name("documents")
+    other.mkdir(mode=0o700)
+    (other / "letter.txt").touch()
+    done = job(home, "--on", f"file:{other}")
+    assert (done.status, done.stdout) == (77, "")
+    assert f"{other} is no file store, and not empty (there is letter.txt): name an empty directory, or one that is not there yet" in done.stderr
+    assert [path.name for path in other.iterdir()] == ["letter.txt"]

@@ -96,7 +96,7 @@ def small_disk(directory, request):
 def fill(path):
     """To the last byte."""
     size = 65536
-    with open(path / "fill", "wb", buffering=0) as file:
+    with open(path / ".fill", "wb", buffering=0) as file:
         while size > 0:
             try:
                 file.write(b"x" * size)
@@ -111,7 +111,7 @@ def test_full_disk_grants_nothing(small_disk):
     done = cli("run", "x", "--", "echo", "ran")
     assert (done.status, done.stdout) == (69, ""), done.stderr
     assert done.stderr.startswith("holdfast: ")
-    (small_disk / "fill").unlink()
+    (small_disk / ".fill").unlink()
     assert cli("run", "x", "--", "echo", "ran").stdout == "ran\n", "and is well again with room"
 
 
@@ -140,7 +140,7 @@ def test_full_disk_while_somebody_holds(small_disk):
     assert holder.end() == 0
     assert int(waiter.line().split()[1]) > holder.token
     assert waiter.wait() == 0
-    (small_disk / "fill").unlink()
+    (small_disk / ".fill").unlink()
     assert cli("run", "fresh", "true").status == 0
     assert cli("once", "key", "echo", "done").stdout == "done\n"
 

@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "base/text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#define LOCKS_FOLDER "locks"
 
 struct allowances {
     bool tmpfs, network, writable;
@@ -214,6 +217,35 @@ static int check_permissions(struct directory *directory, const struct allowance
     return HF_OK;
 }
 
+/* Of a directory that is no store yet. Somebody's documents are hardly where locks were meant to be. Hidden files, and what a file system
+ * has by itself, are nobody's. */
+static int check_foreign(const struct directory *directory, struct error_text *err)
+{
+    struct dirent *entry;
+    int result = HF_OK, fd;
+    DIR *stream;
+
+    if (directory->made || faccessat(directory->fd, LOCKS_FOLDER, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+        faccessat(directory->fd, FILE_STATE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return HF_OK;
+    fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    stream = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!stream) {
+        if (fd >= 0)
+            close(fd);
+        return directory_failure(directory, errno, "look into the store", err);
+    }
+    while (result == HF_OK && (entry = readdir(stream)))
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, LOCKS_FOLDER) != 0 &&
+            strcmp(entry->d_name, "lost+found") != 0)
+            result = error_set(err, HF_EREFUSED,
+                               "%s is no file store, and not empty (there is %s): name an empty "
+                               "directory, or one that is not there yet",
+                               directory->path, entry->d_name);
+    closedir(stream);
+    return result;
+}
+
 /* DIR/FOLDER as the place of lock files, with DIR's own permissions if it has to be made. */
 static int open_folder(struct directory *directory, const char *folder, struct error_text *err)
 {
@@ -283,7 +315,9 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
         return directory_failure(directory, errno, "open the store", err);
     result = check_permissions(directory, &allow, err);
     if (result == HF_OK)
-        result = open_folder(directory, "locks", err);
+        result = check_foreign(directory, err);
+    if (result == HF_OK)
+        result = open_folder(directory, LOCKS_FOLDER, err);
     if (result != HF_OK)
         directory_close(directory);
     return result;

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
+#define FILE_STATE_NAME "holdfast-state" /* the token file, in DIR */
+
 struct directory {
     int fd;           /* DIR */
     int locks_fd;     /* DIR/locks, or another folder of lock files */

@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 
-#define FILE_STATE_NAME "holdfast-state" /* the token file, in DIR */
 #define IDLE_FILES_MAX 64                /* open lock files kept for the next use of their names */
 
 enum keys_state { KEYS_CLOSED, KEYS_OPEN, KEYS_SYNCED };
