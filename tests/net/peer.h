@@ -4,7 +4,7 @@
 #ifndef TESTS_NET_PEER_H
 #define TESTS_NET_PEER_H
 
-#include "engines/net/stream.h"
+#include "net/stream.h"
 
 /* All that cmocka.h wants to be included before it. */
 #include <setjmp.h>

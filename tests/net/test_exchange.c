@@ -1,7 +1,7 @@
 /* test_exchange.c: questions and answers over links: whose answer is whose, what was sent and what
  * was not, and how little a server that hangs costs. */
 #include "base/clock.h"
-#include "engines/net/exchange.h"
+#include "net/exchange.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* A TLS module of another version: it must be refused before anything of it is called. */
-#include "engines/net/tls.h"
+#include "net/tls.h"
 
 static const struct tls_provider provider = {.abi = TLS_ABI + 1};
 

@@ -19,7 +19,7 @@
 
 #include "base/list.h"
 #include "engines/engine.h"
-#include "engines/net/link.h"
+#include "net/link.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 #define ENGINES_REDIS_NODE_H
 
 #include "engines/engine.h"
-#include "engines/net/link.h"
+#include "net/link.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

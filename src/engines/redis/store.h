@@ -4,9 +4,9 @@
 #define ENGINES_REDIS_STORE_H
 
 #include "base/list.h"
-#include "engines/net/exchange.h"
 #include "engines/redis/node.h"
 #include "engines/redis/scripts.h"
+#include "net/exchange.h"
 
 #define REDIS_PORT "6379"
 #define REDIS_PREFIX "holdfast:"

@@ -1,10 +1,10 @@
 /* stream.h: bytes to and from one server, over TCP, a unix socket, or TLS. Nothing here waits: who
  * wants to wait polls stream_fd for stream_events and comes back. (One exception: a host name that
  * is not a number is looked up by getaddrinfo, which can take as long as the resolver does.) */
-#ifndef ENGINES_NET_STREAM_H
-#define ENGINES_NET_STREAM_H
+#ifndef NET_STREAM_H
+#define NET_STREAM_H
 
-#include "engines/net/address.h"
+#include "net/address.h"
 
 #include <sys/types.h>
 

@@ -3,7 +3,7 @@
  * Nothing here quotes what it refuses. A password with a stray '@', ':' or '/' in it can land in
  * any part of a URL that was taken apart, also where a host or a port was expected, and messages
  * end up in logs. */
-#include "engines/net/address.h"
+#include "net/address.h"
 #include "base/text.h"
 
 #include <errno.h>

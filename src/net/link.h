@@ -6,10 +6,10 @@
  * The greeting is what a server must answer before it is asked anything else: password, database,
  * what kind of server it is. A request never goes out before all of it was answered, so that a
  * refused SELECT cannot send a lock into the wrong database. */
-#ifndef ENGINES_NET_LINK_H
-#define ENGINES_NET_LINK_H
+#ifndef NET_LINK_H
+#define NET_LINK_H
 
-#include "engines/net/stream.h"
+#include "net/stream.h"
 #include "resp/resp.h"
 
 /* Replies that may be outstanding on a link whose askers have gone; more: it is closed. */

@@ -7,8 +7,8 @@
  * threads, or ours, may still be busy then), no prompt on the terminal for a key's passphrase, no
  * SIGPIPE (the socket is behind a BIO of our own, because OpenSSL's calls plain write), and the
  * thread's queue of errors is left empty. */
-#include "engines/net/tls.h"
-#include "engines/net/stream.h"
+#include "net/tls.h"
+#include "net/stream.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

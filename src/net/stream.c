@@ -7,9 +7,9 @@
  *
  * A failed handshake is not tried with the next address: somebody was there, and what is wrong with
  * their certificate is worth more to the reader than "connection refused" from the next one. */
-#include "engines/net/stream.h"
+#include "net/stream.h"
 #include "base/modules.h"
-#include "engines/net/tls.h"
+#include "net/tls.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "engines/net/link.h"
+#include "net/link.h"
 
 #include <poll.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* tls.h: what the module holdfast-tls.so provides. It is a module so that libcrypto, which takes
  * longer to load than everything else together, is loaded only by those who ask for TLS. */
-#ifndef ENGINES_NET_TLS_H
-#define ENGINES_NET_TLS_H
+#ifndef NET_TLS_H
+#define NET_TLS_H
 
-#include "engines/net/address.h"
+#include "net/address.h"
 
 #include <stdint.h>
 #include <sys/types.h>

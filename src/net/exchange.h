@@ -5,10 +5,10 @@
  * HF_EUNKNOWN, it was sent and the replies (or the rest of them) did not come in time. In the last
  * case the link owes them and stays usable: a later request on it is executed after this one, which
  * is what a release behind an unanswered acquisition needs. */
-#ifndef ENGINES_NET_EXCHANGE_H
-#define ENGINES_NET_EXCHANGE_H
+#ifndef NET_EXCHANGE_H
+#define NET_EXCHANGE_H
 
-#include "engines/net/link.h"
+#include "net/link.h"
 
 #define EXCHANGE_CALLS_MAX 16
 #define CALL_OPEN 1 /* result, while it may still be answered */

@@ -1,6 +1,6 @@
 /* address.h: where a server is and how to be let in. */
-#ifndef ENGINES_NET_ADDRESS_H
-#define ENGINES_NET_ADDRESS_H
+#ifndef NET_ADDRESS_H
+#define NET_ADDRESS_H
 
 #include "base/hostport.h"
 #include "base/password.h"

@@ -1,4 +1,4 @@
-#include "engines/net/exchange.h"
+#include "net/exchange.h"
 #include "base/clock.h"
 
 #include <limits.h>
