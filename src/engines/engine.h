@@ -2,9 +2,8 @@
  *
  * An engine is one table of functions. Everything that is the same over all stores lives above it,
  * in src/client: leases, the watchdog, deadlines, retries, backoff, outcomes, and knowing when a
- * lock is lost. An engine makes single attempts and tells the truth about them. To add a store:
- * write src/engines/NAME.c, add a line to the table in engines.c, and run the conformance suite
- * over it.
+ * lock is lost. An engine makes single attempts and tells the truth about them. To add a store,
+ * follow docs/architecture.md, "Adding a store".
  *
  * Words. A *claim* is one acquisition by one lease: from its first attempt until it is disposed
  * of, whether it ever was granted or not. The client owns the struct; `private` is the engine's.

@@ -1,5 +1,12 @@
 /* engines.c: which stores there are. A store with a heavy client library is a module, loaded with
- * its first use, so that the file store starts like flock(1). */
+ * its first use, so that the file store starts like flock(1).
+ *
+ * A store that is built in has a line with its table. A module has one so that 'holdfast stores' lists
+ * it, and so that whoever lacks it is told what to install; the library is named as its users call it,
+ * with Debian's package in brackets, which is what a build of the module needs:
+ *
+ *     {.scheme = "zookeeper", .library = "libzookeeper (libzookeeper-mt-dev)"},
+ */
 #include "base/modules.h"
 #include "engines/engine.h"
 #include "engines/file/file.h"
@@ -13,7 +20,7 @@
 struct known_engine {
     const char *scheme;
     const struct engine *built_in; /* NULL: the module holdfast-SCHEME.so */
-    const char *library;           /* what has to be installed for its module to be built */
+    const char *library;           /* of a module: what has to be installed for it to be built */
     bool another_spelling;         /* of one above it: not listed */
 };
 
