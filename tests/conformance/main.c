@@ -11,47 +11,14 @@
 #include <unistd.h>
 
 #define TESTS_MAX 256
-#define TIME_MAX_S 110 /* a hang becomes a failure, before the test runner calls it one */
-#define TIME_MAX_NETWORK_S 290
 
-#define CLUSTER_KIND(its_name, its_start, leaders_do_fall)                                     \
-    {                                                                                          \
-        .name = its_name, .start = its_start, .start_for = cluster_kinds_start_for,            \
-        .stop_all = cluster_kinds_stop_all, .stop = cluster_kinds_stop, .shows_waiters = true, \
-        .time_max_s = TIME_MAX_NETWORK_S, .leaders_fall = leaders_do_fall                      \
-    }
-
-/* To run the suite over a new store, add a line. %s is a fresh directory of this test. */
-static const struct store_kind store_kinds[] = {
-    {.name = "file", .url = "file:%s/locks", .shows_waiters = true},
-    {.name = "test", .url = "test:%s/store", .shows_waiters = true},
-    {.name = "test-poll", .url = "test:%s/store?push=poll", .shows_waiters = true},
-    {.name = "testweak", .url = "testweak:%s/store", .shows_waiters = false},
-    {.name = "testweak-mute", .url = "testweak:%s/store?push=no", .shows_waiters = false},
-    {.name = "redis",
-     .start = redis_kind_start,
-     .stop = redis_kinds_stop,
-     .shows_waiters = true,
-     .time_max_s = TIME_MAX_NETWORK_S},
-    {.name = "redlock",
-     .start = redlock_kind_start,
-     .stop = redis_kinds_stop,
-     .shows_waiters = false,
-     .time_max_s = TIME_MAX_NETWORK_S},
-    {.name = "holdfast",
-     .start_for = holdfast_kind_start_for,
-     .stop_all = holdfast_kinds_stop_all,
-     .shows_waiters = true,
-     .time_max_s = TIME_MAX_NETWORK_S},
-    {.name = "holdfast-killed",
-     .start_for = holdfast_killed_kind_start_for,
-     .stop_all = holdfast_kinds_stop_all,
-     .stop = holdfast_killed_kind_stop,
-     .shows_waiters = true,
-     .time_max_s = TIME_MAX_NETWORK_S},
-    CLUSTER_KIND("holdfast-cluster", cluster_kind_start, false),
-    CLUSTER_KIND("holdfast-cluster-killed", cluster_killed_kind_start, true),
-    CLUSTER_KIND("holdfast-cluster-paused", cluster_paused_kind_start, true),
+/* The tables of kinds/, as meson.build lists them. */
+#define KINDS(file) extern const struct store_kind file##_kinds[];
+#include "kinds.h"
+#undef KINDS
+#define KINDS(file) file##_kinds,
+static const struct store_kind *const all_kinds[] = {
+#include "kinds.h"
 };
 
 static const struct suite_test *const all_tests[] = {
@@ -197,6 +164,24 @@ static int run_suite(const char *pattern)
     return _cmocka_run_group_tests(kind->name, tests, count, NULL, NULL);
 }
 
+static const struct store_kind *find_kind(const char *name)
+{
+    for (size_t i = 0; i < sizeof all_kinds / sizeof *all_kinds; i++)
+        for (const struct store_kind *found = all_kinds[i]; found->name; found++)
+            if (strcmp(found->name, name) == 0)
+                return found;
+    return NULL;
+}
+
+static void say_usage(void)
+{
+    fprintf(stderr, "usage: conformance KIND [PATTERN], KIND one of:");
+    for (size_t i = 0; i < sizeof all_kinds / sizeof *all_kinds; i++)
+        for (const struct store_kind *known = all_kinds[i]; known->name; known++)
+            fprintf(stderr, " %s", known->name);
+    fprintf(stderr, "\n");
+}
+
 char program_path[4096];
 
 int main(int argc, char **argv)
@@ -207,14 +192,9 @@ int main(int argc, char **argv)
         return 1;
     if (argc > 1 && strcmp(argv[1], "--hold") == 0)
         return helper_main(argc, argv);
-    for (size_t i = 0; argc > 1 && i < sizeof store_kinds / sizeof *store_kinds; i++)
-        if (strcmp(argv[1], store_kinds[i].name) == 0)
-            kind = &store_kinds[i];
+    kind = argc > 1 ? find_kind(argv[1]) : NULL;
     if (!kind) {
-        fprintf(stderr, "usage: conformance KIND [PATTERN], KIND one of:");
-        for (size_t i = 0; i < sizeof store_kinds / sizeof *store_kinds; i++)
-            fprintf(stderr, " %s", store_kinds[i].name);
-        fprintf(stderr, "\n");
+        say_usage();
         return 64;
     }
     signal(SIGPIPE, SIG_IGN); /* a helper that was killed */

@@ -1,7 +1,15 @@
 /* suite.h: what the files of the conformance suite share.
  *
- * The suite runs unchanged over every store, through the public API only. A new store adds one line to
- * store_kinds in main.c. What a store does not declare is not asked of it, and main.c says so. */
+ * The suite runs unchanged over every store, through the public API only. What a store does not declare is
+ * not asked of it, and main.c says so.
+ *
+ * A kind is a store as the suite meets it: its URL, and the servers behind it. To run the suite over a new
+ * store, write kinds/NAME.c, which ends with a table
+ *
+ *     const struct store_kind NAME_kinds[] = {{.name = "NAME", ...}, {0}};
+ *
+ * and add a line to the list in meson.build. kinds/file.c is the shortest, kinds/redis.c has a server that
+ * all tests share, kinds/holdfast.c one for each test. Servers are started by tests/servers. */
 #ifndef TESTS_CONFORMANCE_SUITE_H
 #define TESTS_CONFORMANCE_SUITE_H
 
@@ -24,6 +32,9 @@
 #define HELPERS_MAX 8
 #define LINE_SIZE 3072
 #define URL_SIZE 1024
+
+#define TIME_MAX_S 110 /* a hang becomes a failure, before the test runner calls it one */
+#define TIME_MAX_NETWORK_S 290
 
 struct context;
 
@@ -99,27 +110,6 @@ extern bool steady_server;
 
 /* main.c: where this program is. */
 extern char program_path[4096];
-
-/* ---- stores.c: the servers of the kinds that have some. */
-
-int redis_kind_start(char ret_url[URL_SIZE]);
-int redlock_kind_start(char ret_url[URL_SIZE]);
-void redis_kinds_stop(void);
-int holdfast_kind_start_for(const char *dir, char ret_url[URL_SIZE]);
-/* Killed by SIGKILL and started again every few seconds. */
-int holdfast_killed_kind_start_for(const char *dir, char ret_url[URL_SIZE]);
-void holdfast_kinds_stop_all(void);
-void holdfast_killed_kind_stop(void);
-
-/* ---- clusters.c: three nodes each. */
-
-int cluster_kind_start(char ret_url[URL_SIZE]);
-/* The leader is killed by SIGKILL and started again, or paused for a while, every few seconds. */
-int cluster_killed_kind_start(char ret_url[URL_SIZE]);
-int cluster_paused_kind_start(char ret_url[URL_SIZE]);
-int cluster_kinds_start_for(const char *dir, char ret_url[URL_SIZE]);
-void cluster_kinds_stop_all(void);
-void cluster_kinds_stop(void);
 
 /* ---- support.c */
 

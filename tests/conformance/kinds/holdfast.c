@@ -1,5 +1,4 @@
-/* stores.c: the servers of the kinds of store that have some. They die with this process, whatever happens to
- * it, because the main thread starts them. */
+/* holdfast.c: one holdfastd; and one that is killed by SIGKILL and started again every few seconds. */
 #include "servers.h"
 #include "suite.h"
 
@@ -8,59 +7,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define REDLOCK_NODES 5
-/* Generous, because a program with a sanitizer in it is slow: no node may be given up for that. */
-#define REDLOCK_TIMEOUT "500ms"
-
-static struct redis_server servers[REDLOCK_NODES];
-
-void redis_kinds_stop(void)
-{
-    for (int i = 0; i < REDLOCK_NODES; i++)
-        redis_stop(&servers[i]);
-}
-
-static int start_servers(int count)
-{
-    for (int i = 0; i < count; i++)
-        if (redis_start(&servers[i], NULL) < 0) {
-            redis_kinds_stop();
-            return -1;
-        }
-    return 0;
-}
-
-int redis_kind_start(char ret_url[URL_SIZE])
-{
-    if (start_servers(1) < 0)
-        return -1;
-    snprintf(ret_url, URL_SIZE, "redis://127.0.0.1:%d?prefix=%%s/", servers[0].port);
-    return 0;
-}
-
-int redlock_kind_start(char ret_url[URL_SIZE])
-{
-    size_t used;
-
-    if (start_servers(REDLOCK_NODES) < 0)
-        return -1;
-    snprintf(ret_url, URL_SIZE, "redlock://");
-    for (int i = 0; i < REDLOCK_NODES; i++) {
-        used = strlen(ret_url);
-        snprintf(ret_url + used, URL_SIZE - used, "%s127.0.0.1:%d", i ? "," : "", servers[i].port);
-    }
-    used = strlen(ret_url);
-    snprintf(ret_url + used, URL_SIZE - used, "?prefix=%%s/&timeout=" REDLOCK_TIMEOUT);
-    return 0;
-}
-
-/* ---- holdfastd ------------------------------------------------------------------------------- */
 
 /* A name may have as many bytes as a server takes, so that there is no room for a prefix: each directory
  * has a server of its own. */
@@ -68,7 +18,7 @@ int redlock_kind_start(char ret_url[URL_SIZE])
 
 static struct holdfastd holdfastds[HOLDFASTD_MAX];
 
-int holdfast_kind_start_for(const char *dir, char ret_url[URL_SIZE])
+static int start_for(const char *dir, char ret_url[URL_SIZE])
 {
     (void)dir;
     for (int i = 0; i < HOLDFASTD_MAX; i++) {
@@ -149,12 +99,12 @@ static int start_killer(struct killer *killer, int *ret_port)
     return got == sizeof *ret_port ? 0 : -1;
 }
 
-int holdfast_killed_kind_start_for(const char *dir, char ret_url[URL_SIZE])
+static int start_killed_for(const char *dir, char ret_url[URL_SIZE])
 {
     int i = 0, port;
 
     if (steady_server)
-        return holdfast_kind_start_for(dir, ret_url);
+        return start_for(dir, ret_url);
     if (!kills)
         kills =
             mmap(NULL, sizeof *kills, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -166,7 +116,7 @@ int holdfast_killed_kind_start_for(const char *dir, char ret_url[URL_SIZE])
     return 0;
 }
 
-void holdfast_kinds_stop_all(void)
+static void stop_all(void)
 {
     for (int i = 0; i < HOLDFASTD_MAX; i++) {
         int status = 0;
@@ -182,7 +132,22 @@ void holdfast_kinds_stop_all(void)
     }
 }
 
-void holdfast_killed_kind_stop(void)
+static void say_kills(void)
 {
     printf("the server was killed %d times\n", atomic_load(kills));
 }
+
+const struct store_kind holdfast_kinds[] = {
+    {.name = "holdfast",
+     .start_for = start_for,
+     .stop_all = stop_all,
+     .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S},
+    {.name = "holdfast-killed",
+     .start_for = start_killed_for,
+     .stop_all = stop_all,
+     .stop = say_kills,
+     .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S},
+    {0},
+};

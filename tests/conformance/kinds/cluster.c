@@ -1,4 +1,4 @@
-/* clusters.c: clusters of holdfastd for the suite, and what happens to their leaders meanwhile.
+/* cluster.c: clusters of holdfastd for the suite, and what happens to their leaders meanwhile.
  *
  * A process of its own, the warden, has them all, because whoever starts a server must live as long as the
  * server, and because faults come while a test runs. It is told:
@@ -213,19 +213,19 @@ static int start_warden(enum fault its_fault)
     return warden > 0 ? 0 : -1;
 }
 
-int cluster_kind_start(char ret_url[URL_SIZE])
+static int start(char ret_url[URL_SIZE])
 {
     (void)ret_url; /* each directory has its own */
     return start_warden(FAULT_NONE);
 }
 
-int cluster_killed_kind_start(char ret_url[URL_SIZE])
+static int start_killed(char ret_url[URL_SIZE])
 {
     (void)ret_url;
     return start_warden(FAULT_KILL);
 }
 
-int cluster_paused_kind_start(char ret_url[URL_SIZE])
+static int start_paused(char ret_url[URL_SIZE])
 {
     (void)ret_url;
     return start_warden(FAULT_PAUSE);
@@ -241,7 +241,7 @@ static int tell(char order, void *answer, size_t size)
     return -1;
 }
 
-int cluster_kinds_start_for(const char *dir, char ret_url[URL_SIZE])
+static int start_for(const char *dir, char ret_url[URL_SIZE])
 {
     struct cluster cluster = {0};
     int ports[CLUSTER_NODES];
@@ -256,7 +256,7 @@ int cluster_kinds_start_for(const char *dir, char ret_url[URL_SIZE])
 }
 
 /* Ends the run if something is wrong: without its servers no test means anything. */
-void cluster_kinds_stop_all(void)
+static void stop_all(void)
 {
     int missing = 0;
 
@@ -266,8 +266,22 @@ void cluster_kinds_stop_all(void)
     exit(1);
 }
 
-void cluster_kinds_stop(void)
+static void stop(void)
 {
     close(warden_fd);
     waitpid(warden, NULL, 0);
 }
+
+#define CLUSTER_KIND(its_name, its_start, leaders_do_fall)                                  \
+    {                                                                                       \
+        .name = its_name, .start = its_start, .start_for = start_for, .stop_all = stop_all, \
+        .stop = stop, .shows_waiters = true, .time_max_s = TIME_MAX_NETWORK_S,              \
+        .leaders_fall = leaders_do_fall                                                     \
+    }
+
+const struct store_kind cluster_kinds[] = {
+    CLUSTER_KIND("holdfast-cluster", start, false),
+    CLUSTER_KIND("holdfast-cluster-killed", start_killed, true),
+    CLUSTER_KIND("holdfast-cluster-paused", start_paused, true),
+    {0},
+};
