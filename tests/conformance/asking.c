@@ -280,8 +280,7 @@ static void an_observer_is_told_of_every_holder(void **state)
     await_seen(&seen, hf_lock_token(lock));
     must(HF_OK, hf_release(lock));
     await_seen(&seen, 0);
-    await_seen(&seen, helper_hold(context, "led", context->features & HF_HAS_TTL ? "ttl=600" : NULL,
-                                  &helper));
+    await_seen(&seen, helper_hold(context, "led", "ttl=600", &helper));
     helper_kill(helper);
     await_seen(&seen, 0);
     hf_observer_stop(observer);

@@ -4,7 +4,10 @@
 #include <stdatomic.h>
 
 /* Longer than a holder needs to hear of it; it does not let go in these tests before that is over. */
-#define GRACE_MS 1000
+static int64_t grace_of(const struct context *context)
+{
+    return 5 * ttl_of(context, SHORT_TTL_MS) / 3;
+}
 
 static void note_time(hf_lock *lock, void *arg)
 {
@@ -27,7 +30,7 @@ static void a_broken_holder_is_told_and_followed(void **state)
     lock = must_acquire(context->store, "one", &options);
     waiter_start(&waiter, another, "one", &others);
     await_waiters(context, "one", 1);
-    must(HF_OK, hf_break(another, "one", GRACE_MS, &broken));
+    must(HF_OK, hf_break(another, "one", grace_of(context), &broken));
     assert_int_equal(1, broken);
     must(HF_OK, waiter_join(&waiter));
     /* With a grace, the old holder knows before anybody else is granted. */
@@ -87,11 +90,10 @@ static void breaking_another_process_tells_it(void **state)
     struct context *context = *state;
     hf_options options = options_of(context);
     struct helper *helper;
-    uint64_t token =
-        helper_hold(context, "one", context->features & HF_HAS_TTL ? "ttl=600" : NULL, &helper);
+    uint64_t token = helper_hold(context, "one", "ttl=600", &helper);
     hf_lock *lock;
 
-    must(HF_OK, hf_break(context->store, "one", GRACE_MS, NULL));
+    must(HF_OK, hf_break(context->store, "one", grace_of(context), NULL));
     helper_hear(helper, "lost");
     lock = must_acquire(context->store, "one", &options);
     assert_true(hf_lock_token(lock) > token);
@@ -114,7 +116,7 @@ static void breaking_ends_all_holds_of_a_name(void **state)
     options.mode = HF_SHARED;
     for (int i = 0; i < 3; i++)
         readers[i] = must_acquire(i ? another : context->store, "one", &options);
-    must(HF_OK, hf_break(context->store, "one", GRACE_MS, &broken));
+    must(HF_OK, hf_break(context->store, "one", grace_of(context), &broken));
     assert_int_equal(3, broken);
     for (int i = 0; i < 3; i++)
         await_lost(readers[i]);
@@ -130,10 +132,10 @@ static void breaking_keeps_a_lock_delay(void **state)
 {
     struct context *context = *state;
     hf_options options = options_of(context), others = options_of(context);
-    const int64_t delay_ms = 1500;
+    const int64_t delay_ms = grace_of(context) + 500;
     hf_store *another = open_another(context);
 
-    options.ttl_ms = SHORT_TTL_MS;
+    options.ttl_ms = ttl_of(context, SHORT_TTL_MS);
     options.delay_ms = delay_ms;
     for (int mode = HF_EXCLUSIVE; mode <= HF_SHARED; mode++) {
         hf_lock *lock, *next;
@@ -142,7 +144,7 @@ static void breaking_keeps_a_lock_delay(void **state)
         options.mode = mode;
         lock = must_acquire(context->store, "one", &options);
         broken_ms = now_ms();
-        must(HF_OK, hf_break(another, "one", GRACE_MS, NULL));
+        must(HF_OK, hf_break(another, "one", grace_of(context), NULL));
         next = must_acquire(another, "one", &others);
         if (now_ms() - broken_ms < delay_ms)
             fail_msg("in mode %d it was free after %d ms", mode, (int)(now_ms() - broken_ms));

@@ -11,17 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *short_ttl(const struct context *context)
-{
-    return context->features & HF_HAS_TTL ? "ttl=600" : NULL;
-}
-
 static void a_killed_holder_is_followed(void **state)
 {
     struct context *context = *state;
     hf_options options = options_of(context);
     struct helper *helper;
-    uint64_t token = helper_hold(context, "one", short_ttl(context), &helper);
+    uint64_t token = helper_hold(context, "one", "ttl=600", &helper);
     hf_lock *lock;
 
     must(HF_OK, hf_check(context->store, "one", token));
@@ -39,7 +34,7 @@ static void a_waiter_follows_a_killed_holder(void **state)
     struct context *context = *state;
     hf_options options = options_of(context);
     struct helper *helper;
-    uint64_t token = helper_hold(context, "one", short_ttl(context), &helper);
+    uint64_t token = helper_hold(context, "one", "ttl=600", &helper);
     struct waiter waiter;
 
     waiter_start(&waiter, context->store, "one", &options);
@@ -56,7 +51,7 @@ static void a_killed_waiter_does_not_stall_the_rest(void **state)
     struct context *context = *state;
     hf_options options = options_of(context);
     hf_lock *lock = must_acquire(context->store, "one", &options);
-    struct helper *helper = helper_start(context, "one", short_ttl(context));
+    struct helper *helper = helper_start(context, "one", "ttl=600");
     struct waiter waiter;
 
     await_waiters(context, "one", 1);

@@ -25,7 +25,7 @@
 static void become_helper(const struct context *context, const char *name, const char *extra,
                           pid_t parent)
 {
-    char words[256] = "";
+    char words[256] = "", ttl[32];
     char *argv[4 + WORDS_MAX + 1] = {program_path, "--hold", (char *)(uintptr_t)context->url,
                                      (char *)(uintptr_t)name};
     int argc = 4;
@@ -37,7 +37,11 @@ static void become_helper(const struct context *context, const char *name, const
     if (extra)
         snprintf(words, sizeof words, "%s", extra);
     for (char *word; argc < 4 + WORDS_MAX && (word = strsep(&rest, " "));)
-        if (*word)
+        if (strncmp(word, "ttl=", 4) == 0) {
+            snprintf(ttl, sizeof ttl, "ttl=%" PRId64, ttl_of(context, strtoll(word + 4, NULL, 10)));
+            if (context->features & HF_HAS_TTL)
+                argv[argc++] = ttl;
+        } else if (*word)
             argv[argc++] = word;
     argv[argc] = NULL;
     execv(program_path, argv); /* not /proc/self/exe: under valgrind that is valgrind */

@@ -1,6 +1,7 @@
 /* leases.c: renewal, expiry, lock-delay, handing a hold on; and, on stores without TTL, that there is none. */
 #include "suite.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ static void renewal_keeps_a_hold_beyond_its_ttl(void **state)
     hf_lock *lock, *other;
     int64_t until_ms;
 
-    options.ttl_ms = RENEWED_TTL_MS;
+    options.ttl_ms = ttl_of(context, RENEWED_TTL_MS);
     lock = must_acquire(context->store, "one", &options);
     until_ms = now_ms() + 5 * options.ttl_ms / 2;
     while (now_ms() < until_ms) {
@@ -37,7 +38,8 @@ static void a_waiter_waits_beyond_its_ttl(void **state)
     hf_lock *lock = must_acquire(context->store, "one", &options);
     struct waiter waiter;
 
-    waiting.ttl_ms = 300;
+    waiting.ttl_ms = ttl_of(context, 300);
+    waiting.wait_ms += 4 * (waiting.ttl_ms - 300);
     waiter_start(&waiter, context->store, "one", &waiting);
     await_waiters(context, "one", 1);
     sleep_ms(4 * waiting.ttl_ms);
@@ -103,14 +105,17 @@ static void a_lock_delay_keeps_the_name_back_after_an_expiry(void **state)
     struct context *context = *state;
     hf_options options = options_of(context);
     struct helper *helper;
+    const int64_t delay_ms = ttl_of(context, 300) + 600; /* not to be taken for the TTL */
     int64_t killed_ms;
+    char words[64];
     hf_lock *lock;
 
-    helper_hold(context, "one", "ttl=300 delay=900", &helper);
+    snprintf(words, sizeof words, "ttl=300 delay=%" PRId64, delay_ms);
+    helper_hold(context, "one", words, &helper);
     helper_kill(helper);
     killed_ms = now_ms();
     lock = must_acquire(context->store, "one", &options);
-    assert_true(now_ms() - killed_ms >= 900); /* and what was left of its TTL */
+    assert_true(now_ms() - killed_ms >= delay_ms); /* and what was left of its TTL */
     must(HF_OK, hf_release(lock));
 }
 
@@ -131,15 +136,15 @@ static void a_lock_delay_does_not_follow_a_release(void **state)
 static void a_lock_delay_outlives_a_renewal_by_another(void **state)
 {
     static const char *const names[] = {"exclusive", "shared", "permit"};
-    const int64_t delay_ms = 1500, longer_ms = RENEWED_TTL_MS + 2 * delay_ms;
     struct context *context = *state;
+    const int64_t delay_ms = 1500, longer_ms = ttl_of(context, RENEWED_TTL_MS) + 2 * delay_ms;
     hf_options taking = options_of(context), plain = options_of(context), after = taking;
     hf_store *another = open_another(context);
     char lease[HF_LEASE_MAX + 1];
     int64_t renewed_ms[3];
     hf_lock *lock;
 
-    taking.ttl_ms = RENEWED_TTL_MS;
+    taking.ttl_ms = ttl_of(context, RENEWED_TTL_MS);
     taking.delay_ms = delay_ms;
     plain.ttl_ms = longer_ms;
     for (int mode = HF_EXCLUSIVE; mode <= HF_PERMIT; mode++) {
@@ -264,7 +269,7 @@ static void what_is_adopted_is_renewed(void **state)
     uint64_t token;
     char lease[HF_LEASE_MAX + 1];
 
-    options.ttl_ms = RENEWED_TTL_MS;
+    options.ttl_ms = ttl_of(context, RENEWED_TTL_MS);
     lock = must_acquire(context->store, "one", &options);
     token = hf_lock_token(lock);
     snprintf(lease, sizeof lease, "%s", hf_lock_lease(lock));

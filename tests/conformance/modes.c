@@ -66,8 +66,7 @@ static void a_killed_reader_lets_the_writer_in(void **state)
     struct helper *helper;
     hf_lock *writer;
 
-    helper_hold(context, "read",
-                context->features & HF_HAS_TTL ? "mode=shared ttl=600" : "mode=shared", &helper);
+    helper_hold(context, "read", "mode=shared ttl=600", &helper);
     must(HF_EBUSY, hf_try(context->store, "read", &exclusive, &writer));
     helper_kill(helper);
     writer = must_acquire(context->store, "read", &exclusive);
@@ -216,8 +215,7 @@ static void a_killed_holder_of_a_permit_frees_it(void **state)
     hf_lock *mine = must_acquire(context->store, "pool", &permit), *other;
     struct helper *helper;
 
-    helper_hold(context, "pool", context->features & HF_HAS_TTL ? "permits=2 ttl=600" : "permits=2",
-                &helper);
+    helper_hold(context, "pool", "permits=2 ttl=600", &helper);
     must(HF_EBUSY, hf_try(context->store, "pool", &permit, &other));
     helper_kill(helper);
     other = must_acquire(context->store, "pool", &permit);

@@ -93,7 +93,7 @@ static void whoever_abandons_it_counts_as_dead(void **state)
     uint64_t token, known_token;
 
     if (context->features & HF_HAS_TTL)
-        options.ttl_ms = SHORT_TTL_MS;
+        options.ttl_ms = ttl_of(context, SHORT_TTL_MS);
     once = must_run(context->store, "one", &options);
     token = hf_once_token(once);
     hf_once_abandon(once);
@@ -132,7 +132,7 @@ static void what_runs_is_renewed_beyond_its_ttl(void **state)
     hf_once_options options = once_options_of(context), other = once_options_of(context);
     hf_once *once, *none;
 
-    options.ttl_ms = RENEWED_TTL_MS;
+    options.ttl_ms = ttl_of(context, RENEWED_TTL_MS);
     once = must_run(context->store, "one", &options);
     other.wait_ms = 5 * options.ttl_ms / 2;
     must(HF_EBUSY, hf_once_begin(context->store, "one", &other, &none));

@@ -27,7 +27,7 @@
 
 #define PATIENCE_MS \
     INT64_C(10000)                /* what must happen must happen by then, also on a busy machine */
-#define SHORT_TTL_MS INT64_C(600) /* for tests that wait for it to run out */
+#define SHORT_TTL_MS INT64_C(600) /* for tests that wait for it to run out: through ttl_of */
 #define LONG_TTL_MS INT64_C(20000) /* for tests in which nothing may run out */
 #define HELPERS_MAX 8
 #define LINE_SIZE 3072
@@ -52,7 +52,10 @@ struct store_kind {
     int (*start_for)(const char *dir, char ret_url[URL_SIZE]);
     void (*stop_all)(void);
     unsigned int time_max_s; /* 0: TIME_MAX_S */
-    bool leaders_fall;       /* and only some tests are run, unless HF_SOAK is set */
+    /* The shortest TTL of a store whose time is coarse, such as one that counts whole seconds; 0: any will do. Tests
+     * that wait for a TTL to run out take no shorter one (ttl_of), which makes them slow: leave it out if you can. */
+    int64_t short_ttl_ms;
+    bool leaders_fall; /* and only some tests are run, unless HF_SOAK is set */
 };
 
 /* Another process, running this program with --hold; see helper.c. */
@@ -73,7 +76,8 @@ struct context {
     int helper_count;
 };
 
-/* TTL of a hold that a test keeps by renewals: in a third of it, a disk that other tests fill must have synced one. */
+/* TTL of a hold that a test keeps by renewals: in a third of it, a disk that other tests fill must have synced one.
+ * Likewise through ttl_of. */
 #define RENEWED_TTL_MS 1000
 
 struct suite_test {
@@ -117,7 +121,9 @@ int64_t now_ms(void);
 void sleep_ms(int64_t ms);
 /* Options with a wait of PATIENCE_MS, and LONG_TTL_MS where there is a TTL. */
 hf_options options_of(const struct context *context);
-/* The same with SHORT_TTL_MS. */
+/* A TTL of so many ms, or the shortest that this kind of store has. */
+int64_t ttl_of(const struct context *context, int64_t ttl_ms);
+/* The same as options_of with SHORT_TTL_MS. */
 hf_options short_options_of(const struct context *context);
 hf_store *open_another(const struct context *context);
 /* Acquires or fails the test, with the reason in words. */
@@ -159,7 +165,8 @@ int waiter_join(struct waiter *waiter);
 /* ---- helper.c */
 
 /* Starts a process that acquires the name. extra: words such as "ttl=500", "mode=shared",
- * "permits=3", "delay=700", "once" (then the name is the key of what it is to run); or NULL. Belongs to the context, which ends it after the test. */
+ * "permits=3", "delay=700", "once" (then the name is the key of what it is to run); or NULL. A TTL is what
+ * ttl_of makes of it, and none on a store without. Belongs to the context, which ends it after the test. */
 struct helper *helper_start(struct context *context, const char *name, const char *extra);
 void helper_say(struct helper *helper, const char *line);
 /* The rest of the next line, which must begin with `word`. Lives until the next call. */

@@ -37,12 +37,17 @@ hf_options options_of(const struct context *context)
     return options;
 }
 
+int64_t ttl_of(const struct context *context, int64_t ttl_ms)
+{
+    return ttl_ms > context->kind->short_ttl_ms ? ttl_ms : context->kind->short_ttl_ms;
+}
+
 hf_options short_options_of(const struct context *context)
 {
     hf_options options = options_of(context);
 
     if (context->features & HF_HAS_TTL)
-        options.ttl_ms = SHORT_TTL_MS;
+        options.ttl_ms = ttl_of(context, SHORT_TTL_MS);
     return options;
 }
 

@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -120,6 +121,7 @@ static int read_options(struct engine_store *store, struct url *url, struct erro
 {
     const char *push = url_get(url, "push");
     const char *lost = url_get(url, "lost");
+    const char *ttl_min = url_get(url, "ttl-min");
 
     if (!push || strcmp(push, "thread") == 0)
         store->push = PUSH_THREAD;
@@ -130,6 +132,7 @@ static int read_options(struct engine_store *store, struct url *url, struct erro
     else
         return error_set(err, HF_EINVAL, "test store: push=%s is not thread, poll or no", push);
     store->push_lost = lost && strcmp(lost, "push") == 0;
+    store->ttl_min_ms = ttl_min ? strtoll(ttl_min, NULL, 10) : 0;
     return HF_OK;
 }
 
@@ -282,8 +285,12 @@ static int test_acquire(struct engine_store *store, struct engine_claim *claim, 
 {
     uint64_t token = 0;
     bool lose_reply;
-    int result = call_begin(store, CALL_ACQUIRE, deadline_ms, &lose_reply, err);
+    int result;
 
+    if (claim->ttl_ms < store->ttl_min_ms)
+        return error_set(err, HF_EINVAL, "test store: a TTL of %" PRId64 " ms is too short",
+                         claim->ttl_ms);
+    result = call_begin(store, CALL_ACQUIRE, deadline_ms, &lose_reply, err);
     if (result != HF_OK)
         return result;
     result = call_end(store, lose_reply, attempt(store, claim, &token, err), err);

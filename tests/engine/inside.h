@@ -18,6 +18,7 @@ struct engine_store {
     bool queues; /* false for testweak: waiters have no place, they hear of releases only */
     bool push_lost;
     int push; /* of enum push_way */
+    int64_t ttl_min_ms;
     bool forked;
     /* Local things below. Taken after the table's mutex, never before it. */
     pthread_mutex_t mutex;

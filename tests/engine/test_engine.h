@@ -1,12 +1,13 @@
 /* test_engine.h: a store for tests that fails on command.
  *
- *     test:PATH[?push=thread|poll|no][&lost=push]
+ *     test:PATH[?push=thread|poll|no][&lost=push][&ttl-min=MS]
  *     testweak:PATH[?...]    the same table, declared best effort, without queue, shared mode or permits
  *
  * PATH is the file that holds the whole store; any process that opens it shares it. `push` says how a
  * waiter hears that its turn may have come: from a thread of the engine (the default), through poll_fd and
  * process, or not at all, so that the client has to poll (observers are told all the same). With lost=push the engine also reports the
- * end of a hold by itself; without, the holder hears of it at its next renewal.
+ * end of a hold by itself; without, the holder hears of it at its next renewal. With ttl-min a shorter TTL is
+ * refused, as by a store that counts whole seconds.
  *
  * A once-record of the key K is known to faults_expire as \1K.
  *

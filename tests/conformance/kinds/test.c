@@ -4,6 +4,11 @@
 const struct store_kind test_kinds[] = {
     {.name = "test", .url = "test:%s/store", .shows_waiters = true},
     {.name = "test-poll", .url = "test:%s/store?push=poll", .shows_waiters = true},
+    {.name = "test-coarse",
+     .url = "test:%s/store?ttl-min=2000",
+     .shows_waiters = true,
+     .short_ttl_ms = 2000,
+     .time_max_s = TIME_MAX_NETWORK_S},
     {.name = "testweak", .url = "testweak:%s/store", .shows_waiters = false},
     {.name = "testweak-mute", .url = "testweak:%s/store?push=no", .shows_waiters = false},
     {0},
