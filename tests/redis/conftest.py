@@ -288,7 +288,7 @@ Counts = collections.namedtuple("Counts", "connections up_bytes down_bytes up_ch
 
 
 class Relay:
-    """hf-relay before a Redis (or a port); tests/servers/relay.c says what the orders do. Each returns when it is done."""
+    """hf-relay before a Redis (or a port); tests/servers/hf_relay.c says what the orders do. Each returns when it is done."""
 
     def __init__(self, upstream):
         port = getattr(upstream, "port", upstream)

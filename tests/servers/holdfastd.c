@@ -1,4 +1,4 @@
-/* holdfastd.c: starting and ending a lock server of our own, like Redis in servers.c. */
+/* holdfastd.c: starting and ending a lock server of our own, like a Redis. */
 #include "inside.h"
 
 #include <errno.h>
@@ -12,28 +12,16 @@
 #include <unistd.h>
 
 #define ARGUMENTS_MAX 32
-#define LOG_SHOWN_MAX 4096
 
 /* The arguments, in memory of their own, because the child may not allocate any. */
 struct arguments {
     char *argv[ARGUMENTS_MAX + 1];
-    char listen[32 + REDIS_SOCKET_MAX], data[REDIS_DIR_MAX + 16], log[REDIS_DIR_MAX + 16];
+    char listen[32 + SERVER_SOCKET_MAX], data[SERVER_DIR_MAX + 16], log[SERVER_DIR_MAX + 16];
 };
 
 void holdfastd_show_log(const struct holdfastd *server)
 {
-    char path[REDIS_DIR_MAX + 16], text[LOG_SHOWN_MAX];
-    ssize_t size;
-    int fd;
-
-    snprintf(path, sizeof path, "%s/log", server->dir);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    size = read(fd, text, sizeof text);
-    if (size > 0)
-        fprintf(stderr, "---- %s\n%.*s", path, (int)size, text);
-    close(fd);
+    servers_show_file(server->dir, "log");
 }
 
 static int make_arguments(const struct holdfastd *server, const char *program,
@@ -58,8 +46,9 @@ static int make_arguments(const struct holdfastd *server, const char *program,
     return 0;
 }
 
-static void exec_server(const struct arguments *arguments, int lifeline)
+static void exec_server(const void *given, int lifeline)
 {
+    const struct arguments *arguments = given;
     int log = open(arguments->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
     if (log < 0 || dup2(lifeline, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
@@ -82,29 +71,13 @@ int holdfastd_begin_again(struct holdfastd *server)
 {
     static struct arguments arguments;
     const char *program = getenv("HF_HOLDFASTD");
-    pid_t parent = getpid();
-    int ends[2];
 
     holdfastd_kill9(server);
     if (!program)
         return servers_complain("HF_HOLDFASTD does not say where holdfastd is");
     if (make_arguments(server, program, &arguments) < 0)
         return -1;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return servers_complain("pipe: %m");
-    fflush(NULL);
-    server->lifeline = ends[0];
-    server->pid = fork();
-    if (server->pid == 0) {
-        servers_become_child(parent);
-        exec_server(&arguments, ends[1]);
-    }
-    close(ends[1]);
-    if (server->pid > 0)
-        return 0;
-    server->pid = 0;
-    close(ends[0]);
-    return servers_complain("fork: %m");
+    return servers_spawn(&server->pid, &server->lifeline, exec_server, &arguments);
 }
 
 /* Starts it and waits until it serves. 1: it ended instead. */
@@ -126,35 +99,14 @@ static int launch(struct holdfastd *server)
     return servers_complain("holdfastd on port %d does not serve", server->port);
 }
 
-static int make_directory(struct holdfastd *server)
-{
-    static const char name[] = "/holdfastd.XXXXXX";
-    const char *base = getenv("HOLDFAST_TEST_DIR");
-
-    if (!base || strlen(base) + sizeof name > sizeof server->dir)
-        base = "/tmp";
-    snprintf(server->dir, sizeof server->dir, "%s%s", base, name);
-    if (!mkdtemp(server->dir)) {
-        servers_complain("%s: %m", server->dir);
-        server->dir[0] = '\0';
-        return -1;
-    }
-    snprintf(server->socket, sizeof server->socket, "%s/sock", server->dir);
-    return 0;
-}
-
 int holdfastd_prepare(struct holdfastd *server, const char *const *extra_args)
 {
     *server = (struct holdfastd){0};
-    for (; extra_args && *extra_args; extra_args++) {
-        size_t size = strlen(*extra_args) + 1;
-
-        if (size > sizeof server->extra - server->extra_size)
-            return servers_complain("the arguments for holdfastd are too long");
-        memcpy(server->extra + server->extra_size, *extra_args, size);
-        server->extra_size += size;
-    }
-    return make_directory(server);
+    if (servers_keep_arguments(server->extra, &server->extra_size, extra_args) < 0 ||
+        servers_make_directory("holdfastd", server->dir) < 0)
+        return -1;
+    snprintf(server->socket, sizeof server->socket, "%s/sock", server->dir);
+    return 0;
 }
 
 int holdfastd_start(struct holdfastd *server, const char *const *extra_args)
@@ -210,19 +162,10 @@ int holdfastd_restart(struct holdfastd *server)
 
 int holdfastd_pause(struct holdfastd *server)
 {
-    int status;
+    int result = servers_pause(&server->pid, server->lifeline);
 
-    if (server->pid <= 0 || kill(server->pid, SIGSTOP) < 0)
-        return servers_complain("no holdfastd to pause");
-    while (waitpid(server->pid, &status, WUNTRACED) < 0)
-        if (errno != EINTR)
-            return servers_complain("waitpid: %m");
-    server->paused = WIFSTOPPED(status);
-    if (server->paused)
-        return 0;
-    server->pid = 0; /* it has ended, and has just been waited for */
-    close(server->lifeline);
-    return servers_complain("the holdfastd to pause has ended");
+    server->paused = result == 0;
+    return result;
 }
 
 int holdfastd_resume(struct holdfastd *server)

@@ -3,7 +3,10 @@
  *
  * All of them die with the thread that started them (PR_SET_PDEATHSIG): start them from the main
  * thread. Functions return 0, or -1 with the reason in words on stderr, and can be told to stop what
- * is not running. No part of this may be used by two threads at once, except redis_do and holdfastd_do. */
+ * is not running. No part of this may be used by two threads at once, except redis_do and holdfastd_do.
+ *
+ * Each kind of server has a file of its own here, over what inside.h has for all of them. To add one: a
+ * struct and its functions below, NAME.c (redis.c is the one to copy), and find_program in meson.build. */
 #ifndef TESTS_SERVERS_SERVERS_H
 #define TESTS_SERVERS_SERVERS_H
 
@@ -12,17 +15,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define REDIS_DIR_MAX 96     /* so that the socket's path fits into a sockaddr_un */
-#define REDIS_SOCKET_MAX 108 /* of sun_path, with its NUL */
-#define REDIS_EXTRA_MAX 2048 /* bytes of all extra arguments, each with its NUL */
+#define SERVER_DIR_MAX 96     /* so that the socket's path fits into a sockaddr_un */
+#define SERVER_SOCKET_MAX 108 /* of sun_path, with its NUL */
+#define SERVER_EXTRA_MAX 2048 /* bytes of all extra arguments, each with its NUL */
 
 /* Begin with {0}. */
 struct redis_server {
     pid_t pid; /* 0: not running */
     int port;  /* on 127.0.0.1 */
-    char dir[REDIS_DIR_MAX];
-    char socket[REDIS_SOCKET_MAX];
-    char extra[REDIS_EXTRA_MAX];
+    char dir[SERVER_DIR_MAX];
+    char socket[SERVER_SOCKET_MAX];
+    char extra[SERVER_EXTRA_MAX];
     size_t extra_size;
     int lifeline; /* ends when the process does */
 };
@@ -54,9 +57,9 @@ struct holdfastd {
     pid_t pid;   /* 0: not running */
     bool paused; /* by holdfastd_pause */
     int port;    /* on 127.0.0.1 */
-    char dir[REDIS_DIR_MAX];
-    char socket[REDIS_SOCKET_MAX];
-    char extra[REDIS_EXTRA_MAX];
+    char dir[SERVER_DIR_MAX];
+    char socket[SERVER_SOCKET_MAX];
+    char extra[SERVER_EXTRA_MAX];
     size_t extra_size;
     int lifeline; /* ends when the process does */
 };
@@ -103,7 +106,7 @@ int free_port(void);
 
 #define RELAY_LINE_MAX 256
 
-/* hf-relay (relay.c says what it obeys). Begin with {0}. */
+/* hf-relay (hf_relay.c says what it obeys). Begin with {0}. */
 struct relay {
     pid_t pid; /* 0: not running */
     int port;  /* on 127.0.0.1: connect to this instead */

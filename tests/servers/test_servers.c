@@ -163,7 +163,7 @@ static void stops_and_leaves_nothing(void **state)
 {
     struct redis_server other = {0};
     struct stat st;
-    char dir[REDIS_DIR_MAX];
+    char dir[SERVER_DIR_MAX];
     int64_t begin_us;
     pid_t pid;
 

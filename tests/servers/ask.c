@@ -1,4 +1,4 @@
-/* redis_do.c: one command to a Redis, for assertions. RESP2, and no code of src/: a test that asks with
+/* ask.c: one command to a server that speaks RESP, for assertions. RESP2, and no code of src/: a test that asks with
  * what it tests would believe its mistakes. */
 #include "inside.h"
 
@@ -203,12 +203,4 @@ int servers_ask(const char *path, char *reply, size_t size, const char *const ar
     close(wire.fd);
     errno = number;
     return result;
-}
-
-int redis_do(const struct redis_server *server, char *reply, size_t size, const char *const argv[])
-{
-    int result = servers_ask(server->socket, reply, size, argv);
-
-    return result < 0 ? servers_complain("%s: no reply to %s: %m", server->socket, argv[0])
-                      : result;
 }
