@@ -165,6 +165,9 @@ HF_API const hf_store_info *hf_info(hf_store *store);
  * this handle have noticed; hf_error() then says why. 0: it is not, or was never reached, so that nothing waits for it.
  * Negative: an error. Never waits for the store. */
 HF_API int64_t hf_outage_ms(hf_store *store);
+/* 1: this handle has had an answer from its store. 0: not yet; perhaps there is none at that address. Negative: an error. Never
+ * waits for the store. */
+HF_API int hf_reached(hf_store *store);
 
 /* Calls fn for every engine this build knows. info lives during the call only. */
 typedef void hf_engine_fn(const hf_store_info *info, void *arg);

@@ -187,7 +187,7 @@ static void tell_progress(struct waiting *waiting)
     }
     if (clock_boot_ms() < waiting->report_ms)
         return;
-    if (news == OUTAGE_LASTS)
+    if (news == OUTAGE_LASTS || hf_reached(waiting->wanted->store) != 1)
         waiting->report_ms = clock_after(clock_boot_ms(), OUTAGE_LOOK_MS);
     else
         inquire(waiting);

@@ -87,7 +87,8 @@ static int look_twice(hf_store *store, int64_t wait_ms, hf_cluster *pair[2], int
 {
     int64_t began_ms = clock_boot_ms(), until_ms, soonest_ms;
     struct error_text why;
-    int result = look(store, false, clock_after(began_ms, ANYBODY_MS), pair[0], err);
+    int result =
+        look(store, false, clock_after(began_ms, reach_span(store, ANYBODY_MS)), pair[0], err);
 
     if (result != HF_OK)
         return result;

@@ -205,8 +205,9 @@ int query_once(hf_store *store, const char *key, struct error_text *err, hf_once
     if (!once)
         return error_set(err, HF_ENOMEM, "out of memory");
     once->left_ms = once->record.age_ms = -1;
-    result = store->engine->once_read(store->engine_store, key, &once->record, &once->left_ms,
-                                      clock_after(clock_boot_ms(), QUERY_MS), err);
+    result =
+        store->engine->once_read(store->engine_store, key, &once->record, &once->left_ms,
+                                 clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)), err);
     reach_note(store, result, err);
     if (result < 0) {
         once_drop(once);

@@ -50,7 +50,7 @@ int query_show(hf_store *store, const char *name, bool holders_only, struct erro
     if (!collector.report)
         return error_set(err, HF_ENOMEM, "out of memory");
     result = store->engine->show(store->engine_store, name, &sink,
-                                 clock_after(clock_boot_ms(), QUERY_MS), err);
+                                 clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)), err);
     reach_note(store, result, err);
     if (result == HF_OK)
         report_sort_by_kind(collector.report);
@@ -85,7 +85,7 @@ int query_mode(hf_store *store, const char *name, uint64_t token, int *ret_mode,
     if (token < 1 || token > HF_TOKEN_MAX)
         return error_set(err, HF_EINVAL, "a token is a number from 1 to 2^53-1");
     result = store->engine->check(store->engine_store, name, token, &mode,
-                                  clock_after(clock_boot_ms(), QUERY_MS), err);
+                                  clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)), err);
     if (result == HF_OK && mode == ENGINE_GONE)
         return error_set(err, HF_ELOST, "the hold of '%.100s' with token %llu is over", name,
                          (unsigned long long)token);
@@ -179,7 +179,8 @@ int hf_floor(hf_store *store, uint64_t token)
         result = error_set(&err, HF_ENOTSUP, "the tokens of a %s store cannot be raised",
                            store->info.scheme);
     if (result == HF_OK)
-        result = store->engine->floor(store->engine_store, token,
-                                      clock_after(clock_boot_ms(), QUERY_MS), &err);
+        result =
+            store->engine->floor(store->engine_store, token,
+                                 clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)), &err);
     return failure_keep(result, &err);
 }

@@ -58,6 +58,14 @@ void reach_note(hf_store *store, int outcome, const struct error_text *err)
     /* All other errors may have been found here, without asking anybody. */
 }
 
+int hf_reached(hf_store *store)
+{
+    struct error_text err = {""};
+    int result = store_check(store, &err);
+
+    return result == HF_OK ? reach_known(store) : failure_keep(result, &err);
+}
+
 int64_t hf_outage_ms(hf_store *store)
 {
     struct error_text err = {""};
