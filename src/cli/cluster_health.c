@@ -13,8 +13,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define BEHIND_MAX 64u     /* entries: a follower under load lacks a few at any moment */
-#define AGAIN_MAX_MS 1000u /* a new leader has not heard of everybody yet: it is asked once more */
+#define BEHIND_MAX 64u /* entries: a follower under load lacks a few at any moment */
+/* A new leader has not heard of everybody yet, and whoever is behind should have got further by then: it is asked once more. */
+#define AGAIN_MAX_MS 1000u
 
 enum health { HEALTH_OK = 0, HEALTH_DEGRADED = 1, HEALTH_DOWN = 2, HEALTH_UNKNOWN = 3 };
 
@@ -28,6 +29,8 @@ static const struct {
 struct finding {
     enum health health;
     char text[CLUSTER_TEXT_MAX];
+    unsigned stuck; /* members that are there, and store nothing */
+    bool some_lag;  /* a member lacks entries: that may be nothing, or it may be stuck */
 };
 
 /* ---- the end of the time ----------------------------------------------------------------------- */
@@ -71,29 +74,49 @@ static void end_limit(void)
 
 /* ---- what is found ------------------------------------------------------------------------------ */
 
-static void degrade(struct finding *finding, const hf_cluster_info *about, const hf_member *member)
+/* Has it got no further since the look before? */
+static bool is_stuck(const hf_cluster *before, const hf_member *member)
+{
+    const hf_member *then;
+
+    for (size_t i = 0; before && (then = hf_cluster_member(before, i)); i++)
+        if (then->id == member->id)
+            return then->behind > 0 && member->behind > 0 && then->index == member->index;
+    return false;
+}
+
+static void degrade(struct finding *finding, const hf_cluster_info *about, const hf_cluster *before,
+                    const hf_member *member)
 {
     unsigned long long id = (unsigned long long)member->id;
-    const char *before = finding->text[0] ? "; " : "";
+    const char *separator = finding->text[0] ? "; " : "";
 
     if (member->lost)
-        cluster_append(finding->text, sizeof finding->text, "%snode %llu has lost its data", before,
-                       id);
+        cluster_append(finding->text, sizeof finding->text, "%snode %llu has lost its data",
+                       separator, id);
     else if (cluster_is_silent(about, member))
-        cluster_append(finding->text, sizeof finding->text, "%snode %llu cannot be reached", before,
-                       id);
+        cluster_append(finding->text, sizeof finding->text, "%snode %llu cannot be reached",
+                       separator, id);
     else if (!member->votes)
         cluster_append(finding->text, sizeof finding->text,
-                       "%snode %llu is catching up, and does not vote yet", before, id);
+                       "%snode %llu is catching up, and does not vote yet", separator, id);
     else if (member->behind > (int64_t)BEHIND_MAX)
         cluster_append(finding->text, sizeof finding->text, "%snode %llu is %lld entries behind",
-                       before, id, (long long)member->behind);
-    else
+                       separator, id, (long long)member->behind);
+    else if (is_stuck(before, member)) {
+        finding->stuck++;
+        cluster_append(finding->text, sizeof finding->text,
+                       "%snode %llu is behind, and gets no further: see its log and its disk",
+                       separator, id);
+    } else {
+        finding->some_lag = finding->some_lag || member->behind > 0;
         return;
+    }
     finding->health = HEALTH_DEGRADED;
 }
 
-static void judge_led(const hf_cluster *cluster, struct finding *ret_finding)
+static void judge_led(const hf_cluster *cluster, const hf_cluster *before,
+                      struct finding *ret_finding)
 {
     const hf_cluster_info *about = hf_cluster_about(cluster);
     struct cluster_votes votes = cluster_count_votes(cluster, 0);
@@ -101,7 +124,7 @@ static void judge_led(const hf_cluster *cluster, struct finding *ret_finding)
 
     ret_finding->health = HEALTH_OK;
     for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
-        degrade(ret_finding, about, member);
+        degrade(ret_finding, about, before, member);
     if (ret_finding->health == HEALTH_OK && about->member_count == 1)
         cluster_append(ret_finding->text, sizeof ret_finding->text,
                        "node %llu leads, and is the only member",
@@ -110,9 +133,9 @@ static void judge_led(const hf_cluster *cluster, struct finding *ret_finding)
         cluster_append(ret_finding->text, sizeof ret_finding->text,
                        "node %llu leads, all %zu members are reachable and caught up",
                        (unsigned long long)about->leader, about->member_count);
-    if (votes.spare > 0)
+    if (votes.spare > ret_finding->stuck)
         cluster_append(ret_finding->text, sizeof ret_finding->text, "; %u more may be lost",
-                       votes.spare);
+                       votes.spare - ret_finding->stuck);
     else
         cluster_append(ret_finding->text, sizeof ret_finding->text,
                        "; 1 more loss and nothing is granted");
@@ -124,13 +147,13 @@ static bool is_outside(const hf_cluster_info *about)
     return strcmp(about->role, "removed") == 0;
 }
 
-static void judge(const hf_cluster *cluster, struct finding *ret_finding)
+static void judge(const hf_cluster *cluster, const hf_cluster *before, struct finding *ret_finding)
 {
     const hf_cluster_info *about = hf_cluster_about(cluster);
 
     *ret_finding = (struct finding){.health = HEALTH_UNKNOWN};
     if (!about->why) {
-        judge_led(cluster, ret_finding);
+        judge_led(cluster, before, ret_finding);
     } else if (about->leader == 0) {
         ret_finding->health = is_outside(about) ? HEALTH_UNKNOWN : HEALTH_DOWN;
         cluster_describe_leaderless(cluster, ret_finding->text, sizeof ret_finding->text);
@@ -161,22 +184,25 @@ static void say_json(const hf_cluster *cluster, const struct finding *finding)
         json_u64(&json, "members", about->member_count);
         json_u64(&json, "voters", votes.voters);
         json_u64(&json, "reachable", votes.reachable);
-        json_u64(&json, "may_lose", about->why ? 0 : votes.spare);
+        json_u64(&json, "may_lose",
+                 about->why                     ? 0
+                 : votes.spare > finding->stuck ? votes.spare - finding->stuck
+                                                : 0);
         json_u64(&json, "answered_by", about->id);
         json_string(&json, "cluster", *about->cluster ? about->cluster : NULL);
     }
     json_end(&json);
 }
 
-/* One look. NULL: nobody answers, as the finding says. */
-static hf_cluster *look(struct cli *cli, int64_t wait_ms, struct finding *ret_finding,
-                        int *ret_result)
+/* One look, and the one before it, or NULL. Returns NULL if nobody answers, as the finding says. */
+static hf_cluster *look(struct cli *cli, int64_t wait_ms, const hf_cluster *before,
+                        struct finding *ret_finding, int *ret_result)
 {
     hf_cluster *cluster = NULL;
 
     *ret_result = hf_cluster_status(cli->store, wait_ms, &cluster);
     if (*ret_result == HF_OK) {
-        judge(cluster, ret_finding);
+        judge(cluster, before, ret_finding);
         return cluster;
     }
     *ret_finding = (struct finding){.health = HEALTH_UNKNOWN};
@@ -188,17 +214,19 @@ int cluster_health(struct cli *cli, const struct cluster_request *request)
 {
     int64_t began_ms = clock_boot_ms(), half_ms = request->wait_ms / 2;
     int64_t again_ms = request->wait_ms / 5 < AGAIN_MAX_MS ? request->wait_ms / 5 : AGAIN_MAX_MS;
+    hf_cluster *cluster, *before = NULL;
     struct finding finding;
-    hf_cluster *cluster;
     int result;
 
     limit_time(cli, request->wait_ms);
-    cluster = look(cli, half_ms, &finding, &result);
-    if (finding.health == HEALTH_DEGRADED && clock_boot_ms() - began_ms < again_ms) {
-        hf_cluster_free(cluster);
+    cluster = look(cli, half_ms, NULL, &finding, &result);
+    if ((finding.health == HEALTH_DEGRADED || finding.some_lag) &&
+        clock_boot_ms() - began_ms < again_ms) {
+        before = cluster;
         poll(NULL, 0, (int)again_ms);
-        cluster = look(cli, half_ms, &finding, &result);
+        cluster = look(cli, half_ms, before, &finding, &result);
     }
+    hf_cluster_free(before);
     end_limit();
     if (status_of(result) == EXIT_USAGE) /* a store that has no cluster */
         return say_result(result);

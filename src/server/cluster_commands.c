@@ -24,7 +24,7 @@ static void write_member(struct connection *connection, const struct replica_see
     bool leads = status->leader_id == status->id && status->id != 0;
 
     cluster_client_address(connection->server, seen->id, client, sizeof client);
-    resp_write_map(out, 7, connection->resp3);
+    resp_write_map(out, 8, connection->resp3);
     write_number(out, "id", (int64_t)seen->id);
     resp_write_text(out, "peer");
     resp_write_text(out, seen->address);
@@ -32,6 +32,7 @@ static void write_member(struct connection *connection, const struct replica_see
     resp_write_text(out, client);
     write_number(out, "votes", seen->votes);
     write_number(out, "behind", leads ? (int64_t)(status->last_index - seen->match_index) : -1);
+    write_number(out, "index", leads ? (int64_t)seen->match_index : -1);
     write_number(out, "silent", seen->silent_ms);
     write_number(out, "lost", cluster_is_lost(connection->server, seen->id));
 }

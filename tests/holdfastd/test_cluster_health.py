@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from conftest import Unfounded, eventually, free_port
+from conftest import Disk, Unfounded, eventually, free_port
 from holdfast_cli import Cli, only_line
 from test_cluster_command import NONE_TO_LOSE, Cluster
 
@@ -131,3 +131,26 @@ def test_remove_refuses_what_leaves_no_majority(cluster):
     assert (done.status, done.stdout) == (77, "")
     assert f"without node {other.number} no majority of the members would be there" in only_line(done.stderr)
     assert set(cluster.status()) == {1, 2, 3}
+
+
+def test_a_member_that_gets_no_further(tmp_path):
+    """It is heard, and few entries behind: its disk does not take large ones any more."""
+    cluster = Cluster()
+    try:
+        leader, (follower, _) = cluster.leader(), cluster.followers()
+        disk = Disk(tmp_path, "disk", least=8193)
+        follower.kill9()
+        follower.wrapper = disk.wrapper
+        follower.launch()
+        eventually(lambda: health(cluster.cli)[0] == 0, "all are there")
+        disk.hang()
+        with leader.connect() as client:
+            _, token = client.cmd("ONCE", "CLAIM", "k", "l", "TTL", 60000)
+            assert client.cmd("ONCE", "FINISH", "k", "l", "TOKEN", token, "KEEP", 60000, "r" * 60000) == 1
+        disk.hangs()
+        becomes(cluster.cli, (1, f"WARNING: node {follower.number} is behind, and gets no further: see its log and its disk; "
+                                 "1 more loss and nothing is granted"))
+        disk.go_on()
+        eventually(lambda: health(cluster.cli)[0] == 0, "it has caught up")
+    finally:
+        cluster.clean()

@@ -22,6 +22,7 @@ static int read_member(const struct resp_node *member, const struct engine_clust
     int64_t id = map_number(member, "id", 0);
     int64_t behind = map_number(member, "behind", -1);
     int64_t silent_ms = map_number(member, "silent", -1);
+    int64_t index = map_number(member, "index", 0);
 
     if (id < 1 || (uint64_t)id > HF_NODE_MAX)
         return HF_EINTERNAL;
@@ -34,7 +35,8 @@ static int read_member(const struct resp_node *member, const struct engine_clust
                                                  .votes = map_number(member, "votes", 0) != 0,
                                                  .behind = behind < 0 ? -1 : behind,
                                                  .silent_ms = silent_ms < 0 ? -1 : silent_ms,
-                                                 .lost = map_number(member, "lost", 0) != 0});
+                                                 .lost = map_number(member, "lost", 0) != 0,
+                                                 .index = index > 0 ? (uint64_t)index : 0});
 }
 
 static void begin(const struct looking *looking, const struct resp_node *value,
