@@ -184,13 +184,14 @@ static int descriptor_for_job(const struct jobopts *opts, hf_store *store, hf_lo
     return HF_OK;
 }
 
-static void let_go(const struct jobopts *opts, hf_lock *lock, struct outcome *outcome)
+/* True: others can have it now. */
+static bool let_go(const struct jobopts *opts, hf_lock *lock, struct outcome *outcome)
 {
     bool ended = outcome->failure == 0;
     int result = hf_release(lock);
 
     if (result == HF_OK || outcome->lost)
-        return;
+        return result == HF_OK;
     if (result == HF_ELOST && ended && outcome->signal == 0) {
         /* We cannot tell how long it has been over, so it counts as lost while the job ran. */
         say("lost '%s': %s", printable(opts->name), hf_error());
@@ -199,6 +200,7 @@ static void let_go(const struct jobopts *opts, hf_lock *lock, struct outcome *ou
         say("could not release '%s' (%s); others get it when its lease has expired",
             printable(opts->name), hf_error());
     }
+    return false;
 }
 
 void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision *how, char **envp,
@@ -235,6 +237,7 @@ void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *si
         .lock = lock, .signals = signals, .hold_at_least_ms = hold_at_least_ms};
     struct error_text err;
     char **envp = environment_for(cli->store, lock, &err);
+    bool is_free;
 
     jobopts_try(opts, cli, &how, envp, &err, ret_result);
     environment_free(envp);
@@ -242,10 +245,11 @@ void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *si
         hf_release(lock);
         return;
     }
-    let_go(opts, lock, &ret_result->outcome);
+    is_free = let_go(opts, lock, &ret_result->outcome);
     if (ret_result->outcome.failure != 0)
         ret_result->status = say_cannot_run(opts->argv[0], ret_result->outcome.failure);
     else if (opts->lock.verbose)
-        say("'%s' is free again; the job ended with %d", printable(opts->name),
+        say("'%s' %s; the job ended with %d", printable(opts->name),
+            is_free ? "is free again" : "was not released",
             exit_status_of(ret_result->outcome.wait_status));
 }

@@ -28,6 +28,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define LATE_PART 10 /* of the TTL: a renewal that is under way for longer is late */
+
 /* What clocks that tick within 1 % and a late look at them may cost: DESIGN, "strict". */
 static int64_t drift_ms(int64_t ttl_ms)
 {
@@ -237,14 +239,19 @@ void claim_silence(hf_lock *lock)
 /* A renewal that is under way for too long says nothing by itself, and the one before said nothing new. */
 int64_t claim_unrenewed(const hf_lock *lock, int64_t now_ms, struct error_text *ret_why)
 {
+    char span[TEXT_SPAN_MAX];
+
     if (lock->failing_ms != 0) {
         *ret_why = lock->store->unrenewed;
         return lock->failing_ms;
     }
-    if (lock->answer_ms == 0 || now_ms < lock->answer_ms)
+    if (lock->asked_ms == 0 || now_ms - lock->asked_ms < lock->claim.ttl_ms / LATE_PART)
         return 0;
-    error_write(ret_why, "the store does not answer");
-    return lock->answer_ms;
+    text_from_ms(now_ms - lock->asked_ms, span);
+    error_write(ret_why, "the store has not answered for %s", span);
+    if (lock->store->in_trouble)
+        *ret_why = lock->store->trouble;
+    return lock->asked_ms;
 }
 
 /* Who was asleep, or stopped, may not have tried to renew it. */

@@ -125,8 +125,8 @@ struct hf_lock {
     int64_t retry_ms;  /* the pause after the next failed renewal */
     int64_t
         failing_ms; /* since when renewals fail, store->unrenewed says why; 0: the last one did not */
-    int64_t answer_ms; /* when the answer to a renewal is due at the latest; 0: none is under way */
-    char *why;         /* it was lost; NULL: it was not, or there was no memory to say so */
+    int64_t asked_ms; /* since when a renewal is under way; 0: none is */
+    char *why;        /* it was lost; NULL: it was not, or there was no memory to say so */
 
     struct waiter waiter;
     hf_once *once; /* of a once-record's runner; freed with the lock */

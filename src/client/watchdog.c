@@ -218,11 +218,10 @@ static void take_batch(hf_store *store, int64_t now_ms, struct batch *batch)
     }
 }
 
-/* Until then each of them is answered, or cannot be reached. */
-static void expect_answers(const struct batch *batch, int64_t deadline_ms)
+static void note_asked(const struct batch *batch, int64_t sent_ms)
 {
     for (int i = 0; i < batch->count; i++)
-        batch->locks[i]->answer_ms = deadline_ms;
+        batch->locks[i]->asked_ms = sent_ms;
 }
 
 static void pause_after_failure(hf_lock *lock, int64_t now_ms)
@@ -256,7 +255,7 @@ static void note_answers(struct batch *batch, int64_t sent_ms)
     for (int i = 0; i < batch->count; i++) {
         hf_lock *lock = batch->locks[i];
 
-        lock->answer_ms = 0;
+        lock->asked_ms = 0;
         if (batch->left_ms[i] >= 0)
             claim_counts_from(lock, sent_ms, batch->left_ms[i]);
         else if (batch->left_ms[i] == ENGINE_GONE)
@@ -283,7 +282,7 @@ static void *renewer_main(void *arg)
             pthread_cond_wait(&store->renew_due, &store->mutex);
             continue;
         }
-        expect_answers(&batch, clock_after(sent_ms, batch.span_ms));
+        note_asked(&batch, sent_ms);
         pthread_mutex_unlock(&store->mutex);
         result = store->engine->renew(store->engine_store, batch.claims, batch.count, batch.left_ms,
                                       clock_after(sent_ms, batch.span_ms), &err);

@@ -111,3 +111,15 @@ def test_nobody_leads(cluster):
         if node is not follower:
             node.kill9()
     assert last_words(holder) == f"{follower.client}: there is no leader at the moment"
+
+
+def test_with_the_usual_grace(start, cli_on):
+    """The job has to be stopped before the first renewal that fails is given up: that it is late is known."""
+    server = start()
+    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", "-v", "--ttl", "3s")
+    server.kill9()
+    assert holder.wait() == 76
+    lines = holder.rest("err")
+    assert re.search(r"it could not be renewed, and [\d.]+ s are left: (?:the store has not answered for [\d.]+ m?s|.*refused.*); stopping",
+                     "\n".join(lines)), lines
+    assert "holdfast: 'x' was not released; the job ended with 143" in lines and not any("free again" in line for line in lines), lines
