@@ -1,4 +1,7 @@
 """A URL of one kind and a server of the other: it says which URL is right, at once, with the exit status of a wrong URL."""
+import contextlib
+import socket
+import threading
 import time
 
 import once_cli
@@ -54,3 +57,26 @@ def test_redlock_at_holdfastds(holdfast):
 def test_holdfast_at_a_redis(redis):
     place = redis.url.split("//")[1].split("/")[0].split("?")[0]
     is_told(redis, f"holdfast://{place}", f"{place} is not a holdfastd (a Redis server? then use redis://{place})")
+
+
+@pytest.mark.parametrize("says,status,text", [
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", 77, "is no holdfastd: what the other side sent is not RESP: no value begins with byte 0x48"),
+    (b"", 69, "could not be reached in time")], ids=["http", "silent"])
+def test_holdfast_at_something_else(holdfast, says, status, text):
+    """The words name the address, so that a typing error in it can be seen."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        clients = []
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    clients.append(server.accept()[0])
+                    clients[-1].sendall(says)
+
+        threading.Thread(target=serve, daemon=True).start()
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        done = holdfast("--on", f"holdfast://{place}", "run", "x", "true")
+        assert (done.status, done.stderr) == (status, f"holdfast: {place} {text}\n")
+        server.shutdown(socket.SHUT_RDWR)
+        for client in clients:
+            client.close()

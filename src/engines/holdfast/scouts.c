@@ -176,12 +176,25 @@ static void hint_at_port(const struct scout *scout, struct error_text *err)
                  "peers?");
 }
 
+/* Not of what it refuses in our protocol: those words name it. */
+static void name_server(const struct scout *scout, struct error_text *err)
+{
+    char words[ERROR_TEXT_MAX];
+
+    if (strstr(err->text, scout->at.shown))
+        return;
+    snprintf(words, sizeof words, "%s", err->text);
+    error_write(err, "%s is no holdfastd: %.400s", scout->at.shown, words);
+}
+
 static int hear(struct scout *scout, struct error_text *err)
 {
     int result = link_pump(scout->link, on_answer, scout, err);
 
     if (result == HF_EUNREACH)
         hint_at_port(scout, err);
+    else if (result != HF_OK && scout->link->state == LINK_GREETING)
+        name_server(scout, err);
     if (result == HF_OK && scout->state == SCOUT_CALLS && scout->link->state == LINK_READY &&
         !scout->leads)
         result = ask(scout, err);

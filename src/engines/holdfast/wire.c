@@ -277,6 +277,8 @@ static bool take_error(struct engine_store *store, struct call *call, const stru
     int code = refusal_of(store->at, value, &words);
     bool leaves = elsewhere || code == HF_EUNKNOWN;
 
+    if (code == HF_EUNKNOWN && call && call->reads) /* a question changes nothing */
+        error_write(&words, "%s has lost its majority, or leads no more", store->at->shown);
     if (leaves) {
         store->leaving = true;
         store->doom = words;
@@ -462,7 +464,8 @@ static void give_up(struct engine_store *store, struct call *call)
     if (sent && (in_doubt || !call->err.text[0]))
         error_write(&why, "%s did not answer in time", store->at->shown);
     else if (!why.text[0])
-        error_write(&why, "the server could not be reached in time");
+        error_write(&why, "%s%s could not be reached in time", store->servers[0].shown,
+                    store->server_count > 1 ? " and the others" : "");
     finish(call, error_set(&call->err, in_doubt ? HF_EUNKNOWN : HF_EUNREACH, "%s", why.text));
     if (sent)
         look_at_clock(store);
