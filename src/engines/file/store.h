@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-#define IDLE_FILES_MAX 64                /* open lock files kept for the next use of their names */
+#define IDLE_FILES_MAX 64 /* open lock files kept for the next use of their names */
 
 enum keys_state { KEYS_CLOSED, KEYS_OPEN, KEYS_SYNCED };
 
