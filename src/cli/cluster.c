@@ -11,6 +11,7 @@
 #define STATUS_WAIT_MS 5000  /* for a leader, before somebody else's view is shown */
 #define CHANGE_WAIT_MS 10000 /* for a leader that takes the change */
 #define WAIT_MIN_MS 100
+#define SILENCE_MS 2000  /* nobody wants a line about a wait that is hardly longer */
 #define HAND_OVERS_MAX 3 /* a leader that is to go may be elected again */
 
 enum { OPT_WAIT = 'w', OPT_NO_WAIT = 'n', OPT_HEALTH = 256 };
@@ -30,8 +31,21 @@ hf_cluster *cluster_ask_leader(struct cli *cli, const struct cluster_request *re
                                const char *so_far, int *ret_status)
 {
     hf_cluster *cluster = NULL;
-    int result = hf_cluster_status(cli->store, request->wait_ms, &cluster);
+    struct progress_line line;
+    char text[64];
+    int result;
 
+    result = hf_cluster_status(cli->store, WAIT_MIN_MS, &cluster); /* is anybody there? */
+    if (result == HF_OK && hf_cluster_about(cluster)->why && request->wait_ms > WAIT_MIN_MS) {
+        hf_cluster_free(cluster);
+        snprintf(text, sizeof text, "no leader has answered yet; waiting, at most %s",
+                 span(request->wait_ms));
+        if (request->wait_ms > SILENCE_MS)
+            progress_begin(&line, text);
+        result = hf_cluster_status(cli->store, request->wait_ms, &cluster);
+        if (request->wait_ms > SILENCE_MS)
+            progress_end(&line);
+    }
     if (result != HF_OK) {
         *ret_status = say_result(result);
         return NULL;

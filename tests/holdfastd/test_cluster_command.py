@@ -290,6 +290,9 @@ def test_two_of_three_down(cluster):
         assert (done.status, done.stdout) == (69, "")
         assert done.stderr.splitlines() == ["holdfast: " + nobody, "holdfast: nothing was changed"]
         assert time.monotonic() - began < SOON
+    done = cluster.cli("cluster", "transfer", "--wait", "3s")
+    assert done.stderr.splitlines() == ["holdfast: no leader has answered yet; waiting, at most 3.0 s", "holdfast: " + nobody,
+                                        "holdfast: nothing was changed"]
     follower.launch()
     assert cluster.cli("cluster", "status").status == 0, "as soon as there are two"
 
