@@ -242,6 +242,18 @@ def test_a_blank_at_the_end_is_no_other_store(home, end):
     assert [p.name for p in home.store.parent.iterdir() if p.name.startswith("named")] == ["named"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+def test_a_home_that_cannot_be_written_to(home, directory):
+    """The first directory that cannot be made is named, and why."""
+    let_others_through(directory)
+    place = directory / "of_root"
+    place.mkdir(mode=0o755)
+    done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", BIN, "run", "x", "true"],
+                          env={**home.env, "HOME": str(place)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 77
+    assert done.stderr == f"holdfast: cannot make the file store's directory {place}/.local: Permission denied\n"
+
+
 def test_a_directory_of_something_else_is_no_store(home):
     """Nothing is made among its files. What is hidden is not in the way."""
     (home.store / ".keep").touch()

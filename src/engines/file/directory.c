@@ -121,7 +121,7 @@ static int make_one(const char *path, bool *ret_made, struct error_text *err)
         failure = errno;
         if (failure == EEXIST || failure == EISDIR)
             return HF_OK;
-        if (failure == EROFS || failure == EACCES) /* fine if it exists: open will tell */
+        if ((failure == EROFS || failure == EACCES) && access(path, F_OK) == 0)
             return HF_OK;
         return error_set_errno(err, failure == ENOSPC ? HF_EIO : HF_EREFUSED, failure,
                                "cannot make the file store's directory %s", path);
