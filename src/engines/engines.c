@@ -19,7 +19,8 @@
 
 struct known_engine {
     const char *scheme;
-    const struct engine *built_in; /* NULL: the module holdfast-SCHEME.so */
+    const struct engine *built_in; /* NULL: a module */
+    const char *module;            /* holdfast-MODULE.so; NULL: it is called as the scheme */
     const char *library;           /* of a module: what has to be installed for it to be built */
     bool another_spelling;         /* of one above it: not listed */
 };
@@ -33,6 +34,11 @@ static const struct known_engine known_engines[] = {
     {.scheme = "rediss", .built_in = &redis_engine, .another_spelling = true},
     {.scheme = "redis+unix", .built_in = &redis_engine, .another_spelling = true},
     {.scheme = "redlock", .built_in = &redlock_engine},
+    {.scheme = "etcd", .library = "libcurl and jansson (libcurl4-openssl-dev, libjansson-dev)"},
+    {.scheme = "etcds",
+     .module = "etcd",
+     .library = "libcurl and jansson (libcurl4-openssl-dev, libjansson-dev)",
+     .another_spelling = true},
 };
 
 /* URLs of other programs for what cannot keep these locks. */
@@ -43,7 +49,7 @@ static int load_engine(const struct known_engine *known, const struct engine **r
                        struct error_text *err)
 {
     char needed_by[HF_URL_MAX + 32];
-    struct module module = {.name = known->scheme,
+    struct module module = {.name = known->module ? known->module : known->scheme,
                             .needed_by = needed_by,
                             .library = known->library,
                             .symbol = ENGINE_MODULE_SYMBOL};

@@ -1,0 +1,112 @@
+/* refusals.c: what errors of the gateway mean. They are JSON with a code of gRPC and a message. */
+#include "engines/etcd/store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum grpc_code {
+    GRPC_INVALID_ARGUMENT = 3,
+    GRPC_NOT_FOUND = 5,
+    GRPC_PERMISSION_DENIED = 7,
+    GRPC_RESOURCE_EXHAUSTED = 8,
+    GRPC_FAILED_PRECONDITION = 9,
+    GRPC_UNAVAILABLE = 14,
+    GRPC_UNAUTHENTICATED = 16
+};
+
+/* By the words, where a code has several meanings. */
+static const struct refusal {
+    const char *message;
+    enum verdict verdict;
+    int code;
+    const char *words;
+} refusals[] = {
+    {"no leader", VERDICT_ELSEWHERE, 0, "it has no leader (a majority of the servers is needed)"},
+    {"not capable", VERDICT_ELSEWHERE, 0, "it does not serve yet"},
+    {"too many requests", VERDICT_ELSEWHERE, 0, "it has too many requests to do"},
+    {"server stopped", VERDICT_UNSURE, 0, "it is being stopped"},
+    {"database space exceeded", VERDICT_FINAL, HF_EIO,
+     "its space is used up (alarm NOSPACE): compact, defragment, then 'etcdctl alarm disarm'"},
+    {"corrupt", VERDICT_FINAL, HF_EIO, "its data is damaged (alarm CORRUPT)"},
+    {"invalid auth token", VERDICT_TOKEN, 0, "our authentication has run out"},
+    {"revision of auth store is old", VERDICT_TOKEN, 0, "our authentication is out of date"},
+    {"authentication is not enabled", VERDICT_FINAL, HF_ENOTSUP, "it does not ask for a user"},
+    {"authentication failed", VERDICT_FINAL, HF_EREFUSED,
+     "it does not accept this user and password"},
+    {"user name is empty", VERDICT_FINAL, HF_EREFUSED,
+     "it asks for a user and password: etcd://USER:PASSWORD@..."},
+    {"permission denied", VERDICT_FINAL, HF_EREFUSED,
+     "this user may not read and write the keys of this prefix"},
+};
+
+void refusal_message(const json_t *error, char *ret_text, size_t size)
+{
+    const char *message = json_string_value(json_object_get(error, "message"));
+
+    if (!message)
+        message = json_string_value(json_object_get(error, "error"));
+    snprintf(ret_text, size, "%s", message ? message : "");
+}
+
+static enum verdict by_code(int64_t code, int *ret_code)
+{
+    *ret_code = HF_EREFUSED;
+    switch (code) {
+    case GRPC_UNAVAILABLE: /* a leader that changed, a request that timed out */
+        return VERDICT_UNSURE;
+    case GRPC_UNAUTHENTICATED:
+        return VERDICT_TOKEN;
+    case GRPC_RESOURCE_EXHAUSTED:
+        return VERDICT_ELSEWHERE;
+    default:
+        return VERDICT_FINAL;
+    }
+}
+
+enum verdict refusal_read(const struct endpoint *at, long status, const char *bytes, size_t size,
+                          const struct access *access, int *ret_code, struct error_text *err)
+{
+    json_t *error = bytes ? json_loadb(bytes, size, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    char message[256];
+    enum verdict verdict;
+    int64_t code = 0;
+
+    refusal_message(error, message, sizeof message);
+    if (!json_number(error, "code", &code))
+        code = 0;
+    json_decref(error);
+    if (!message[0]) {
+        *ret_code = error_set(err, HF_EREFUSED,
+                              "%s: HTTP status %ld: this is not the gateway of etcd 3.4 or later",
+                              at->address.shown, status);
+        return status >= 500 ? VERDICT_UNSURE : VERDICT_FINAL;
+    }
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        if (!strstr(message, refusals[i].message))
+            continue;
+        error_write(err, "%s: %s", at->address.shown, refusals[i].words);
+        *ret_code = refusals[i].code;
+        if (strcmp(refusals[i].message, "authentication failed") == 0)
+            access_add_origin(access, err);
+        return refusals[i].verdict;
+    }
+    error_write(err, "%s: %s", at->address.shown, message);
+    verdict = by_code(code, ret_code);
+    return verdict;
+}
+
+/* ---- versions -------------------------------------------------------------------------------- */
+
+bool refusal_version(const char *version, char *ret_words, size_t size)
+{
+    int major = 0, minor = 0, patch = 0;
+
+    if (sscanf(version, "%d.%d.%d", &major, &minor, &patch) != 3 || major != 3)
+        return false;
+    if (minor > 5 || (minor == 5 && patch >= 14) || (minor == 4 && patch >= 32))
+        return false;
+    snprintf(ret_words, size,
+             "after a crash during a compaction its revisions, and so tokens, may go back (etcd "
+             "17780); 3.4.32 and 3.5.14 have that mended");
+    return true;
+}

@@ -1,0 +1,186 @@
+/* etcd.c: three nodes of etcd, which all tests share: each has a prefix of its own.
+ *
+ * Where nodes fail, a process of its own has the cluster, because whoever starts a server must live as long as it: every few seconds it kills
+ * one of the nodes, in turn, and starts it again; or pauses the leader for longer than the leases that the tests wait for. It is
+ * told 's' before a test that is to be spared, 'n' before any other, and answers when all nodes serve. */
+#include "etcd.h"
+#include "suite.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FAULT_EVERY_MS 4000
+#define PAUSED_MS 2500
+#define BACK_AFTER_MS 700
+
+enum fault { FAULT_NONE, FAULT_KILL, FAULT_PAUSE };
+
+static struct etcd_cluster cluster;
+static char url[URL_SIZE];
+
+static void stop(void)
+{
+    etcd_cluster_stop(&cluster);
+}
+
+static int start(char ret_url[URL_SIZE])
+{
+    if (etcd_cluster_start(&cluster) < 0)
+        return -1;
+    etcd_cluster_url(&cluster, ret_url, URL_SIZE);
+    return 0;
+}
+
+/* ---- the warden ------------------------------------------------------------------------------ */
+
+static enum fault fault;
+static int faults, victim = -1;
+static int64_t next_ms; /* of the next fault, or of the end of this one */
+
+static void end_fault(void)
+{
+    if (victim < 0)
+        return;
+    if (fault == FAULT_KILL ? etcd_node_begin_again(&cluster, victim) < 0
+                            : etcd_node_resume(&cluster.nodes[victim]) < 0)
+        _exit(1);
+    victim = -1;
+}
+
+static void begin_fault(void)
+{
+    victim = fault == FAULT_KILL ? faults % ETCD_NODES : etcd_cluster_leader(&cluster);
+    if (victim < 0)
+        return;
+    faults++;
+    if (fault == FAULT_KILL)
+        etcd_node_kill9(&cluster.nodes[victim]);
+    else if (etcd_node_pause(&cluster.nodes[victim]) < 0)
+        _exit(1);
+}
+
+static void go_on(void)
+{
+    if (victim >= 0) {
+        end_fault();
+        next_ms = now_ms() + FAULT_EVERY_MS;
+    } else {
+        begin_fault();
+        next_ms = now_ms() + (fault == FAULT_KILL ? BACK_AFTER_MS : PAUSED_MS);
+    }
+}
+
+static void become_warden(int fd, pid_t parent)
+{
+    struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+    int64_t first_ms = 100;
+    char order;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || start(url) < 0 || write(fd, url, sizeof url) != sizeof url)
+        _exit(1);
+    next_ms = INT64_MAX;
+    for (;;) {
+        int64_t left_ms = next_ms - now_ms();
+
+        if (poll(&pollfd, 1, next_ms == INT64_MAX ? -1 : left_ms > 0 ? (int)left_ms : 0) == 0) {
+            go_on();
+            continue;
+        }
+        if (read(fd, &order, 1) != 1)
+            break;
+        end_fault();
+        if (etcd_cluster_await_leader(&cluster) < 0)
+            _exit(1);
+        first_ms = first_ms * 7 % 997; /* each test meets its first fault at another moment */
+        next_ms = order == 's' ? INT64_MAX : now_ms() + first_ms;
+        if (write(fd, &order, 1) != 1)
+            break;
+    }
+    stop();
+    printf("nodes were %s %d times\n", fault == FAULT_KILL ? "killed" : "paused", faults);
+    fflush(stdout);
+    _exit(0);
+}
+
+/* ---- the side of the suite ------------------------------------------------------------------- */
+
+static pid_t warden;
+static int warden_fd = -1;
+
+static int start_warden(enum fault its_fault)
+{
+    pid_t parent = getpid();
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return -1;
+    fflush(NULL);
+    fault = its_fault;
+    warden = fork();
+    if (warden == 0) {
+        close(ends[0]);
+        alarm(0);
+        become_warden(ends[1], parent);
+    }
+    close(ends[1]);
+    warden_fd = ends[0];
+    return warden > 0 && recv(warden_fd, url, sizeof url, MSG_WAITALL) == sizeof url ? 0 : -1;
+}
+
+static int start_killed(char ret_url[URL_SIZE])
+{
+    (void)ret_url;
+    return start_warden(FAULT_KILL);
+}
+
+static int start_paused(char ret_url[URL_SIZE])
+{
+    (void)ret_url;
+    return start_warden(FAULT_PAUSE);
+}
+
+/* A prefix for each directory, and the warden is told of each test. */
+static int start_for(const char *dir, char ret_url[URL_SIZE])
+{
+    char order = steady_server ? 's' : 'n';
+
+    if (write(warden_fd, &order, 1) != 1 || recv(warden_fd, &order, 1, 0) != 1) {
+        fprintf(stderr, "the process that has the servers has ended\n");
+        return -1;
+    }
+    snprintf(ret_url, URL_SIZE, url, dir + 1);
+    return 0;
+}
+
+static void stop_warden(void)
+{
+    close(warden_fd);
+    waitpid(warden, NULL, 0);
+}
+
+#define FAILING_KIND(its_name, its_start)                                                         \
+    {                                                                                             \
+        .name = its_name, .start = its_start, .start_for = start_for, .stop = stop_warden,        \
+        .shows_waiters = true, .time_max_s = TIME_MAX_NETWORK_S, .leaders_fall = true,            \
+        .short_ttl_ms = 1000                                                                      \
+    }
+
+const struct store_kind etcd_kinds[] = {
+    {.name = "etcd",
+     .start = start,
+     .stop = stop,
+     .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S,
+     .short_ttl_ms = 1000},
+    FAILING_KIND("etcd-killed", start_killed),
+    FAILING_KIND("etcd-paused", start_paused),
+    {0},
+};
