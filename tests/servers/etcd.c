@@ -18,8 +18,8 @@
 #define CLUSTER_START_MAX_MS 30000
 
 /* Short, so that another leader is there soon; and a lease may be as short as a second. */
-#define HEARTBEAT_MS 50
-#define ELECTION_MS 500
+#define HEARTBEAT_MS 30
+#define ELECTION_MS 300
 
 struct arguments {
     char texts[ARGUMENTS][ARGUMENT_MAX];

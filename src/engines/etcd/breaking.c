@@ -2,8 +2,8 @@
  *
  * A holder that is broken keeps its key, and so its place before all who wait, but the key is marked, and moved to a lease of ours for as long
  * as the holder may still believe that it holds: the TTL that its own lease was granted with. The holder, who watches its key, is
- * told at once. Without a grace the key is deleted. The holder's lease is revoked, so that its release learns that it came too late;
- * not if it is somebody else's, or several holds share it. */
+ * told at once. Without a grace the key is deleted. The holder's lease, which has no key any more, is revoked; not if it is somebody
+ * else's, or several holds share it. */
 #include "base/clock.h"
 #include "engines/etcd/store.h"
 

@@ -13,10 +13,11 @@
  * Who does not wait looks first: a name that is taken costs one transaction, and leaves nothing. Its key is created only if nobody
  * has come since it looked.
  *
- * Giving up. The leases that a put may have been sent with are revoked. That takes the key along, and whatever is under way
- * finds no lease. A release revokes the lease that the key is bound to: nobody else's key can be, so a late one touches nothing
- * (etcd 22082). Whether the hold was broken before can be told, because a break revokes the lease, too. Where several keys share a lease, the key is
- * deleted by comparing its modification. */
+ * Giving up a place: the leases that a put may have been sent with are revoked. That takes the key along, and whatever is still under
+ * way finds no lease. Where several keys share a lease, the key is deleted.
+ *
+ * Releasing: the key is deleted by comparing its last modification, so that a late one touches nothing newer (etcd 22082), and it is known
+ * whether the hold was over before. Then its leases are revoked, which nobody depends on. */
 #include "base/clock.h"
 #include "base/random.h"
 #include "engines/etcd/store.h"
@@ -462,7 +463,6 @@ int etcd_release(struct engine_store *store, struct engine_claim *claim, int64_t
 {
     struct etcd_claim *own = claim_private(store, claim);
     struct error_text ignored;
-    bool existed = false;
     int result;
 
     if (!own)
@@ -471,15 +471,7 @@ int etcd_release(struct engine_store *store, struct engine_claim *claim, int64_t
     own->create = claim->token;
     if (claim->once)
         return once_release(store, own, deadline_ms, err);
-    if (goes_with_its_lease(own)) {
-        result = lease_revoke(store, own->bound, deadline_ms, &existed, err);
-        if (result != HF_OK)
-            return result;
-        claim_forget_lease(own, own->bound);
-        result = existed ? HF_OK : HF_ELOST;
-    } else {
-        result = claim_delete_key(store, own, NULL, deadline_ms, err);
-    }
+    result = claim_delete_key(store, own, NULL, deadline_ms, err);
     if (result == HF_OK || result == HF_ELOST)
         claim_revoke_all(store, own, deadline_ms, &ignored);
     return result == HF_ELOST ? lost(claim, err) : result;

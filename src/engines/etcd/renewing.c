@@ -1,7 +1,7 @@
 /* renewing.c: keeping what is held, and places in queues.
  *
  * A new lease is granted, and the keys are moved to it, many in one transaction, each by its own comparison (nested transactions): one
- * that is gone says nothing about the others. A claim that is renewed alone has its lease to itself, so that its release need only revoke that.
+ * that is gone says nothing about the others. A claim that is renewed alone has its lease to itself, and the one before is revoked.
  * A key whose modification is another one than we know, after an answer was lost, is moved in a second round. */
 #include "base/clock.h"
 #include "engines/etcd/store.h"

@@ -12,10 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define FIRST_FAULT_DOUBLINGS 10u /* the first fault comes within 1 ms, or 2, 4, ... 512 ms */
 #define FAULT_EVERY_MS 4000
 #define PAUSED_MS 2500
 #define BACK_AFTER_MS 700
@@ -77,10 +79,19 @@ static void go_on(void)
     }
 }
 
+/* Sooner rather than later: many tests are over within some milliseconds. */
+static int64_t first_fault(void)
+{
+    unsigned int random[2];
+
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        _exit(1);
+    return now_ms() + random[0] % (1u << random[1] % FIRST_FAULT_DOUBLINGS);
+}
+
 static void become_warden(int fd, pid_t parent)
 {
     struct pollfd pollfd = {.fd = fd, .events = POLLIN};
-    int64_t first_ms = 100;
     char order;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -99,8 +110,7 @@ static void become_warden(int fd, pid_t parent)
         end_fault();
         if (etcd_cluster_await_leader(&cluster) < 0)
             _exit(1);
-        first_ms = first_ms * 7 % 997; /* each test meets its first fault at another moment */
-        next_ms = order == 's' ? INT64_MAX : now_ms() + first_ms;
+        next_ms = order == 's' ? INT64_MAX : first_fault();
         if (write(fd, &order, 1) != 1)
             break;
     }

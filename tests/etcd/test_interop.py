@@ -1,0 +1,96 @@
+"""Beside `etcdctl lock` on the same names; and how much a release costs when fifty wait."""
+import os
+import subprocess
+import threading
+import time
+
+from conftest import BIN, SOAK, Cli, eventually
+from holder import hold, start_holder  # noqa: F401
+
+PROCESSES = 8  # of each
+ROUNDS = 500 if SOAK else 24  # of each kind, in all
+WAITERS = 50
+RELEASES = 20
+
+
+def run_rounds(argv, env, rounds, failures):
+    for _ in range(rounds):
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+        if done.returncode != 0:
+            failures.append((argv[0], done.returncode, done.stdout, done.stderr))
+            return
+
+
+def test_etcdctl_and_ours_exclude_each_other(three, prefix, cli_on, tmp_path):
+    """Inside, each makes a directory that the others must not find, and adds to a counter without any other lock."""
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    job = tmp_path / "job"
+    job.write_text(f"#!/bin/sh\nset -e\nmkdir {tmp_path}/inside\nn=$(cat {counter})\nsleep 0.003\n"
+                   f"echo $((n + 1)) > {counter}\nrmdir {tmp_path}/inside\n")
+    job.chmod(0o755)
+    cli = Cli(three.url(prefix))
+    kinds = ([BIN, "run", "x", "--", str(job)], three.ctl_argv("lock", f"{prefix}/x", str(job)))
+    failures = []
+    threads = [threading.Thread(target=run_rounds, args=(argv, {**cli.env, "ETCDCTL_API": "3"}, ROUNDS // PROCESSES, failures))
+               for argv in kinds for _ in range(PROCESSES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert int(counter.read_text()) == 2 * PROCESSES * (ROUNDS // PROCESSES)
+    assert three.keys(f"{prefix}/x/") == []
+
+
+def test_each_waits_for_the_other_in_order(three, prefix, hold, start_holder):
+    """etcdctl behind ours, ours behind etcdctl: by their create revisions."""
+    first = hold(three.url(prefix), "x", "ttl=30000")
+    theirs = subprocess.Popen(three.ctl_argv("lock", f"{prefix}/x"), env={**os.environ, "ETCDCTL_API": "3"},
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        eventually(lambda: len(three.keys(f"{prefix}/x/")) == 2, "etcdctl waits")
+        last = start_holder(three.url(prefix), "x", "ttl=30000")
+        eventually(lambda: len(three.keys(f"{prefix}/x/")) == 3, "ours waits")
+        assert first.release() == "HF_OK"
+        assert theirs.stdout.readline().startswith(f"{prefix}/x/")
+        time.sleep(0.3)
+        assert last.waits()
+        theirs.terminate()
+        assert last.token > first.token
+        assert last.release() == "HF_OK"
+    finally:
+        theirs.kill()
+        theirs.wait()
+
+
+def test_fifty_waiters_and_each_release_wakes_one(servers, hold, start_holder):
+    """Counted at the server: with a herd, each release would be WAITERS events and as many requests."""
+    etcd = servers.etcd(nodes=1)
+    node = etcd.nodes[0]
+    first = hold(etcd.url(), "x", "ttl=120000")
+    line = [first]
+    for i in range(WAITERS):
+        line.append(start_holder(etcd.url(), "x", "ttl=120000"))
+    eventually(lambda: len(etcd.keys("locks/x/")) == WAITERS + 1, "all wait")
+    eventually(lambda: node.metric("etcd_debugging_mvcc_watcher_total") >= WAITERS, "all watch")
+    order = [int(kv["create_revision"]) for _, kv in sorted(etcd.keys("locks/x/"), key=lambda pair: int(pair[1]["create_revision"]))]
+    holders = {}
+    began = time.monotonic()
+    events = node.metric("etcd_debugging_mvcc_events_total")
+    writes = node.metric('grpc_server_handled_total{grpc_code="OK",grpc_method="Txn"')
+    waiting = line[1:]
+    inside = first
+    for i in range(RELEASES):
+        assert inside.release() == "HF_OK"
+        inside = eventually(lambda: next((holder for holder in waiting if not holder.waits()), None), "the next")
+        waiting.remove(inside)
+        holders[inside.token] = inside
+        assert inside.token == order[i + 1]  # in their order
+    took = time.monotonic() - began
+    looks = WAITERS * (took / 5 + 1)  # each looks every 5 s, whether told or not
+    events = node.metric("etcd_debugging_mvcc_events_total") - events
+    writes = node.metric('grpc_server_handled_total{grpc_code="OK",grpc_method="Txn"') - writes
+    print(f"{RELEASES} releases in {took:.1f} s: {events:.0f} events, {writes:.0f} transactions")
+    assert events <= 3 * RELEASES
+    assert writes <= 3 * RELEASES + looks

@@ -1,0 +1,236 @@
+"""Faults that etcd, its clients and its recipes had, as their users met them (docs/etcd-store.md has the list)."""
+import os
+import signal
+import time
+
+from conftest import PATIENCE, EtcdError, await_gone, eventually, is_running, of64, seconds, text64
+from holder import hold, start_holder  # noqa: F401
+
+import pytest
+
+
+def only_key(etcd, prefix, name="x"):
+    keys = etcd.keys(f"{prefix}/{name}/")
+    assert len(keys) == 1, keys
+    return keys[0]
+
+
+def await_keys(etcd, prefix, count, name="x"):
+    return eventually(lambda: len(keys := etcd.keys(f"{prefix}/{name}/")) == count and keys, f"{count} keys")
+
+
+def by_age(keys):
+    return sorted(keys, key=lambda pair: int(pair[1]["create_revision"]))
+
+
+# ---- 11456: a waiter whose lease ran out in the queue is reported as the holder
+
+
+def test_11456_a_waiter_whose_key_is_gone_is_not_the_holder(three, prefix, hold, start_holder):
+    """Stopped, it loses its key; then the holder goes, and somebody else comes. What it is told when it wakes is no lie."""
+    first = hold(three.url(prefix), "x", "ttl=30000")
+    waiter = start_holder(three.url(prefix), "x", "ttl=30000")
+    keys = by_age(await_keys(three, prefix, 2))
+    waiter.pause()
+    three.ctl("del", keys[1][0])
+    assert first.release() == "HF_OK"
+    second = hold(three.url(prefix), "x", "ttl=30000")
+    waiter.resume()
+    await_keys(three, prefix, 2)  # it takes a new place behind
+    assert waiter.waits()
+    assert second.release() == "HF_OK"
+    assert waiter.token > second.token
+    assert waiter.token == int(only_key(three, prefix)[1]["create_revision"])
+
+
+# ---- 22082: a stale unlock retry deletes a newer holder's lock
+
+
+def test_22082_a_late_release_touches_nothing_newer(three, prefix, hold, cli_on):
+    first = hold(three.url(prefix), "x", "ttl=30000")
+    first.pause()
+    three.ctl("del", only_key(three, prefix)[0])
+    second = hold(three.url(prefix), "x", "ttl=30000")
+    first.ask_release()
+    first.resume()
+    assert first.hear_released() == "HF_ELOST"
+    assert only_key(three, prefix)[1]["create_revision"] == str(second.token)
+    assert cli_on(three.url(prefix))("check", "x", str(second.token)).status == 0
+    assert second.release() == "HF_OK"
+
+
+# ---- 20616: a renewal says yes for a lease that is revoked
+
+
+@pytest.mark.parametrize("how", ["revoke", "delete"])
+def test_20616_a_holder_whose_lease_is_revoked_is_told(three, prefix, hold, how):
+    """By its watch: long before it renews."""
+    holder = hold(three.url(prefix), "x", "ttl=60000")
+    key, kv = only_key(three, prefix)
+    time.sleep(1)  # its watch begins half a second after the hold
+    began = time.monotonic()
+    if how == "revoke":
+        three.nodes[0].ask("lease/revoke", ID=kv["lease"])
+    else:
+        three.ctl("del", key)
+    holder.await_lost()
+    assert seconds(began) < 10  # it would renew after 20
+    assert holder.left() == 0
+    assert holder.release() == "HF_ELOST"
+
+
+def test_20616_a_renewal_finds_out_by_itself(three, prefix, hold):
+    """Before it has a watch, and while the key is there again, in somebody else's name."""
+    holder = hold(three.url(prefix), "x", "ttl=1000")
+    key, kv = only_key(three, prefix)
+    three.nodes[0].ask("kv/txn", success=[{"request_delete_range": {"key": text64(key)}}])
+    three.ctl("put", key, "not ours")
+    holder.await_lost()
+    assert holder.release() == "HF_ELOST"
+    assert of64(only_key(three, prefix)[1]["value"]) == "not ours"
+    three.ctl("del", key)
+
+
+def test_no_lease_is_kept_alive(three, prefix, hold):
+    """A renewal is a new lease, and the key moves to it: what a deposed leader says of an old one counts for nothing (12528, 15247)."""
+    before = sum(node.metric('etcd_debugging_lease_renewed_total') for node in three.nodes)
+    holder = hold(three.url(prefix), "x", "ttl=1000")
+    leases = set()
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline and len(leases) < 4:
+        leases.add(only_key(three, prefix)[1]["lease"])
+        time.sleep(0.02)
+    assert len(leases) >= 4
+    assert sum(node.metric('etcd_debugging_lease_renewed_total') for node in three.nodes) == before
+    assert int(only_key(three, prefix)[1]["create_revision"]) == holder.token
+    assert holder.release() == "HF_OK"
+
+
+# ---- 22387: Election.Campaign never looks at its own session, and the phantom leads on
+
+
+def test_22387_no_phantom_leads(three, prefix, cli_on):
+    """The candidate's lease ends: what it ran as a leader ends, and it runs again only when it is elected again."""
+    cli = cli_on(three.url(prefix))
+    process = cli.start("elect", "--ttl", "2s", "--grace", "200ms", "svc", "--", "sh", "-c",
+                        "echo lead $HOLDFAST_TOKEN $$; exec sleep 1000")
+    _, token, pid = process.line().split()
+    key, kv = only_key(three, prefix, "svc")
+    three.nodes[0].ask("lease/revoke", ID=kv["lease"])
+    await_gone(int(pid))
+    _, again, next_pid = process.line().split()
+    assert int(again) > int(token)
+    assert is_running(int(next_pid))
+    assert only_key(three, prefix, "svc")[1]["create_revision"] == again
+    process.kill(signal.SIGTERM)
+    process.wait()
+    assert three.keys(f"{prefix}/svc/") == []
+
+
+# ---- 9888, 17132: leases that live for ever through repeated elections
+
+
+def test_9888_elections_do_not_keep_a_dead_holder(servers, hold):
+    """Each election gives all leases their whole time again, but no more than that."""
+    etcd = servers.etcd()
+    dead = hold(etcd.url(), "x", "ttl=2000")
+    dead.kill()
+    for _ in range(3):
+        leader = etcd.leader()
+        target = next(node for node in etcd.nodes if node is not leader)
+        member = target.ask("maintenance/status")["header"]["member_id"]
+        leader.ask("maintenance/transfer-leadership", targetID=member)
+        time.sleep(0.7)
+    began = time.monotonic()
+    assert hold(etcd.url(), "x", "ttl=5000").token > dead.token
+    assert seconds(began) < 2 + 1 + PATIENCE / 4  # its TTL, rounding, and a busy machine
+
+
+# ---- compaction
+
+
+def test_a_compaction_costs_a_waiter_nothing(servers, hold, start_holder):
+    """What a watch is to go on from is compacted away while its server is down: the waiter looks again."""
+    etcd = servers.etcd(nodes=1)
+    first = hold(etcd.url(), "x", "ttl=60000")
+    waiter = start_holder(etcd.url(), "x", "ttl=60000")
+    await_keys(etcd, "locks", 2)
+    time.sleep(0.3)
+    for i in range(5):
+        etcd.ctl("put", f"other/{i}", "v")
+    revision = etcd.nodes[0].ask("maintenance/status")["header"]["revision"]
+    etcd.ctl("compact", revision)
+    etcd.nodes[0].restart()
+    etcd.await_all()
+    time.sleep(1)
+    assert waiter.waits()
+    began = time.monotonic()
+    assert first.release() == "HF_OK"
+    assert waiter.token > first.token
+    assert seconds(began) < 4  # told: a waiter that is not looks after 5 s
+
+
+# ---- revisions
+
+
+def test_tokens_are_create_revisions(three, prefix, hold):
+    tokens = []
+    for _ in range(3):
+        holder = hold(three.url(prefix), "x", "ttl=10000")
+        tokens.append(holder.token)
+        assert only_key(three, prefix)[1]["create_revision"] == str(holder.token)
+        assert holder.release() == "HF_OK"
+    assert tokens == sorted(set(tokens))
+
+
+def test_nothing_is_left_behind(servers, cli_on):
+    etcd = servers.etcd(nodes=1)
+    cli = cli_on(etcd.url())
+    assert cli("run", "x", "--", "true").status == 0
+    with_lock = cli.hold("x")
+    assert cli("run", "-n", "x", "--", "true").status == 75
+    assert cli("run", "-w", "0.3", "x", "--", "true").status == 75
+    with_lock.end()
+    assert cli("once", "job", "--keep", "1s", "--", "true").status == 0
+    assert [key for key, _ in etcd.keys("locks/") if "!result" not in key] == []
+    eventually(lambda: etcd.keys("locks/") == [] and etcd.leases() == [], "no key and no lease is left")
+
+
+def test_a_name_with_a_slash_is_not_below_another(three, prefix, hold):
+    """etcdctl's lock a waits for a/b, too. Ours do not meet."""
+    a = hold(three.url(prefix), "a", "ttl=10000")
+    b = hold(three.url(prefix), "a/b", "ttl=10000")
+    c = hold(three.url(prefix), "a%2Fb", "ttl=10000")
+    names = sorted(key.split("/")[1] for key, _ in three.keys(prefix + "/"))
+    assert names == ["a", "a%252Fb", "a%2Fb"]
+    for holder in (a, b, c):
+        assert holder.release() == "HF_OK"
+
+
+def test_a_foreign_key_counts_as_a_holder(three, prefix, cli_on):
+    three.ctl("put", f"{prefix}/x/1234", "somebody else's")
+    cli = cli_on(three.url(prefix))
+    assert cli("run", "-n", "x", "--", "true").status == 75
+    assert cli("run", "-n", "-s", "x", "--", "true").status == 75
+    assert len(cli.show("x")["holders"]) == 1
+    three.ctl("del", f"{prefix}/x/1234")
+    assert cli("run", "-n", "x", "--", "true").status == 0
+
+
+def test_another_cluster_at_the_address_ends_all_holds(servers, hold):
+    """Its servers were exchanged for empty ones: whoever held is told, and no token of the old one counts there."""
+    etcd = servers.etcd(nodes=1)
+    holder = hold(etcd.url(), "x", "ttl=3000")
+    node = etcd.nodes[0]
+    node.kill9()
+    os.rename(node.dir / "data", node.dir / "gone")
+    etcd.args += ["--initial-cluster-token", "another"]
+    node.start()
+    etcd.await_all()
+    holder.await_lost()
+    assert holder.left() == 0
+
+
+def test_a_gateway_error_is_an_error(three):
+    with pytest.raises(EtcdError, match="not found"):
+        three.nodes[0].ask("lease/revoke", ID="123456789")

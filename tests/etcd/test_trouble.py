@@ -1,0 +1,203 @@
+"""Servers that are gone, alone, full, or do not know us: clear words, nothing left behind, and a loss is told in time."""
+import subprocess
+import time
+
+import pytest
+from conftest import EtcdError, eventually, seconds, text64
+from holder import hold, start_holder  # noqa: F401
+
+
+def fill(node):
+    for i in range(1000):
+        try:
+            node.ask("kv/put", key=text64(f"fill/{i}"), value=text64("x" * 100000))
+        except EtcdError as error:
+            assert "space exceeded" in str(error)
+            return
+    raise AssertionError("it is never full")
+
+
+def test_the_space_alarm(servers, cli_on, hold):
+    """Nobody gets a lock; who has one can give it up, and who cannot renew is told."""
+    etcd = servers.etcd(nodes=1, args=["--quota-backend-bytes", "1000000"])
+    cli = cli_on(etcd.url())
+    kept = hold(etcd.url(), "kept", "ttl=60000")
+    brief = hold(etcd.url(), "brief", "ttl=2000")
+    fill(etcd.nodes[0])
+    done = cli("run", "-n", "y", "--", "true")
+    assert done.status == 69 and "alarm NOSPACE" in done.stderr, done
+    assert etcd.keys("locks/y/") == []
+    began = time.monotonic()
+    brief.await_lost()
+    assert seconds(began) < 3
+    assert kept.release() == "HF_OK"
+    assert etcd.keys("locks/kept/") == []
+    assert cli("show", "brief").status == 0  # looking needs no space
+
+
+def test_no_server(cli_on):
+    began = time.monotonic()
+    done = cli_on("etcd://127.0.0.1:1,127.0.0.1:2")("run", "x", "--", "true")
+    assert done.status == 69 and "127.0.0.1:" in done.stderr
+    assert seconds(began) < 5
+
+
+def test_no_majority(servers, cli_on, hold):
+    etcd = servers.etcd()
+    cli = cli_on(etcd.url())
+    holder = hold(etcd.url(), "x", "ttl=3000")
+    etcd.nodes[0].kill9()
+    assert cli("run", "-n", "y", "--", "true").status == 0
+    etcd.nodes[1].kill9()
+    killed = time.monotonic()
+    done = cli("run", "-n", "y", "--", "true")
+    assert done.status == 69, done
+    holder.await_lost()
+    assert seconds(killed) < 3.5
+    etcd.nodes[0].start()
+    etcd.nodes[1].start()
+    assert hold(etcd.url(), "x", "ttl=3000").token > holder.token
+
+
+def test_a_holder_outlives_the_loss_of_any_node(servers, hold):
+    etcd = servers.etcd()
+    holder = hold(etcd.url(), "x", "ttl=3000")
+    for node in etcd.nodes:
+        node.kill9()
+        time.sleep(1.5)
+        assert holder.left() > 0
+        node.start()
+        etcd.await_all()
+    assert not holder.told_lost()
+    assert holder.release() == "HF_OK"
+
+
+def test_a_paused_leader_costs_no_hold(servers, hold):
+    """It is paused for longer than the lease, and wakes with its old ideas: 15247, 12528, 20418."""
+    etcd = servers.etcd()
+    holder = hold(etcd.url(), "x", "ttl=3000")
+    for _ in range(2):
+        leader = etcd.leader()
+        leader.pause()
+        time.sleep(4)
+        assert holder.left() > 0
+        leader.resume()
+        time.sleep(1)
+    assert not holder.told_lost()
+    assert holder.release() == "HF_OK"
+
+
+# ---- users
+
+
+def authenticate(node, user, password):
+    return node.ask("auth/authenticate", name=user, password=password)["token"]
+
+
+@pytest.fixture
+def guarded(servers):
+    etcd = servers.etcd(nodes=1)
+    node = etcd.nodes[0]
+    node.ask("auth/user/add", name="root", password="secret")
+    node.ask("auth/user/grant", user="root", role="root")
+    node.ask("auth/role/add", role="locks")
+    node.ask("auth/role/grant", name="locks", perm={"permType": "READWRITE", "key": text64("locks/"),
+                                                     "range_end": text64("locks0")})
+    node.ask("auth/user/add", name="ann", password="p w/d%")
+    node.ask("auth/user/grant", user="ann", role="locks")
+    node.ask("auth/enable")
+    return etcd
+
+
+ANN = "ann:p%20w%2Fd%25"
+
+
+def test_users(guarded, cli_on):
+    assert cli_on(guarded.url(user=ANN))("run", "x", "--", "true").status == 0
+    for user, words in (("ann:wrong", "does not accept this user"), (None, "asks for a user")):
+        done = cli_on(guarded.url(user=user))("run", "x", "--", "true")
+        assert done.status == 77 and words in done.stderr, done
+        assert "wrong" not in done.stderr
+    done = cli_on(guarded.url("elsewhere", user=ANN))("run", "x", "--", "true")
+    assert done.status == 77 and "may not read and write" in done.stderr, done
+    assert guarded.keys("locks/", token=authenticate(guarded.nodes[0], "root", "secret")) == []
+
+
+def test_a_password_file(guarded, cli_on, tmp_path):
+    path = tmp_path / "password"
+    path.write_text("p w/d%\n")
+    path.chmod(0o600)
+    assert cli_on(guarded.url(user="ann", password_file=path))("run", "x", "--", "true").status == 0
+
+
+def test_an_authentication_that_ran_out_is_made_again(guarded, hold):
+    """A restart forgets all tokens of authentication."""
+    holder = hold(guarded.url(user=ANN), "x", "ttl=4000")
+    guarded.nodes[0].restart()
+    time.sleep(6)
+    assert holder.left() > 0
+    assert holder.release() == "HF_OK"
+
+
+def test_a_user_where_none_is_asked_for(servers, cli_on):
+    etcd = servers.etcd(nodes=1)
+    assert cli_on(etcd.url(user=ANN))("run", "x", "--", "true").status == 0
+
+
+# ---- TLS
+
+
+def make_certificates(folder):
+    def openssl(*words):
+        subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+    for ca in ("ca", "other"):
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                "-subj", f"/CN={ca}", "-keyout", str(folder / f"{ca}.key"), "-out", str(folder / f"{ca}.pem"))
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=127.0.0.1",
+            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key.pem"), "-out", str(folder / "csr"))
+    openssl("x509", "-req", "-in", str(folder / "csr"), "-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"),
+            "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", str(folder / "cert.pem"))
+    return {"ca": str(folder / "ca.pem"), "cert": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
+
+
+def test_tls(servers, cli_on, hold, start_holder, tmp_path):
+    tls = make_certificates(tmp_path)
+    etcd = servers.etcd(nodes=1, tls=tls)
+    first = hold(etcd.url(ca_file=tls["ca"]), "x", "ttl=20000")
+    waiter = start_holder(etcd.url(ca_file=tls["ca"]), "x", "ttl=20000")
+    eventually(lambda: len(etcd.keys("locks/x/")) == 2, "a waiter")
+    assert first.release() == "HF_OK"
+    assert waiter.token > first.token
+    done = cli_on(etcd.url(ca_file=tmp_path / "other.pem"))("run", "x", "--", "true")
+    assert done.status == 69 and "certificate" in done.stderr, done
+    done = cli_on(etcd.url(ca_file=tls["ca"]).replace("etcds:", "etcd:"))("run", "x", "--", "true")
+    assert done.status == 64 and "etcds://" in done.stderr, done
+
+
+# ---- URLs
+
+
+@pytest.mark.parametrize("url, words", [
+    ("etcd:x", "after the scheme comes //host"),
+    ("etcd://a,a", "named twice"),
+    ("etcd://a/p?prefix=q", "given twice"),
+    ("etcd://a?nonsense=1", "nonsense"),
+    ("etcd://a?timeout=1ms", "timeout"),
+])
+def test_wrong_urls(cli_on, url, words):
+    done = cli_on(url)("run", "x", "--", "true")
+    assert done.status == 64 and words in done.stderr, done
+
+
+def test_not_etcd(cli_on, tmp_path):
+    """Something that speaks HTTP, and no word of etcd."""
+    server = subprocess.Popen(["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(tmp_path), "0"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        port = server.stdout.readline().split("port ")[1].split()[0]
+        done = cli_on(f"etcd://127.0.0.1:{port}")("run", "-n", "x", "--", "true")
+        assert done.status in (69, 77) and "not the gateway of etcd" in done.stderr, done
+    finally:
+        server.kill()
+        server.wait()
