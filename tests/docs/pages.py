@@ -11,7 +11,7 @@ import cluster_page
 import stores_page
 import systemd_page
 from kinds import DRAWING, ELSEWHERE, ROTATION, SYNTAX, SYSTEMD, TOOL, Excused, File, Run
-from servers import POSTGRES, REDIS, SERVER, SHOP, program
+from servers import ETCD, POSTGRES, REDIS, SERVER, SHOP, program
 
 
 @dataclasses.dataclass
@@ -192,6 +192,11 @@ PAGES = {
     "docs/capacity.md": Page([]),
     "docs/cluster.md": Page(cluster_page.BLOCKS, machines=cluster_page.MACHINES, needs=("make", "openssl")),
     "docs/compare.md": COMPARE,
+    "docs/etcd-store.md": Page(needs=("etcd", "etcdctl", "src/engines/holdfast-etcd.so"), setting=ETCD, blocks=[
+        Excused("etcd://[USER", SYNTAX),
+        Excused("holder      ", DRAWING),
+        Run("etcdctl lock holdfast/nightly", says=("^theirs$", "^ours$")),
+    ]),
     "docs/fencing.md": FENCING,
     "docs/file-store.md": Page([
         File("DIR/holdfast-state", "layout", "cut -d ' ' -f 1 layout | xargs ls -d",

@@ -100,7 +100,7 @@ def guarded(servers):
     node = etcd.nodes[0]
     node.ask("auth/user/add", name="root", password="secret")
     node.ask("auth/user/grant", user="root", role="root")
-    node.ask("auth/role/add", role="locks")
+    node.ask("auth/role/add", name="locks")
     node.ask("auth/role/grant", name="locks", perm={"permType": "READWRITE", "key": text64("locks/"),
                                                      "range_end": text64("locks0")})
     node.ask("auth/user/add", name="ann", password="p w/d%")

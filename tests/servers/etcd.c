@@ -185,7 +185,9 @@ static int prepare(struct etcd_cluster *cluster)
         size_t used = strlen(cluster->members);
 
         snprintf(node->dir, sizeof node->dir, "%s/etcd.XXXXXX",
-                 access("/dev/shm", W_OK) == 0 ? "/dev/shm" : base ? base : "/tmp");
+                 access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                 : base                        ? base
+                                               : "/tmp");
         node->port = free_port();
         node->peer_port = free_port();
         if (node->port < 0 || node->peer_port < 0 || !mkdtemp(node->dir))
@@ -196,7 +198,7 @@ static int prepare(struct etcd_cluster *cluster)
     return 0;
 }
 
-static bool all_know_a_leader(const struct etcd_cluster *cluster)
+bool etcd_cluster_is_whole(const struct etcd_cluster *cluster)
 {
     for (int i = 0; i < ETCD_NODES; i++)
         if (standing(&cluster->nodes[i]) < 0)
@@ -213,7 +215,7 @@ int etcd_cluster_start(struct etcd_cluster *cluster)
         for (int i = 0; i < ETCD_NODES; i++)
             ended = ended || etcd_node_begin_again(cluster, i) < 0;
         while (!ended && servers_now_ms() < deadline_ms) {
-            if (all_know_a_leader(cluster))
+            if (etcd_cluster_is_whole(cluster))
                 return 0;
             for (int i = 0; i < ETCD_NODES; i++) /* somebody else may have taken a port first */
                 ended = ended || servers_await(cluster->nodes[i].lifeline, POLLIN, 0);
@@ -249,8 +251,8 @@ void etcd_cluster_url(const struct etcd_cluster *cluster, char *ret_url, size_t 
     size_t used = 0;
 
     for (int i = 0; i < ETCD_NODES && used < size; i++)
-        used += (size_t)snprintf(ret_url + used, size - used, "%s127.0.0.1:%d",
-                                 i ? "," : "etcd://", cluster->nodes[i].port);
+        used += (size_t)snprintf(ret_url + used, size - used, "%s127.0.0.1:%d", i ? "," : "etcd://",
+                                 cluster->nodes[i].port);
     if (used < size)
         snprintf(ret_url + used, size - used, "/%%s");
 }

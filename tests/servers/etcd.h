@@ -30,6 +30,8 @@ void etcd_cluster_url(const struct etcd_cluster *cluster, char *ret_url, size_t 
 /* Which of those that run and are not paused leads, by its own word; -1: none does. */
 int etcd_cluster_leader(const struct etcd_cluster *cluster);
 int etcd_cluster_await_leader(const struct etcd_cluster *cluster);
+/* Do all of them serve, and know who leads? */
+bool etcd_cluster_is_whole(const struct etcd_cluster *cluster);
 void etcd_node_kill9(struct etcd_node *node);
 /* Again, with its data; does not wait until it serves. */
 int etcd_node_begin_again(struct etcd_cluster *cluster, int index);

@@ -166,8 +166,8 @@ static void watch_turn(struct engine_store *store, struct etcd_claim *own,
     if (before < 0)
         watch_add_request(&requests, &own->place, "", 0, queue->revision + 1, false);
     else
-        watch_add_request(&requests, &own->place, queue->at[before].key,
-                          queue->at[before].key_size, queue->revision + 1, puts);
+        watch_add_request(&requests, &own->place, queue->at[before].key, queue->at[before].key_size,
+                          queue->revision + 1, puts);
     if (own->claim->once) {
         txn_add_tail_key(&own->place, ONCE_RESULT, key, &key_size);
         watch_add_request(&requests, &own->place, key, key_size, queue->revision + 1, true);
@@ -203,7 +203,8 @@ static int held_or_queued(struct engine_store *store, struct etcd_claim *own,
         return ENGINE_QUEUED;
     }
     if (own->create > HF_TOKEN_MAX)
-        return error_set(err, HF_EREFUSED, "the revisions of this etcd are beyond what a token can be");
+        return error_set(err, HF_EREFUSED,
+                         "the revisions of this etcd are beyond what a token can be");
     if (newest_before > 0 && own->create <= newest_before)
         return error_set(err, HF_EREFUSED,
                          "the revisions of this etcd went back (below %" PRIu64
@@ -245,7 +246,8 @@ static int look_first(struct engine_store *store, struct etcd_claim *own, struct
 
 /* The key as it is now is moved to a lease that was granted in this call. */
 static int bind_key(struct engine_store *store, struct etcd_claim *own, int64_t lease,
-                int64_t deadline_ms, struct queue *queue, size_t *ret_index, struct error_text *err)
+                    int64_t deadline_ms, struct queue *queue, size_t *ret_index,
+                    struct error_text *err)
 {
     for (int i = 0; i < BIND_TRIES; i++) {
         bool done = false;
@@ -260,13 +262,15 @@ static int bind_key(struct engine_store *store, struct etcd_claim *own, int64_t 
         if (index < 0 || queue->at[index].create != own->create ||
             queue->at[index].value.mode == VALUE_BROKEN)
             return over(own, err);
-        take_note(own, &queue->at[index]); /* if an answer was lost before, its outcome is known now */
+        take_note(own,
+                  &queue->at[index]); /* if an answer was lost before, its outcome is known now */
         if (done) {
             *ret_index = (size_t)index;
             return HF_OK;
         }
     }
-    return error_set(err, HF_EUNKNOWN, "the key of '%.100s' changes all the time", own->claim->name);
+    return error_set(err, HF_EUNKNOWN, "the key of '%.100s' changes all the time",
+                     own->claim->name);
 }
 
 static int join(struct engine_store *store, struct etcd_claim *own, int64_t deadline_ms,
@@ -324,7 +328,8 @@ static int look_in_queue(struct engine_store *store, struct etcd_claim *own, int
                          struct error_text *err)
 {
     struct queue queue = {0};
-    int index = -1, result = txn_look(store, &own->place, &own->interrupted, deadline_ms, &queue, err);
+    int index = -1,
+        result = txn_look(store, &own->place, &own->interrupted, deadline_ms, &queue, err);
 
     if (result == HF_OK && own->claim->once)
         result = once_look(&queue, own->claim, err);

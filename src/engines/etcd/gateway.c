@@ -112,8 +112,8 @@ bool gateway_prepare(struct engine_store *store, CURL *curl)
 struct curl_slist *gateway_headers(struct engine_store *store)
 {
     /* hasleader: a server that has lost its leader says so, instead of keeping us waiting. */
-    static const char *const fixed[] = {"Content-Type: application/json", "Expect:",
-                                        "Grpc-Metadata-hasleader: true"};
+    static const char *const fixed[] = {"Content-Type: application/json",
+                                        "Expect:", "Grpc-Metadata-hasleader: true"};
     struct curl_slist *headers = NULL, *longer;
     char line[ETCD_TOKEN_MAX + 32];
 
@@ -336,7 +336,8 @@ static enum verdict authenticate(struct attempt *attempt, uint32_t tokens)
     body_free(&body);
     attempt->code = asking.code;
     if (verdict != VERDICT_FINAL || asking.code != HF_OK)
-        return verdict == VERDICT_UNSURE ? VERDICT_ELSEWHERE : verdict; /* nothing of ours was done */
+        return verdict == VERDICT_UNSURE ? VERDICT_ELSEWHERE
+                                         : verdict; /* nothing of ours was done */
     token = json_string_value(json_object_get(asking.answer, "token"));
     pthread_mutex_lock(&store->mutex);
     if (token && strlen(token) <= ETCD_TOKEN_MAX && store->tokens == tokens) {
@@ -397,7 +398,8 @@ static void look_at_version(struct engine_store *store, struct endpoint *at)
         warn = !store->warned;
         store->warned = true;
         pthread_mutex_unlock(&store->mutex);
-        snprintf(warning, sizeof warning, "%s is etcd %.32s: %s", at->address.shown, version, words);
+        snprintf(warning, sizeof warning, "%s is etcd %.32s: %s", at->address.shown, version,
+                 words);
         if (warn)
             store->host->warn(store->host->context, warning);
     }

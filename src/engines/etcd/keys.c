@@ -61,7 +61,8 @@ static bool decode(const char *text, size_t size, char ret_name[HF_NAME_MAX + 1]
         char c = text[i];
 
         if (c == '%') {
-            if (size - i < 3 || (memcmp(text + i, "%2F", 3) != 0 && memcmp(text + i, "%25", 3) != 0))
+            if (size - i < 3 ||
+                (memcmp(text + i, "%2F", 3) != 0 && memcmp(text + i, "%25", 3) != 0))
                 return false;
             c = text[i + 2] == 'F' ? '/' : '%';
             i += 2;
@@ -122,9 +123,9 @@ void value_of_claim(const struct engine_claim *claim, struct value *ret_value)
 
 size_t value_write(const struct value *value, char ret_bytes[ETCD_VALUE_MAX])
 {
-    int size = snprintf(ret_bytes, ETCD_VALUE_MAX, "hf1 %c %" PRIu32 " %" PRId64 " %" PRId64 " %s",
-                        (char)value->mode, value->permits, value->ttl_ms, value->since_ms,
-                        value->owner);
+    int size =
+        snprintf(ret_bytes, ETCD_VALUE_MAX, "hf1 %c %" PRIu32 " %" PRId64 " %" PRId64 " %s",
+                 (char)value->mode, value->permits, value->ttl_ms, value->since_ms, value->owner);
 
     return size < 0 ? 0 : (size_t)size;
 }

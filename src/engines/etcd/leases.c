@@ -47,8 +47,7 @@ int lease_grant(struct engine_store *store, int64_t ttl_ms, int64_t wanted, bool
                  seconds_of(ttl_ms));
         result = gateway_ask(store, &question, deadline_ms, &answer, err);
         if (result == HF_OK && answer) {
-            bool well =
-                json_number(answer, "TTL", &granted_s) && granted_s >= seconds_of(ttl_ms);
+            bool well = json_number(answer, "TTL", &granted_s) && granted_s >= seconds_of(ttl_ms);
 
             json_decref(answer);
             if (!well)
@@ -105,8 +104,8 @@ int lease_left(struct engine_store *store, int64_t lease, int64_t deadline_ms, i
     result = gateway_ask(store, &question, deadline_ms, &answer, err);
     if (result != HF_OK)
         return result;
-    if (answer && (!json_number(answer, "TTL", &left_s) ||
-                   !json_number(answer, "grantedTTL", &granted_s)))
+    if (answer &&
+        (!json_number(answer, "TTL", &left_s) || !json_number(answer, "grantedTTL", &granted_s)))
         left_s = granted_s = -1;
     json_decref(answer);
     if (ret_left_ms)

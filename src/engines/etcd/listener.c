@@ -252,7 +252,8 @@ static int64_t look_after_all(struct engine_store *store)
         if (watch->curl || watch->done || streams >= ETCD_STREAMS_MAX)
             continue;
         if (watch->start_ms <= now_ms) {
-            pthread_mutex_unlock(&store->mutex); /* nobody but this thread takes anything out of the list */
+            pthread_mutex_unlock(
+                &store->mutex); /* nobody but this thread takes anything out of the list */
             start_stream(watch);
             pthread_mutex_lock(&store->mutex);
             streams += watch->curl != NULL;

@@ -164,9 +164,9 @@ static int finish_once(struct engine_store *store, struct etcd_claim *own,
             *ret_done = true; /* by an earlier one, whose answer was lost */
         } else if (index < 0 || queue.at[index].create != own->create ||
                    queue.at[index].value.mode == VALUE_BROKEN) {
-            result = error_set(err, HF_ESTALE,
-                               "'%.100s' is not run by us any more: nothing was stored",
-                               own->claim->name);
+            result =
+                error_set(err, HF_ESTALE, "'%.100s' is not run by us any more: nothing was stored",
+                          own->claim->name);
         } else {
             own->mod = queue.at[index].mod;
             own->bound = queue.at[index].lease;
@@ -243,9 +243,9 @@ static int read_runner(const struct queue *queue, struct engine_record *ret_reco
 
     ret_record->token = first->create;
     ret_record->owner = strdup(first->value.owner);
-    ret_record->age_ms = age_of(queue->run.exists && queue->run.token == first->create
-                                    ? queue->run.since_ms
-                                    : first->value.since_ms);
+    ret_record->age_ms =
+        age_of(queue->run.exists && queue->run.token == first->create ? queue->run.since_ms
+                                                                      : first->value.since_ms);
     return ENGINE_HELD;
 }
 

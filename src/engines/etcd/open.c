@@ -124,7 +124,8 @@ static int read_url(struct engine_store *store, struct url *url, struct error_te
         return error_set(err, HF_EINVAL,
                          "store URL: ca-file, cert-file and key-file are for TLS: use etcds://");
     if (store->access.password[0] && !store->access.user[0] && parts.userinfo)
-        return error_set(err, HF_EINVAL, "store URL: a password needs a user: etcd://USER:PASSWORD@...");
+        return error_set(err, HF_EINVAL,
+                         "store URL: a password needs a user: etcd://USER:PASSWORD@...");
     result = read_prefix(store, url, parts.path, err);
     if (result == HF_OK)
         result = url_get_ms(url, "timeout", ETCD_TIMEOUT_MIN_MS, ETCD_TIMEOUT_MAX_MS,

@@ -29,7 +29,8 @@ void etcd_note_cluster(struct engine_store *store, uint64_t cluster)
 {
     char id[65];
 
-    if (atomic_load(&store->cluster) == cluster || atomic_exchange(&store->cluster, cluster) == cluster)
+    if (atomic_load(&store->cluster) == cluster ||
+        atomic_exchange(&store->cluster, cluster) == cluster)
         return;
     atomic_store(&store->newest, 0); /* another one counts for itself */
     make_id(store, cluster, id);
@@ -125,7 +126,8 @@ static int end_name(struct listing *listing)
 
     queue_sort(queue);
     for (size_t i = 0; i < queue->count && result == HF_OK; i++)
-        if (queue_holds(queue, i) || (i == 0 && listing->all && queue->at[0].value.mode == VALUE_BROKEN))
+        if (queue_holds(queue, i) ||
+            (i == 0 && listing->all && queue->at[0].value.mode == VALUE_BROKEN))
             result = tell(queue, i, listing->name, -1, listing->sink);
     queue_free(queue);
     return result;
@@ -180,11 +182,12 @@ static int read_page(struct listing *listing, char *from, size_t *from_size, boo
             result = take_key(listing, kv, err);
     }
     if (result == HF_OK && *ret_more) {
-        char *last = json_blob(json_array_get(kvs, json_array_size(kvs) - 1), "key",
-                               ETCD_ANSWER_MAX, &size);
+        char *last =
+            json_blob(json_array_get(kvs, json_array_size(kvs) - 1), "key", ETCD_ANSWER_MAX, &size);
 
         if (!last || size >= ETCD_KEY_MAX - 1) {
-            result = error_set(err, HF_EREFUSED, "there are keys of somebody else below this prefix");
+            result =
+                error_set(err, HF_EREFUSED, "there are keys of somebody else below this prefix");
         } else {
             memcpy(from, last, size);
             from[size] = '\0'; /* the next key that there can be */

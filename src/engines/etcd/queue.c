@@ -82,7 +82,8 @@ static int read_once_key(const json_t *kv, struct once_key *ret_key, struct erro
     if (size < 6 || memcmp(bytes, "hf1 ", 4) != 0 || (bytes[4] != 'd' && bytes[4] != 'r') ||
         !json_number(kv, "lease", &key.lease)) {
         free(bytes);
-        return error_set(err, HF_EREFUSED, "there is a key of somebody else where once-records are");
+        return error_set(err, HF_EREFUSED,
+                         "there is a key of somebody else where once-records are");
     }
     for (int i = 0; i < 3; i++) {
         numbers[i] = strtoull(at, &end, 10);

@@ -135,12 +135,12 @@ static int renew_together(struct renewing *renewing, int64_t ttl_ms, int64_t dea
                           struct error_text *err)
 {
     bool shared = renewing->count > 1;
-    int result = lease_grant(renewing->store, ttl_ms, 0, shared, NULL, deadline_ms,
-                             &renewing->lease, err);
+    int result =
+        lease_grant(renewing->store, ttl_ms, 0, shared, NULL, deadline_ms, &renewing->lease, err);
 
     if (result == HF_OK && !shared)
-        result = claim_note_lease(renewing->store, renewing->own[0], renewing->lease, deadline_ms,
-                                  err);
+        result =
+            claim_note_lease(renewing->store, renewing->own[0], renewing->lease, deadline_ms, err);
     for (int i = 0; i < ROUNDS && result == HF_OK && any_open(renewing); i++)
         result = move(renewing, deadline_ms, err);
     if (result == HF_OK && any_open(renewing))

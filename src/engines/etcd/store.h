@@ -41,10 +41,10 @@
 #define ETCD_PREFIX_MAX 256
 #define ETCD_KEY_MAX (ETCD_PREFIX_MAX + 3 * HF_NAME_MAX + 64) /* a name may be percent-encoded */
 #define ETCD_VALUE_MAX (HF_OWNER_MAX + 128)
-#define ETCD_QUEUE_MAX 4096               /* keys of one name */
-#define ETCD_ANSWER_MAX (32u << 20)       /* bytes */
-#define ETCD_EVENT_MAX (4u << 20)         /* bytes of one object of a watch */
-#define ETCD_STREAMS_MAX 256              /* watches of one handle; who comes later looks every few seconds */
+#define ETCD_QUEUE_MAX 4096         /* keys of one name */
+#define ETCD_ANSWER_MAX (32u << 20) /* bytes */
+#define ETCD_EVENT_MAX (4u << 20)   /* bytes of one object of a watch */
+#define ETCD_STREAMS_MAX 256 /* watches of one handle; who comes later looks every few seconds */
 #define ETCD_SOCKETS_MAX (ETCD_STREAMS_MAX + 512)
 #define ETCD_TIMEOUT_MS 2000
 #define ETCD_TIMEOUT_MIN_MS 50
@@ -138,8 +138,8 @@ struct member {
 /* A once-record's other keys. */
 struct once_key {
     bool exists;
-    char state;     /* 'd': done; 'r': it runs, or whoever ran it died */
-    uint64_t token; /* of whoever ran it */
+    char state;      /* 'd': done; 'r': it runs, or whoever ran it died */
+    uint64_t token;  /* of whoever ran it */
     int64_t span_ms; /* to be kept, or that a death is to be known */
     int64_t since_ms;
     int64_t lease;
@@ -187,9 +187,10 @@ struct question {
     const char *body;
     /* Asked again, also elsewhere, when an answer is lost: whoever sets it has made sure that it does no harm. */
     bool repeatable;
-    bool reads; /* it changes nothing, so its outcome is never in doubt */
+    bool reads;                      /* it changes nothing, so its outcome is never in doubt */
     const _Atomic bool *interrupted; /* or NULL: ends the search for a server that serves */
-    const char *absent; /* or NULL: an error with these words is an answer, and *ret_answer is NULL */
+    const char
+        *absent;     /* or NULL: an error with these words is an answer, and *ret_answer is NULL */
     bool *ret_again; /* or NULL: set if it was asked again, after it may have been done */
 };
 
@@ -302,9 +303,8 @@ int txn_join(struct engine_store *store, const struct joining *joining, int64_t 
 int txn_bind(struct engine_store *store, const struct etcd_claim *own, int64_t lease,
              int64_t deadline_ms, struct queue *ret_queue, bool *ret_done, struct error_text *err);
 /* Looks; through the log, because reads can be stale (etcd 20418). */
-int txn_look(struct engine_store *store, const struct place *place,
-             const _Atomic bool *interrupted, int64_t deadline_ms, struct queue *ret_queue,
-             struct error_text *err);
+int txn_look(struct engine_store *store, const struct place *place, const _Atomic bool *interrupted,
+             int64_t deadline_ms, struct queue *ret_queue, struct error_text *err);
 /* Does what the operations say, if nobody has changed the key since. ret_again, or NULL: as a question's. HF_ELOST: a lease that
  * they name is over. */
 int txn_if_unchanged(struct engine_store *store, const struct place *place, const char *key,

@@ -27,8 +27,9 @@ void txn_add_range(struct body *body, const struct place *place)
 void txn_add_compare_mod(struct body *body, const char *key, size_t key_size, uint64_t mod)
 {
     mod = mod ? mod : 1;
-    body_add(body, "{\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":\"%" PRIu64 "\",\"key\":",
-             mod);
+    body_add(
+        body,
+        "{\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":\"%" PRIu64 "\",\"key\":", mod);
     body_blob(body, key, key_size);
     body_add(body, "}");
 }
@@ -123,8 +124,7 @@ int txn_join(struct engine_store *store, const struct joining *joining, int64_t 
              struct queue *ret_queue, bool *ret_done, struct error_text *err)
 {
     const struct etcd_claim *own = joining->own;
-    struct question how = {.interrupted = &own->interrupted,
-                           .absent = "requested lease not found"};
+    struct question how = {.interrupted = &own->interrupted, .absent = "requested lease not found"};
     char bytes[ETCD_VALUE_MAX];
     struct body body = {0};
     struct value value;
@@ -197,16 +197,17 @@ int txn_bind(struct engine_store *store, const struct etcd_claim *own, int64_t l
     return HF_OK;
 }
 
-int txn_look(struct engine_store *store, const struct place *place,
-             const _Atomic bool *interrupted, int64_t deadline_ms, struct queue *ret_queue,
-             struct error_text *err)
+int txn_look(struct engine_store *store, const struct place *place, const _Atomic bool *interrupted,
+             int64_t deadline_ms, struct queue *ret_queue, struct error_text *err)
 {
     struct question how = {.interrupted = interrupted, .reads = true};
     struct body body = {0};
 
     /* A comparison that never holds, before a deletion that is never done: so it goes through the log, as a write does, and
      * even where space is used up. */
-    body_add(&body, "{\"compare\":[{\"target\":\"VERSION\",\"result\":\"LESS\",\"version\":\"0\",\"key\":");
+    body_add(
+        &body,
+        "{\"compare\":[{\"target\":\"VERSION\",\"result\":\"LESS\",\"version\":\"0\",\"key\":");
     body_blob(&body, place->bytes, place->size);
     body_add(&body, "}],\"success\":[");
     txn_add_delete(&body, place->bytes, place->size);

@@ -21,6 +21,7 @@
 #define FAULT_EVERY_MS 4000
 #define PAUSED_MS 2500
 #define BACK_AFTER_MS 700
+#define AGAIN_MS 20 /* there is nothing to do something to just now */
 
 enum fault { FAULT_NONE, FAULT_KILL, FAULT_PAUSE };
 
@@ -56,8 +57,24 @@ static void end_fault(void)
     victim = -1;
 }
 
+/* Never two at once: a majority is needed. */
+static void await_whole(void)
+{
+    int64_t deadline_ms = now_ms() + 3 * PATIENCE_MS;
+
+    while (!etcd_cluster_is_whole(&cluster)) {
+        if (now_ms() > deadline_ms) {
+            fprintf(stderr, "not all nodes of etcd came back\n");
+            _exit(1);
+        }
+        sleep_ms(5);
+    }
+}
+
 static void begin_fault(void)
 {
+    if (!etcd_cluster_is_whole(&cluster))
+        return;
     victim = fault == FAULT_KILL ? faults % ETCD_NODES : etcd_cluster_leader(&cluster);
     if (victim < 0)
         return;
@@ -75,7 +92,9 @@ static void go_on(void)
         next_ms = now_ms() + FAULT_EVERY_MS;
     } else {
         begin_fault();
-        next_ms = now_ms() + (fault == FAULT_KILL ? BACK_AFTER_MS : PAUSED_MS);
+        next_ms = now_ms() + (victim < 0            ? AGAIN_MS
+                              : fault == FAULT_KILL ? BACK_AFTER_MS
+                                                    : PAUSED_MS);
     }
 }
 
@@ -108,8 +127,7 @@ static void become_warden(int fd, pid_t parent)
         if (read(fd, &order, 1) != 1)
             break;
         end_fault();
-        if (etcd_cluster_await_leader(&cluster) < 0)
-            _exit(1);
+        await_whole();
         next_ms = order == 's' ? INT64_MAX : first_fault();
         if (write(fd, &order, 1) != 1)
             break;
@@ -176,11 +194,11 @@ static void stop_warden(void)
     waitpid(warden, NULL, 0);
 }
 
-#define FAILING_KIND(its_name, its_start)                                                         \
-    {                                                                                             \
-        .name = its_name, .start = its_start, .start_for = start_for, .stop = stop_warden,        \
-        .shows_waiters = true, .time_max_s = TIME_MAX_NETWORK_S, .leaders_fall = true,            \
-        .short_ttl_ms = 1000                                                                      \
+#define FAILING_KIND(its_name, its_start)                                                  \
+    {                                                                                      \
+        .name = its_name, .start = its_start, .start_for = start_for, .stop = stop_warden, \
+        .shows_waiters = true, .time_max_s = TIME_MAX_NETWORK_S, .leaders_fall = true,     \
+        .short_ttl_ms = 1000                                                               \
     }
 
 const struct store_kind etcd_kinds[] = {
