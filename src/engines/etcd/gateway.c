@@ -2,7 +2,7 @@
  *
  *     ask the current endpoint ──▶ an answer
  *        │ refused, silent, without a leader: the next one is current
- *        └──▶ … all have been asked: pause, and again, until the deadline (not if nobody ever answered)
+ *        └──▶ … all have been asked: pause, and again, until the deadline (not if nobody ever was there)
  *
  * A request that may have been sent, and got no answer, leaves its outcome in doubt; those that do no harm twice are asked again
  * elsewhere. A server is given up after the URL's timeout, or half of what is left.
@@ -109,7 +109,7 @@ bool gateway_prepare(struct engine_store *store, CURL *curl)
     return failed == CURLE_OK;
 }
 
-struct curl_slist *gateway_headers(struct engine_store *store)
+struct curl_slist *gateway_headers(struct engine_store *store, bool with_token)
 {
     /* hasleader: a server that has lost its leader says so, instead of keeping us waiting. */
     static const char *const fixed[] = {"Content-Type: application/json",
@@ -124,7 +124,7 @@ struct curl_slist *gateway_headers(struct engine_store *store)
             pthread_mutex_lock(&store->mutex);
             snprintf(line, sizeof line, "Authorization: %s", store->token);
             pthread_mutex_unlock(&store->mutex);
-            if (!line[strlen("Authorization: ")])
+            if (!with_token || !line[strlen("Authorization: ")])
                 break;
             longer = curl_slist_append(headers, line);
             explicit_bzero(line, sizeof line);
@@ -199,6 +199,7 @@ struct attempt {
     struct engine_store *store;
     struct endpoint *at;
     const char *path, *body;
+    bool nameless;    /* without a token: one that has run out would be refused even here */
     int64_t limit_ms; /* how long it may take */
     json_t *answer;   /* of HF_OK */
     int code;         /* of VERDICT_FINAL */
@@ -256,7 +257,7 @@ static enum verdict try_once(struct attempt *attempt)
 {
     struct engine_store *store = attempt->store;
     struct handle *handle = take_handle(store);
-    struct curl_slist *headers = gateway_headers(store);
+    struct curl_slist *headers = gateway_headers(store, !attempt->nameless);
     struct buffer buffer = {0};
     char url[sizeof attempt->at->url + 64], words[CURL_ERROR_SIZE] = "";
     enum verdict verdict = VERDICT_FINAL;
@@ -329,6 +330,7 @@ static enum verdict authenticate(struct attempt *attempt, uint32_t tokens)
 
     write_credentials(store, &body);
     asking.path = "/v3/auth/authenticate";
+    asking.nameless = true;
     asking.body = body.failed ? "{}" : body.bytes;
     verdict = try_once(&asking);
     if (body.bytes)
@@ -497,7 +499,7 @@ int gateway_ask(struct engine_store *store, const struct question *question, int
             *question->ret_again = true;
         if (++tried % store->endpoint_count != 0)
             continue;
-        if (!atomic_load(&store->reached))
+        if (!atomic_load(&store->reached) && !unsure) /* nobody is there */
             return in_doubt(question, unsure, &attempt);
         store->host->trouble(store->host->context, attempt.err->text);
         pause_until(clock_after(clock_boot_ms(), pause_ms), question->interrupted);

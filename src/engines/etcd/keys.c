@@ -39,18 +39,17 @@ static size_t encode(const char *name, char *ret_text)
 void place_of_name(const struct engine_store *store, const char *name, bool once,
                    struct place *ret_place)
 {
-    char *at = ret_place->bytes;
+    size_t used = store->prefix_size;
 
-    memcpy(at, store->prefix, store->prefix_size);
-    at += store->prefix_size;
+    memcpy(ret_place->bytes, store->prefix, used);
     if (once) {
-        memcpy(at, ONCE_PART, strlen(ONCE_PART));
-        at += strlen(ONCE_PART);
+        memcpy(ret_place->bytes + used, ONCE_PART, strlen(ONCE_PART));
+        used += strlen(ONCE_PART);
     }
-    at += encode(name, at);
-    *at++ = '/';
-    *at = '\0';
-    ret_place->size = (size_t)(at - ret_place->bytes);
+    used += encode(name, ret_place->bytes + used);
+    ret_place->bytes[used++] = '/';
+    ret_place->bytes[used] = '\0';
+    ret_place->size = used;
 }
 
 static bool decode(const char *text, size_t size, char ret_name[HF_NAME_MAX + 1])

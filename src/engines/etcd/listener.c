@@ -124,8 +124,7 @@ static void take_object(void *context, const char *bytes, size_t size)
 {
     struct watch *watch = context;
     json_t *object = json_loadb(bytes, size, 0, NULL);
-    const json_t *result = json_object_get(object, "result"), *events, *event;
-    size_t index;
+    const json_t *result = json_object_get(object, "result"), *events;
     int64_t compacted = 0, cluster = 0;
 
     if (json_number(json_object_get(result, "header"), "cluster_id", &cluster) && cluster != 0)
@@ -145,7 +144,8 @@ static void take_object(void *context, const char *bytes, size_t size)
                 watch->store->host->nudge(watch->store->host->context, watch->own->claim);
         }
         events = json_object_get(result, "events");
-        json_array_foreach(events, index, event) take_event(watch, event);
+        for (size_t i = 0; i < json_array_size(events); i++)
+            take_event(watch, json_array_get(events, i));
     }
     pthread_mutex_unlock(&watch->store->mutex);
     json_decref(object);
@@ -187,7 +187,7 @@ static void start_stream(struct watch *watch)
     watch->failures = atomic_load(&store->endpoints[watch->endpoint].failures);
     watch->created_by_ms = clock_after(clock_boot_ms(), CREATED_MS);
     watch->curl = curl_easy_init();
-    watch->headers = gateway_headers(store);
+    watch->headers = gateway_headers(store, true);
     well = watch->curl && watch->headers && gateway_prepare(store, watch->curl) &&
            !watch->requests.failed;
     if (well) {

@@ -157,9 +157,9 @@ static int read_page(struct listing *listing, char *from, size_t *from_size, boo
     struct engine_store *store = listing->store;
     struct question question = {.path = "/v3/kv/range", .repeatable = true, .reads = true};
     char end[ETCD_PREFIX_MAX + 2] = "";
-    size_t end_size = store->prefix_size ? store->prefix_size : 1, index, size = 0;
+    size_t end_size = store->prefix_size ? store->prefix_size : 1, size = 0;
     struct body body = {0};
-    json_t *answer = NULL, *kvs, *kv;
+    json_t *answer = NULL, *kvs;
     int result;
 
     memcpy(end, store->prefix, store->prefix_size);
@@ -176,11 +176,8 @@ static int read_page(struct listing *listing, char *from, size_t *from_size, boo
     body_free(&body);
     kvs = json_object_get(answer, "kvs");
     *ret_more = json_is_true(json_object_get(answer, "more")) && json_array_size(kvs) > 0;
-    json_array_foreach(kvs, index, kv)
-    {
-        if (result == HF_OK)
-            result = take_key(listing, kv, err);
-    }
+    for (size_t i = 0; i < json_array_size(kvs) && result == HF_OK; i++)
+        result = take_key(listing, json_array_get(kvs, i), err);
     if (result == HF_OK && *ret_more) {
         char *last =
             json_blob(json_array_get(kvs, json_array_size(kvs) - 1), "key", ETCD_ANSWER_MAX, &size);

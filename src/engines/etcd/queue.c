@@ -142,16 +142,15 @@ static bool is_tail(const json_t *kv, const struct place *place, const char *tai
 int queue_read(const json_t *range, const struct place *place, struct queue *ret_queue,
                struct error_text *err)
 {
-    const json_t *kvs = json_object_get(range, "kvs"), *kv;
-    size_t index;
+    const json_t *kvs = json_object_get(range, "kvs");
 
     if (!json_is_object(range) || (kvs && !json_is_array(kvs)))
         return invalid(err);
     if (json_is_true(json_object_get(range, "more")))
         return error_set(err, HF_EREFUSED, "more than %d hold or wait for one name",
                          ETCD_QUEUE_MAX);
-    json_array_foreach(kvs, index, kv)
-    {
+    for (size_t i = 0; i < json_array_size(kvs); i++) {
+        const json_t *kv = json_array_get(kvs, i);
         int result = is_tail(kv, place, ONCE_RESULT) ? read_once_key(kv, &ret_queue->result, err)
                      : is_tail(kv, place, ONCE_RUN)  ? read_once_key(kv, &ret_queue->run, err)
                                                      : queue_add(ret_queue, kv, err);

@@ -2,6 +2,7 @@
 #include "engines/etcd/store.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum grpc_code {
@@ -97,12 +98,28 @@ enum verdict refusal_read(const struct endpoint *at, long status, const char *by
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
+/* "3.4.23": three numbers; what may come behind them does not matter. */
+static bool read_version(const char *text, long ret_numbers[3])
+{
+    for (int i = 0; i < 3; i++) {
+        char *end;
+
+        ret_numbers[i] = strtol(text, &end, 10);
+        if (end == text || (i < 2 && *end != '.'))
+            return false;
+        text = end + 1;
+    }
+    return true;
+}
+
 bool refusal_version(const char *version, char *ret_words, size_t size)
 {
-    int major = 0, minor = 0, patch = 0;
+    long numbers[3], minor, patch;
 
-    if (sscanf(version, "%d.%d.%d", &major, &minor, &patch) != 3 || major != 3)
+    if (!read_version(version, numbers) || numbers[0] != 3)
         return false;
+    minor = numbers[1];
+    patch = numbers[2];
     if (minor > 5 || (minor == 5 && patch >= 14) || (minor == 4 && patch >= 32))
         return false;
     snprintf(ret_words, size,

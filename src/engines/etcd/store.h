@@ -204,7 +204,7 @@ void gateway_after_fork(struct engine_store *store);
 /* What every handle needs: TLS, sockets that a fork closes. */
 bool gateway_prepare(struct engine_store *store, CURL *curl);
 /* The headers of a request to this store; NULL: out of memory. */
-struct curl_slist *gateway_headers(struct engine_store *store);
+struct curl_slist *gateway_headers(struct engine_store *store, bool with_token);
 
 /* ---- refusals.c ------------------------------------------------------------------------------ */
 

@@ -21,7 +21,8 @@
 #define FAULT_EVERY_MS 4000
 #define PAUSED_MS 2500
 #define BACK_AFTER_MS 700
-#define AGAIN_MS 20 /* there is nothing to do something to just now */
+#define FAILING_TIMEOUT "500ms" /* most of a test's patience is not to be spent on one server */
+#define AGAIN_MS 20             /* there is nothing to do something to just now */
 
 enum fault { FAULT_NONE, FAULT_KILL, FAULT_PAUSE };
 
@@ -179,12 +180,14 @@ static int start_paused(char ret_url[URL_SIZE])
 static int start_for(const char *dir, char ret_url[URL_SIZE])
 {
     char order = steady_server ? 's' : 'n';
+    int used;
 
     if (write(warden_fd, &order, 1) != 1 || recv(warden_fd, &order, 1, 0) != 1) {
         fprintf(stderr, "the process that has the servers has ended\n");
         return -1;
     }
-    snprintf(ret_url, URL_SIZE, url, dir + 1);
+    used = snprintf(ret_url, URL_SIZE, url, dir + 1);
+    snprintf(ret_url + used, URL_SIZE - (size_t)used, "?timeout=" FAILING_TIMEOUT);
     return 0;
 }
 
