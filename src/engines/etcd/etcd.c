@@ -11,14 +11,14 @@ static const struct engine etcd_engine = {
     .abi = ENGINE_ABI,
     .traits = {.size = sizeof(hf_store_info),
                .scheme = "etcd",
-               .url = "etcd://H1[,H2,H3][/PREFIX]",
+               .url = "etcd://H1,H2,H3[/PREFIX]",
                .features = HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_FIFO |
                            HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_ONCE | HF_HAS_PUSH,
                .exclusion = HF_STRICT,
                .tokens = HF_STRICT,
-               .survives = "survives the loss of a minority of the servers (etcd before 3.4.32 and "
-                           "3.5.14: tokens may go back after a crash)",
-               .wakes = "told by a watch of the one before them, in the order in which they came",
+               .survives =
+                   "survives the loss of a minority; before 3.4.32, 3.5.14 tokens may go back",
+               .wakes = "told by a watch of the one before them, in their order",
                .ttl_ms = HF_TTL_DEFAULT_MS},
     .open = etcd_open,
     .close = etcd_close,

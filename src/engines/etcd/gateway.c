@@ -522,7 +522,6 @@ int gateway_new(struct engine_store *store, struct error_text *err)
     pthread_once(&curl_once, begin_curl);
     for (int i = 0; i < ETCD_SOCKETS_MAX; i++)
         atomic_init(&store->sockets[i], -1);
-    list_init(&store->idle);
     if (curl_failed)
         return error_set(err, HF_ENOMEM, "libcurl: %s", curl_easy_strerror(curl_failed));
     return HF_OK;

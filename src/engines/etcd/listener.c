@@ -26,7 +26,8 @@
 #define CREATED_MS 3000 /* until a server must have confirmed a watch */
 #define AGAIN_MS 50     /* until a stream that ended is made again; doubles */
 #define AGAIN_MS_MAX 2000
-#define SLEEP_MS_MAX 1000
+#define SLEEP_MS_MAX 1000 /* while there are watches */
+#define IDLE_MS_MAX 60000
 
 struct watch {
     struct list node;
@@ -231,6 +232,8 @@ static int64_t look_after_all(struct engine_store *store)
     int64_t now_ms = clock_boot_ms(), next_ms = clock_after(now_ms, SLEEP_MS_MAX);
     int streams = 0;
 
+    if (list_empty(&store->watches))
+        return clock_after(now_ms, IDLE_MS_MAX);
     LIST_EACH_SAFE(node, &store->watches)
     {
         struct watch *watch = LIST_ENTRY(node, struct watch, node);
@@ -309,7 +312,6 @@ static void *listener_main(void *arg)
 
 int listener_new(struct engine_store *store, struct error_text *err)
 {
-    list_init(&store->watches);
     store->multi = curl_multi_init();
     return store->multi ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
 }
@@ -355,9 +357,11 @@ void listener_watch(struct engine_store *store, struct etcd_claim *own, enum wat
                     struct body *requests)
 {
     struct watch *watch = calloc(1, sizeof *watch);
+    bool idle;
 
     pthread_mutex_lock(&store->mutex);
     drop(own);
+    idle = list_empty(&store->watches);
     if (watch && !requests->failed && start_thread(store)) {
         watch->store = store;
         watch->own = own;
@@ -373,7 +377,7 @@ void listener_watch(struct engine_store *store, struct etcd_claim *own, enum wat
     pthread_mutex_unlock(&store->mutex);
     free(watch);
     body_free(requests);
-    if (kind != WATCH_HELD) /* that has time */
+    if (kind != WATCH_HELD || idle) /* the watch of a holder has time */
         listener_wake(store);
 }
 

@@ -154,6 +154,8 @@ int etcd_open(struct url *url, const struct engine_host *host, struct engine_sto
         return error_set(err, HF_ENOMEM, "out of memory");
     store->host = host;
     store->timeout_ms = ETCD_TIMEOUT_MS;
+    list_init(&store->idle);
+    list_init(&store->watches);
     pthread_mutex_init(&store->mutex, NULL);
     result = gateway_new(store, err);
     if (result == HF_OK)
