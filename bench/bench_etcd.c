@@ -21,8 +21,9 @@
 #define ROUNDS 15
 #define PAIRS_PER_ROUND 40
 #define SPAWNS_PER_ROUND 4
-#define BARE_TIMES_MAX 1.2    /* what a pair may cost, in bare ones */
-#define COMMAND_TIMES_MAX 1.0 /* and a command, in etcdctl's */
+#define BARE_TIMES_MAX 1.2 /* what a pair may cost, in bare ones */
+#define COMMAND_TIMES_MAX \
+    1.3 /* and a command, in etcdctl's: to load libcurl takes as long as a Go program takes to start */
 
 extern char **environ;
 

@@ -23,8 +23,7 @@
 
 #define STACK_BYTES 524288
 #define HELD_AFTER_MS 500
-#define CREATED_MS 3000 /* until a server must have confirmed a watch */
-#define AGAIN_MS 50     /* until a stream that ended is made again; doubles */
+#define AGAIN_MS 50 /* until a stream that ended is made again; doubles */
 #define AGAIN_MS_MAX 2000
 #define SLEEP_MS_MAX 1000 /* while there are watches */
 #define IDLE_MS_MAX 60000
@@ -186,7 +185,7 @@ static void start_stream(struct watch *watch)
 
     watch->endpoint = atomic_load(&store->current);
     watch->failures = atomic_load(&store->endpoints[watch->endpoint].failures);
-    watch->created_by_ms = clock_after(clock_boot_ms(), CREATED_MS);
+    watch->created_by_ms = clock_after(clock_boot_ms(), store->timeout_ms);
     watch->curl = curl_easy_init();
     watch->headers = gateway_headers(store, true);
     well = watch->curl && watch->headers && gateway_prepare(store, watch->curl) &&
