@@ -17,7 +17,7 @@
  *
  * Why no lease is ever kept alive. A keep-alive is answered by whoever believes to lead: a leader that was stopped, and
  * does not know yet that another one was elected, says yes (etcd 12528); before 3.4.38 and 3.5.23 any says yes for a lease
- * that is revoked (20616); and before 3.4.31 a former leader can revoke leases that were kept alive elsewhere (15247). So a
+ * that is revoked (20616); and before 3.4.31 and 3.5.13 a former leader can revoke leases that were kept alive elsewhere (15247). So a
  * renewal is two writes, which only a majority can acknowledge: a new lease is granted, and the key is moved to it by a
  * transaction that compares the key's last modification. The old lease, with no key left, runs out.
  *
