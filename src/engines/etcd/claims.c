@@ -19,7 +19,6 @@
  * Releasing: the key is deleted by comparing its last modification, so that a late one touches nothing newer (etcd 22082), and it is known
  * whether the hold was over before. Then its leases are revoked, which nobody depends on. */
 #include "base/clock.h"
-#include "base/random.h"
 #include "engines/etcd/store.h"
 
 #include <inttypes.h>
