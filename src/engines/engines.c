@@ -39,6 +39,7 @@ static const struct known_engine known_engines[] = {
      .module = "etcd",
      .library = "libcurl and jansson (libcurl4-openssl-dev, libjansson-dev)",
      .another_spelling = true},
+    {.scheme = "zookeeper", .library = "libzookeeper (libzookeeper-mt-dev)"},
 };
 
 /* URLs of other programs for what cannot keep these locks. */

@@ -1,0 +1,288 @@
+/* sessions.c: sessions with ZooKeeper, and what their time is worth.
+ *
+ * A claim's node lives as long as its session. Claims with the same TTL share one. A session that the server has ended is
+ * dead for ever; claims that come after that get another one. The library hears of the end only from a server, so nobody
+ * here relies on it: the client counts each hold's time itself, from before the last write that was acknowledged.
+ *
+ * How long must a session be, for a hold to last its TTL from such a write on? It is the leader that lets sessions expire,
+ * timeout_ms after it last heard of them. But a write that comes through a follower does not tell it: followers report who
+ * was heard with their answer to the leader's ping, every half tick. Suppose a write is acknowledged, and at that moment we
+ * and our follower are cut off together. Then the leader counts from the last report, and that tells of what we sent
+ * before. The timeout must therefore be longer than the TTL by
+ *
+ *     allowance_ms   half a tick: the report that was missed. A tick is 2 s in ZooKeeper's defaults; whatever it is, the
+ *                    shortest session is two ticks, so that half a tick is at most a quarter of the timeout
+ *     ZK_TOUCH_PART  of the timeout, the time between two requests that we send: sessions_process sends some if nobody
+ *                    else does. (The library's pings come less often, and cannot be seen.)
+ *
+ * and a little more, because threads are late. We know when each answered request was sent, so nobody has to hope for that:
+ * session_lasts_ms says what is certain. Requests from before the present connection count only as far as the handshake
+ * came after them, because what the server before was told may have died with it. */
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/text.h"
+#include "engines/zookeeper/store.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOUCH_SPACING_PART 32 /* of the timeout: the least between two that are remembered */
+#define IDLE_MAX 4            /* sessions without a claim that are kept for the next one */
+
+/* ---- what is known of its time --------------------------------------------------------------- */
+
+void session_touched(struct session *session, int64_t sent_ms)
+{
+    int count = session->touch_count;
+
+    if (session->state != ZK_CONNECTED || sent_ms < session->connect_ms)
+        return;
+    if (count > 0 &&
+        sent_ms - session->touches_ms[count - 1] < session->timeout_ms / TOUCH_SPACING_PART)
+        return;
+    if (count == ZK_TOUCHES) {
+        memmove(session->touches_ms, session->touches_ms + 1,
+                sizeof *session->touches_ms * (ZK_TOUCHES - 1));
+        count--;
+    }
+    session->touches_ms[count] = sent_ms;
+    session->touch_count = count + 1;
+}
+
+int64_t session_lasts_ms(struct session *session, int64_t since_ms)
+{
+    int64_t known_ms;
+
+    pthread_mutex_lock(&session->store->mutex);
+    known_ms = session->connect_ms;
+    for (int i = 0; i < session->touch_count; i++)
+        if (session->touches_ms[i] <= since_ms - session->allowance_ms &&
+            session->touches_ms[i] > known_ms)
+            known_ms = session->touches_ms[i];
+    known_ms = clock_after(known_ms, session->timeout_ms) - since_ms;
+    pthread_mutex_unlock(&session->store->mutex);
+    return known_ms;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void ring(struct engine_store *store)
+{
+    atomic_fetch_add(&store->bell, 1);
+    futex_wake(&store->bell, FUTEX_MASK_ALL, INT_MAX);
+}
+
+/* With the mutex. */
+static void on_connected(struct session *session, zhandle_t *handle)
+{
+    session->timeout_ms = zoo_recv_timeout(handle);
+    session->allowance_ms = session->timeout_ms / 4;
+    /* Longer than we asked for: it is two ticks, and those may be longer than the usual ones. */
+    if (session->allowance_ms > ZK_ALLOWANCE_MAX_MS && session->timeout_ms <= session->asked_ms)
+        session->allowance_ms = ZK_ALLOWANCE_MAX_MS;
+    if (!session->was_connected)
+        session->id = zoo_client_id(handle)->client_id;
+    session->state = ZK_CONNECTED;
+    session->was_connected = true;
+    session->touch_count = 0;
+    session->touch_sent_ms = 0;
+}
+
+/* With the mutex. */
+static void on_disconnected(struct session *session)
+{
+    if (session->state != ZK_CONNECTED)
+        return;
+    session->state = ZK_CONNECTING;
+    if (session->touch_count > 0)
+        session->connect_ms = session->touches_ms[session->touch_count - 1];
+    session->touch_count = 0;
+}
+
+static void on_dead(struct session *session, int state)
+{
+    struct engine_store *store = session->store;
+
+    pthread_mutex_lock(&store->mutex);
+    if (session->state != ZK_DEAD) {
+        session->state = ZK_DEAD;
+        error_write(&session->why, "%s",
+                    state == ZOO_AUTH_FAILED_STATE
+                        ? "ZooKeeper does not accept the user and password"
+                        : "its session with ZooKeeper has expired");
+        waiting_session_over(session, session->why.text);
+    }
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static void on_event(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+    struct session *session = (struct session *)(uintptr_t)zoo_get_context(handle);
+    struct engine_store *store = session->store;
+
+    (void)path;
+    (void)context;
+    if (type != ZOO_SESSION_EVENT)
+        return;
+    if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE) {
+        on_dead(session, state);
+    } else {
+        pthread_mutex_lock(&store->mutex);
+        session->handle = handle; /* it may not have been returned yet */
+        if (session->state != ZK_DEAD && state == ZOO_CONNECTED_STATE)
+            on_connected(session, handle);
+        else
+            on_disconnected(session);
+        pthread_mutex_unlock(&store->mutex);
+        if (state == ZOO_CONNECTED_STATE) {
+            store->host->connected(store->host->context, NULL);
+            debts_pay(session);
+        }
+    }
+    ring(store);
+}
+
+/* ---- making and closing ---------------------------------------------------------------------- */
+
+/* The library would write to stderr. */
+static void keep_quiet(const char *message)
+{
+    (void)message;
+}
+
+/* Its threads are not to get the signals of the program. */
+static zhandle_t *init_handle(struct session *session)
+{
+    sigset_t all, before;
+    zhandle_t *handle;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    handle = zookeeper_init2(session->store->hosts, on_event, (int)session->asked_ms, NULL, session,
+                             ZOO_NO_LOG_CLIENTENV, keep_quiet);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return handle;
+}
+
+static int log_in(struct session *session)
+{
+    const struct access *access = &session->store->access;
+    char text[2 * PASSWORD_MAX + 2];
+    size_t user = strlen(access->user), password = strlen(access->password);
+    int rc;
+
+    if (!password)
+        return ZOK;
+    memcpy(text, access->user, user);
+    text[user] = ':';
+    memcpy(text + user + 1, access->password, password);
+    rc = zoo_add_auth(session->handle, "digest", text, (int)(user + 1 + password), NULL, NULL);
+    explicit_bzero(text, sizeof text);
+    return rc;
+}
+
+/* Out of the list, and nobody has a reference. */
+static void session_close(struct session *session)
+{
+    if (session->store->forked)
+        return; /* the library's threads are not in this process: its memory stays */
+    if (session->handle)
+        zookeeper_close(session->handle);
+    calls_drop(session);
+    debts_drop(session);
+    free(session);
+}
+
+int session_make(struct engine_store *store, int64_t asked_ms, struct error_text *err)
+{
+    struct session *session;
+    zhandle_t *handle;
+
+    if (asked_ms > INT_MAX)
+        return error_set(err, HF_EINVAL, "no session with ZooKeeper is that long");
+    session = calloc(1, sizeof *session);
+    if (!session)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    session->store = store;
+    session->asked_ms = asked_ms;
+    session->made_ms = session->connect_ms = clock_boot_ms();
+    list_init(&session->calls);
+    list_init(&session->debts);
+    handle = init_handle(session);
+    if (!handle) {
+        int number = errno;
+
+        free(session);
+        if (number == ENOMEM || number == EMFILE || number == ENFILE)
+            return error_set_errno(err, HF_ENOMEM, number, "cannot begin a session with ZooKeeper");
+        return error_set(err, HF_EUNREACH, "cannot find the address of %.300s", store->hosts);
+    }
+    pthread_mutex_lock(&store->mutex);
+    session->handle = handle;
+    list_append(&store->sessions, &session->node);
+    pthread_mutex_unlock(&store->mutex);
+    if (log_in(session) != ZOK)
+        return error_set(err, HF_ENOMEM, "cannot send the user and password to ZooKeeper");
+    return HF_OK;
+}
+
+static bool has_twin(const struct session *session)
+{
+    LIST_EACH(node, &session->store->sessions)
+    {
+        const struct session *other = LIST_ENTRY(node, struct session, node);
+
+        if (other != session && other->asked_ms == session->asked_ms &&
+            other->state == ZK_CONNECTED)
+            return true;
+    }
+    return false;
+}
+
+void sessions_reap(struct engine_store *store)
+{
+    struct session *gone;
+
+    do {
+        int idle = 0;
+
+        gone = NULL;
+        pthread_mutex_lock(&store->mutex);
+        LIST_EACH(node, &store->sessions)
+        {
+            struct session *session = LIST_ENTRY(node, struct session, node);
+
+            if (session->refs > 0)
+                continue;
+            idle++;
+            if (!gone && (session->state == ZK_DEAD ||
+                          (session->state == ZK_CONNECTING && has_twin(session))))
+                gone = session;
+        }
+        LIST_EACH(node, &store->sessions)
+        {
+            struct session *session = LIST_ENTRY(node, struct session, node);
+
+            if (!gone && idle > IDLE_MAX && session->refs == 0)
+                gone = session;
+        }
+        if (gone)
+            list_remove(&gone->node);
+        pthread_mutex_unlock(&store->mutex);
+        if (gone)
+            session_close(gone);
+    } while (gone);
+}
+
+void sessions_close(struct engine_store *store)
+{
+    while (!list_empty(&store->sessions)) {
+        struct session *session = LIST_ENTRY(store->sessions.next, struct session, node);
+
+        list_remove(&session->node);
+        session_close(session);
+    }
+}
