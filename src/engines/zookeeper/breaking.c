@@ -117,16 +117,17 @@ int zk_break(struct engine_store *store, const char *name, int64_t grace_ms, uin
     struct breaking breaking = {.deadline_ms = clock_after(clock_boot_ms(), BREAK_MS), .err = err};
     char parent[ZK_PARENT_MAX];
     struct rows rows;
-    int result = session_for_query(store, breaking.deadline_ms, &breaking.session, err);
+    int result = rows_ask(store, name, false, &rows, breaking.deadline_ms, err);
 
     if (result != HF_OK)
         return result;
     zk_parent_path(store, name, parent);
-    result = rows_ask(breaking.session, name, false, &rows, breaking.deadline_ms, err);
+    result = session_for_query(store, breaking.deadline_ms, &breaking.session, err);
     if (result == HF_OK) {
         *ret_broken = 0;
         result = break_rows(&breaking, parent, &rows, grace_ms, ret_broken);
-        rows_free(&rows);
+        session_unref(breaking.session);
     }
-    return rows_answer(breaking.session, result);
+    rows_free(&rows);
+    return result == HF_ELOST ? error_code(HF_EUNKNOWN, 0) : result;
 }

@@ -1,7 +1,7 @@
 /* pool.c: finding a session for a claim or a question, and keeping those that there are.
  *
  * The library waits a third of the timeout for a server that accepts connections and says nothing, ten seconds and more.
- * Whoever finds no connected session for HEDGE_MS tries another one meanwhile, which begins at a server of its own choice. */
+ * Whoever finds no session for HEDGE_MS that is connected and answers tries another one meanwhile, which begins at a server of its own choice. */
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/text.h"
@@ -51,6 +51,13 @@ void session_unref(struct session *session)
     pthread_mutex_unlock(&session->store->mutex);
 }
 
+/* A server that does not answer may be stopped, which the library notices later. With the mutex. */
+static bool is_stalled(const struct session *session)
+{
+    return !list_empty(&session->calls) &&
+           clock_boot_ms() - LIST_ENTRY(session->calls.next, struct call, node)->sent_ms > HEDGE_MS;
+}
+
 /* With the mutex: a connected one, referenced, or NULL. ret_trying, ret_newest_ms: those that are not yet. */
 static struct session *pick(struct engine_store *store, int64_t asked_ms, int *ret_trying,
                             int64_t *ret_newest_ms)
@@ -63,7 +70,7 @@ static struct session *pick(struct engine_store *store, int64_t asked_ms, int *r
 
         if (session->asked_ms != asked_ms || session->state == ZK_DEAD)
             continue;
-        if (session->state == ZK_CONNECTED) {
+        if (session->state == ZK_CONNECTED && !is_stalled(session)) {
             session->refs++;
             return session;
         }
@@ -208,8 +215,10 @@ int session_for_query(struct engine_store *store, int64_t deadline_ms, struct se
     pthread_mutex_lock(&store->mutex);
     LIST_EACH(node, &store->sessions)
     {
-        if (!session && LIST_ENTRY(node, struct session, node)->state == ZK_CONNECTED)
-            session = LIST_ENTRY(node, struct session, node);
+        struct session *other = LIST_ENTRY(node, struct session, node);
+
+        if (!session && other->state == ZK_CONNECTED && !is_stalled(other))
+            session = other;
     }
     if (session)
         session->refs++;

@@ -7,8 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define WINDOW 64 /* requests under way at once */
+#define WINDOW 64   /* requests under way at once */
+#define TRY_MS 1500 /* until another server is asked */
+#define PAUSE_MS 20 /* the least between two tries */
 #define LEASE_SHOWN 16
 #define STORE_ID_BYTES 16
 
@@ -118,8 +121,8 @@ static int rows_read(struct session *session, const char *parent, struct call *l
     return result;
 }
 
-int rows_ask(struct session *session, const char *name, bool by_write, struct rows *ret_rows,
-             int64_t deadline_ms, struct error_text *err)
+static int rows_try(struct session *session, const char *name, bool by_write, struct rows *ret_rows,
+                    int64_t deadline_ms, struct error_text *err)
 {
     char parent[ZK_PARENT_MAX];
     const char *parents[] = {parent};
@@ -144,10 +147,47 @@ int rows_ask(struct session *session, const char *name, bool by_write, struct ro
     return result;
 }
 
-int rows_answer(struct session *session, int result)
+int session_ask(struct engine_store *store, session_question *question, void *context,
+                int64_t deadline_ms, struct error_text *err)
 {
-    session_unref(session);
-    return result == HF_ELOST ? HF_EUNREACH : result;
+    for (;;) {
+        int64_t now_ms = clock_boot_ms(), try_ms = clock_after(now_ms, TRY_MS);
+        struct session *session;
+        int result = session_for_query(store, deadline_ms, &session, err);
+
+        if (result != HF_OK)
+            return result;
+        result = question(session, context, try_ms < deadline_ms ? try_ms : deadline_ms, err);
+        session_unref(session);
+        if (result == HF_ELOST) /* the session's end is no answer */
+            result = HF_EUNREACH;
+        if ((result != HF_EUNKNOWN && result != HF_EUNREACH) || clock_boot_ms() >= deadline_ms)
+            return result;
+        if (clock_boot_ms() - now_ms < PAUSE_MS)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+}
+
+struct rows_question {
+    const char *name;
+    bool by_write;
+    struct rows *rows;
+};
+
+static int ask_rows(struct session *session, void *context, int64_t deadline_ms,
+                    struct error_text *err)
+{
+    struct rows_question *question = context;
+
+    return rows_try(session, question->name, question->by_write, question->rows, deadline_ms, err);
+}
+
+int rows_ask(struct engine_store *store, const char *name, bool by_write, struct rows *ret_rows,
+             int64_t deadline_ms, struct error_text *err)
+{
+    struct rows_question question = {name, by_write, ret_rows};
+
+    return session_ask(store, ask_rows, &question, deadline_ms, err);
 }
 
 /* ---- show and list --------------------------------------------------------------------------- */
@@ -199,18 +239,14 @@ static int add_rows(const char *name, const struct rows *rows, bool all,
 int zk_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
             int64_t deadline_ms, struct error_text *err)
 {
-    struct session *session;
     struct rows rows;
-    int result = session_for_query(store, deadline_ms, &session, err);
+    int result = rows_ask(store, name, false, &rows, deadline_ms, err);
 
     if (result != HF_OK)
         return result;
-    result = rows_ask(session, name, false, &rows, deadline_ms, err);
-    if (result == HF_OK) {
-        result = add_rows(name, &rows, false, sink);
-        rows_free(&rows);
-    }
-    return rows_answer(session, result);
+    result = add_rows(name, &rows, false, sink);
+    rows_free(&rows);
+    return result;
 }
 
 /* The children of the root that are names of ours, decoded in place; the others become "". */
@@ -233,90 +269,113 @@ static void decode_names(const struct engine_store *store, const struct String_v
     }
 }
 
+/* The next ones, after *done. */
 static int list_some(struct session *session, char *const *names, int count, bool all,
-                     const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
+                     const struct engine_sink *sink, int *done, int64_t deadline_ms,
+                     struct error_text *err)
 {
     struct call *calls[WINDOW] = {0};
     char parent[ZK_PARENT_MAX];
-    int result = HF_OK;
+    int result = HF_OK, first = *done;
+    int size = count - first < WINDOW ? count - first : WINDOW;
 
-    for (int i = 0; i < count && result == HF_OK; i++) {
-        if (!names[i][0])
+    for (int i = 0; i < size && result == HF_OK; i++) {
+        if (!names[first + i][0])
             continue;
-        zk_parent_path(session->store, names[i], parent);
+        zk_parent_path(session->store, names[first + i], parent);
         calls[i] = call_list(session, parent, 0, &result, err);
     }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < size; i++) {
+        const char *name = names[first + i];
         struct rows rows;
 
-        if (!calls[i] || result != HF_OK) {
-            call_end(calls[i]);
-            continue;
+        if (result == HF_OK && calls[i]) {
+            zk_parent_path(session->store, name, parent);
+            result = rows_read(session, parent, calls[i], &rows, deadline_ms, err);
+            calls[i] = NULL;
+            if (result == HF_OK) {
+                /* Another program's node that has no contenders is no free name. */
+                result = add_rows(name, &rows, all && !rows.queue.foreign, sink);
+                rows_free(&rows);
+            }
         }
-        zk_parent_path(session->store, names[i], parent);
-        result = rows_read(session, parent, calls[i], &rows, deadline_ms, err);
-        if (result != HF_OK)
-            continue;
-        /* Another program's node that has no contenders is no free name. */
-        result =
-            add_rows(names[i], &rows, all && (rows.queue.count > 0 || !rows.queue.foreign), sink);
-        rows_free(&rows);
+        call_end(calls[i]);
+        *done += result == HF_OK;
     }
+    return result;
+}
+
+struct list_question {
+    bool all;
+    const struct engine_sink *sink;
+    struct call *names; /* NULL: not known yet */
+    int done;           /* so many of them have been told */
+};
+
+static int ask_names(struct session *session, struct list_question *question, int64_t deadline_ms,
+                     struct error_text *err)
+{
+    const char *root = session->store->root[0] ? session->store->root : "/";
+    int result;
+    struct call *sync = call_sync(session, root, &result, err);
+    struct call *list = sync ? call_list(session, root, 0, &result, err) : NULL;
+
+    call_end(sync);
+    if (!list)
+        return result;
+    result = call_await(list, deadline_ms, err);
+    if (result == HF_OK && list->rc != ZOK && list->rc != ZNONODE)
+        result = call_unexpected(list, root, err);
+    if (result != HF_OK) {
+        call_end(list);
+        return result;
+    }
+    decode_names(session->store, &list->names);
+    question->names = list;
+    return HF_OK;
+}
+
+static int ask_list(struct session *session, void *context, int64_t deadline_ms,
+                    struct error_text *err)
+{
+    struct list_question *question = context;
+    int result = question->names ? HF_OK : ask_names(session, question, deadline_ms, err);
+
+    while (result == HF_OK && question->done < question->names->names.count)
+        result = list_some(session, question->names->names.data, question->names->names.count,
+                           question->all, question->sink, &question->done,
+                           clock_after(clock_boot_ms(), TRY_MS), err);
     return result;
 }
 
 int zk_list(struct engine_store *store, const char *match, bool all, const struct engine_sink *sink,
             int64_t deadline_ms, struct error_text *err)
 {
-    const char *root = store->root[0] ? store->root : "/";
-    struct session *session;
-    struct call *sync, *list = NULL;
-    int result = session_for_query(store, deadline_ms, &session, err);
+    struct list_question question = {.all = all, .sink = sink};
+    int result = session_ask(store, ask_list, &question, deadline_ms, err);
 
     (void)match; /* the client filters */
-    if (result != HF_OK)
-        return result;
-    sync = call_sync(session, root, &result, err);
-    if (sync)
-        list = call_list(session, root, 0, &result, err);
-    if (list)
-        result = call_await(list, deadline_ms, err);
-    if (list && result == HF_OK && list->rc != ZOK && list->rc != ZNONODE)
-        result = call_unexpected(list, root, err);
-    if (list && result == HF_OK && list->rc == ZOK) {
-        decode_names(store, &list->names);
-        for (int i = 0; i < list->names.count && result == HF_OK; i += WINDOW)
-            result = list_some(session, list->names.data + i,
-                               list->names.count - i < WINDOW ? list->names.count - i : WINDOW, all,
-                               sink, deadline_ms, err);
-    }
-    call_end(sync);
-    call_end(list);
-    return rows_answer(session, result);
+    call_end(question.names);
+    return result;
 }
 
 int zk_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
              int64_t deadline_ms, struct error_text *err)
 {
-    struct session *session;
     struct rows rows;
-    int result = session_for_query(store, deadline_ms, &session, err);
+    int result = rows_ask(store, name, true, &rows, deadline_ms, err);
 
     if (result != HF_OK)
         return result;
-    result = rows_ask(session, name, true, &rows, deadline_ms, err);
-    if (result == HF_OK) {
-        *ret_mode = ENGINE_GONE;
-        for (int i = 0; i < rows.queue.count; i++) {
-            const struct row *row = &rows.rows[i];
+    *ret_mode = ENGINE_GONE;
+    for (int i = 0; i < rows.queue.count; i++) {
+        const struct row *row = &rows.rows[i];
 
-            if (row->there && row->holds && !row->record.broken &&
-                (uint64_t)row->stat.czxid == token)
-                *ret_mode = row->contender->mode;
-        }
-        rows_free(&rows);
+        if (row->there && row->holds && !row->record.broken && (uint64_t)row->stat.czxid == token)
+            *ret_mode = row->contender->mode;
     }
-    return rows_answer(session, result);
+    rows_free(&rows);
+    return HF_OK;
 }
 
 /* ---- the store's id -------------------------------------------------------------------------- */
@@ -367,22 +426,25 @@ static int make_id(struct session *session, const char *path, int64_t deadline_m
     return result;
 }
 
-int zk_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, struct error_text *err)
+static int ask_id(struct session *session, void *context, int64_t deadline_ms,
+                  struct error_text *err)
 {
     char path[ZK_PATH_MAX];
-    struct session *session;
-    int rc = ZNONODE, result = session_for_query(store, deadline_ms, &session, err);
+    int rc = ZNONODE, result = HF_OK;
 
-    if (result != HF_OK)
-        return result;
-    snprintf(path, sizeof path, "%s/%%id", store->root);
+    snprintf(path, sizeof path, "%s/%%id", session->store->root);
     /* Whoever comes first names it. */
     for (int i = 0; i < 2 && result == HF_OK && rc == ZNONODE; i++) {
         result = i == 0 ? HF_OK : make_id(session, path, deadline_ms, err);
         if (result == HF_OK)
-            result = read_id(session, path, ret_id, &rc, deadline_ms, err);
+            result = read_id(session, path, context, &rc, deadline_ms, err);
     }
     if (result == HF_OK && rc != ZOK)
         result = error_set(err, HF_EUNREACH, "'%.300s' is deleted as often as it is made", path);
-    return rows_answer(session, result);
+    return result;
+}
+
+int zk_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, struct error_text *err)
+{
+    return session_ask(store, ask_id, ret_id, deadline_ms, err);
 }

@@ -325,11 +325,15 @@ struct rows {
 };
 
 /* A list that is not older than this call. by_write: not even than what some majority has ever answered. */
-int rows_ask(struct session *session, const char *name, bool by_write, struct rows *ret_rows,
+int rows_ask(struct engine_store *store, const char *name, bool by_write, struct rows *ret_rows,
              int64_t deadline_ms, struct error_text *err);
 void rows_free(struct rows *rows);
-/* Gives the session back. That it ended while it was asked is no answer. */
-int rows_answer(struct session *session, int result);
+
+/* Asks by some session, and again by another one if that breaks or stalls. Only for what may be asked twice. */
+typedef int session_question(struct session *session, void *context, int64_t deadline_ms,
+                             struct error_text *err);
+int session_ask(struct engine_store *store, session_question *question, void *context,
+                int64_t deadline_ms, struct error_text *err);
 
 /* ---- breaking.c */
 
