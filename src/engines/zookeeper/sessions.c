@@ -138,6 +138,7 @@ static void on_event(zhandle_t *handle, int type, int state, const char *path, v
             on_disconnected(session);
         pthread_mutex_unlock(&store->mutex);
         if (state == ZOO_CONNECTED_STATE) {
+            descriptors_connected(handle);
             store->host->connected(store->host->context, NULL);
             debts_pay(session);
         }
@@ -156,14 +157,17 @@ static void keep_quiet(const char *message)
 /* Its threads are not to get the signals of the program. */
 static zhandle_t *init_handle(struct session *session)
 {
+    struct descriptors descriptors;
     sigset_t all, before;
     zhandle_t *handle;
 
+    descriptors_before(&descriptors);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     handle = zookeeper_init2(session->store->hosts, on_event, (int)session->asked_ms, NULL, session,
                              ZOO_NO_LOG_CLIENTENV, keep_quiet);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    descriptors_after(&descriptors);
     return handle;
 }
 

@@ -88,6 +88,18 @@ void session_touched(struct session *session, int64_t sent_ms);
 void sessions_reap(struct engine_store *store);
 void sessions_close(struct engine_store *store);
 
+/* ---- descriptors.c */
+
+#define ZK_DESCRIPTORS_MAX 8192 /* those above are left alone */
+
+struct descriptors {
+    unsigned char there[ZK_DESCRIPTORS_MAX / 8];
+};
+
+void descriptors_before(struct descriptors *ret_before);
+void descriptors_after(const struct descriptors *before);
+void descriptors_connected(zhandle_t *handle);
+
 /* ---- pool.c */
 
 /* A session that is connected, and long enough for ttl_ms; with a reference. HF_EUNREACH: none by then. HF_EINVAL: the
