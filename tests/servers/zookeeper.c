@@ -137,7 +137,7 @@ static int write_file(const char *path, const char *text)
     return 0;
 }
 
-static int configure(struct ensemble *ensemble, struct zookeeper *node)
+static int configure(struct ensemble *ensemble, struct zookeeper *node, const char *extra)
 {
     char path[ZOOKEEPER_DIR_MAX + 16], text[4096];
     size_t used;
@@ -159,11 +159,13 @@ static int configure(struct ensemble *ensemble, struct zookeeper *node)
         used +=
             (size_t)snprintf(text + used, sizeof text - used, "server.%d=127.0.0.1:%d:%d\n", i + 1,
                              ensemble->nodes[i].peer_port, ensemble->nodes[i].election_port);
+    if (used < sizeof text)
+        snprintf(text + used, sizeof text - used, "%s\n", extra);
     snprintf(path, sizeof path, "%s/zoo.cfg", node->dir);
     return write_file(path, text);
 }
 
-static int try_to_start(struct ensemble *ensemble)
+static int try_to_start(struct ensemble *ensemble, const char *extra)
 {
     const char *base = getenv("HOLDFAST_TEST_DIR");
 
@@ -186,7 +188,7 @@ static int try_to_start(struct ensemble *ensemble)
             return -1;
     }
     for (int i = 0; i < ZOOKEEPER_NODES; i++)
-        if (configure(ensemble, &ensemble->nodes[i]) < 0 ||
+        if (configure(ensemble, &ensemble->nodes[i], extra) < 0 ||
             zookeeper_begin_again(&ensemble->nodes[i]) < 0)
             return -1;
     return ensemble_await_whole(ensemble);
@@ -194,8 +196,13 @@ static int try_to_start(struct ensemble *ensemble)
 
 int ensemble_start(struct ensemble *ensemble)
 {
+    return ensemble_start_with(ensemble, "");
+}
+
+int ensemble_start_with(struct ensemble *ensemble, const char *extra)
+{
     for (int i = 0; i < ENSEMBLE_TRIES; i++) {
-        if (try_to_start(ensemble) == 0)
+        if (try_to_start(ensemble, extra) == 0)
             return 0;
         ensemble_stop(ensemble);
     }

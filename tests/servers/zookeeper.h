@@ -27,6 +27,8 @@ struct ensemble {
 
 /* Until all of them serve. Ticks are 100 ms: a session may be as short as 200 ms. */
 int ensemble_start(struct ensemble *ensemble);
+/* extra: more lines of their configuration. The last of two that set the same counts. */
+int ensemble_start_with(struct ensemble *ensemble, const char *extra);
 void ensemble_stop(struct ensemble *ensemble);
 /* Which of them leads, by its own word; -1: none does. */
 int ensemble_leader(const struct ensemble *ensemble);

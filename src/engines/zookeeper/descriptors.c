@@ -7,10 +7,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 /* Calls fn for each descriptor of this process. */
 static void each_descriptor(void (*fn)(int fd, void *arg), void *arg)
@@ -43,11 +44,13 @@ void descriptors_before(struct descriptors *ret_before)
 static void close_pipe_on_exec(int fd, void *arg)
 {
     const struct descriptors *before = arg;
-    struct stat st;
+    char path[32], kind[8] = "";
 
     if (fd >= ZK_DESCRIPTORS_MAX || before->there[fd / 8] & 1u << fd % 8)
         return;
-    if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && fcntl(fd, F_GETFL) & O_NONBLOCK)
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, kind, sizeof kind - 1) > 0 && strncmp(kind, "pipe:", 5) == 0 &&
+        fcntl(fd, F_GETFL) & O_NONBLOCK)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 

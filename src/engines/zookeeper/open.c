@@ -95,20 +95,37 @@ int zk_make_parent(struct session *session, const char *name, int64_t deadline_m
 
 /* ---- URLs ------------------------------------------------------------------------------------ */
 
+/* After a failure the library goes on by two servers. With an even number of them it would try half of them only, never
+ * notice that it has tried all, and so never pause. */
+static void make_odd(struct engine_store *store)
+{
+    size_t used = strlen(store->hosts);
+
+    if (store->address_count % 2 == 0)
+        snprintf(store->library_hosts, sizeof store->library_hosts, "%s,%s:%s", store->hosts,
+                 store->addresses[0].host, store->addresses[0].port);
+    else
+        memcpy(store->library_hosts, store->hosts, used + 1);
+}
+
 static int add_server(struct engine_store *store, const char *text, size_t length, char *where,
                       struct error_text *err)
 {
-    struct address address;
+    struct address *address = &store->addresses[store->address_count];
     size_t used = strlen(store->hosts), shown = strlen(where);
-    int result = address_parse(text, length, ZK_PORT, &address, err);
+    int result;
 
+    if (store->address_count == ZK_SERVERS_MAX)
+        return error_set(err, HF_EINVAL, "store URL: more than %d servers", ZK_SERVERS_MAX);
+    result = address_parse(text, length, ZK_PORT, address, err);
     if (result != HF_OK)
         return result;
-    if (address.path[0])
+    store->address_count++;
+    if (address->path[0])
         return error_set(err, HF_EINVAL, "store URL: ZooKeeper has no unix sockets");
     snprintf(store->hosts + used, sizeof store->hosts - used, "%s%s:%s", used ? "," : "",
-             address.host, address.port);
-    snprintf(where + shown, HF_URL_MAX + 1 - shown, "%s%s", shown ? ", " : "", address.shown);
+             address->host, address->port);
+    snprintf(where + shown, HF_URL_MAX + 1 - shown, "%s%s", shown ? ", " : "", address->shown);
     return HF_OK;
 }
 
@@ -120,12 +137,10 @@ static int read_servers(struct engine_store *store, const char *at, const char *
     if (at == end)
         return error_set(err, HF_EINVAL,
                          "store URL: zookeeper://HOST[:PORT],HOST... names the servers");
-    for (int count = 1; result == HF_OK && at < end; count++) {
+    while (result == HF_OK && at < end) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         size_t length = (size_t)((comma ? comma : end) - at);
 
-        if (count > ZK_SERVERS_MAX)
-            return error_set(err, HF_EINVAL, "store URL: more than %d servers", ZK_SERVERS_MAX);
         result = add_server(store, at, length, where, err);
         at += length + 1;
     }
@@ -213,6 +228,8 @@ static int read_url(struct engine_store *store, struct url *url, char *where,
         result = read_servers(store, at ? at + 1 : rest, path, where, err);
     if (result == HF_OK)
         result = read_root(store, path, err);
+    if (result == HF_OK)
+        make_odd(store);
     used = strlen(where);
     if (result == HF_OK && used <= HF_URL_MAX)
         snprintf(where + used, HF_URL_MAX + 1 - used, ", nodes below %s/", store->root);
@@ -225,8 +242,12 @@ int zk_open(struct url *url, const struct engine_host *host, struct engine_store
     struct engine_store *store = calloc(1, sizeof *store);
     int result;
 
-    if (!store)
+    if (store)
+        store->addresses = calloc(ZK_SERVERS_MAX, sizeof *store->addresses);
+    if (!store || !store->addresses) {
+        free(store);
         return error_set(err, HF_ENOMEM, "out of memory");
+    }
     store->host = host;
     pthread_mutex_init(&store->opening, NULL);
     pthread_mutex_init(&store->mutex, NULL);
@@ -246,6 +267,7 @@ void zk_close(struct engine_store *store)
 {
     sessions_close(store);
     access_wipe(&store->access);
+    free(store->addresses);
     if (store->forked) /* threads that are not here may have had them */
         return;
     pthread_mutex_destroy(&store->mutex);

@@ -9,6 +9,7 @@
 
 #define HEDGE_MS 1000
 #define HEDGES_MAX 4
+#define PROBE_AFTER_MS 500 /* of trying */
 #define QUERY_TTL_MS HF_TTL_DEFAULT_MS
 
 /* The timeout from which a hold of ttl_ms can be promised; sessions.c says why. */
@@ -81,13 +82,6 @@ static struct session *pick(struct engine_store *store, int64_t asked_ms, int *r
     return NULL;
 }
 
-static int unreachable(struct engine_store *store, struct error_text *err)
-{
-    return error_set(err, HF_EUNREACH,
-                     "no ZooKeeper server at %.300s answers: they are down, or have no majority",
-                     store->hosts);
-}
-
 /* A refusal of the password, as long as nobody has taken the session away. With the mutex. */
 static bool is_refused(struct engine_store *store, struct error_text *err)
 {
@@ -126,6 +120,9 @@ static int make_one_more(struct engine_store *store, int64_t asked_ms, int64_t n
 static int get_connected(struct engine_store *store, int64_t asked_ms, int64_t deadline_ms,
                          struct session **ret_session, struct error_text *err)
 {
+    int64_t probe_ms = clock_after(clock_boot_ms(), PROBE_AFTER_MS);
+    struct error_text why = {"no ZooKeeper server has begun a session in this time"};
+
     for (;;) {
         uint32_t seen = atomic_load(&store->bell);
         int64_t newest_ms, now_ms = clock_boot_ms(), hedge_ms;
@@ -141,7 +138,16 @@ static int get_connected(struct engine_store *store, int64_t asked_ms, int64_t d
         if (refused)
             return HF_EREFUSED;
         if (now_ms >= deadline_ms)
-            return unreachable(store, err);
+            return error_set(err, HF_EUNREACH, "%s", why.text);
+        if (now_ms >= probe_ms) {
+            bool any = probe_servers(store, &why);
+
+            store->host->trouble(store->host->context, why.text);
+            if (!any)
+                return error_set(err, HF_EUNREACH, "%s", why.text);
+            probe_ms = CLOCK_NEVER;
+            continue;
+        }
         hedge_ms = trying == 0           ? now_ms
                    : trying < HEDGES_MAX ? clock_after(newest_ms, HEDGE_MS)
                                          : CLOCK_NEVER;
@@ -151,6 +157,7 @@ static int get_connected(struct engine_store *store, int64_t asked_ms, int64_t d
                 return result;
             continue;
         }
+        hedge_ms = hedge_ms < probe_ms ? hedge_ms : probe_ms;
         futex_wait(&store->bell, seen, FUTEX_MASK_ALL,
                    hedge_ms < deadline_ms ? hedge_ms : deadline_ms);
     }
@@ -257,7 +264,8 @@ int session_await(struct session *session, int64_t deadline_ms, struct error_tex
         if (state == ZK_DEAD)
             return HF_ELOST;
         if (clock_boot_ms() >= deadline_ms)
-            return unreachable(store, err);
+            return error_set(err, HF_EUNREACH,
+                             "the connection to ZooKeeper broke, and there is no other yet");
         futex_wait(&store->bell, seen, FUTEX_MASK_ALL, deadline_ms);
     }
 }

@@ -131,7 +131,8 @@ static void on_event(zhandle_t *handle, int type, int state, const char *path, v
         on_dead(session, state);
     } else {
         pthread_mutex_lock(&store->mutex);
-        session->handle = handle; /* it may not have been returned yet */
+        if (!session->handle) /* it has not been returned yet */
+            session->handle = handle;
         if (session->state != ZK_DEAD && state == ZOO_CONNECTED_STATE)
             on_connected(session, handle);
         else
@@ -164,8 +165,8 @@ static zhandle_t *init_handle(struct session *session)
     descriptors_before(&descriptors);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    handle = zookeeper_init2(session->store->hosts, on_event, (int)session->asked_ms, NULL, session,
-                             ZOO_NO_LOG_CLIENTENV, keep_quiet);
+    handle = zookeeper_init2(session->store->library_hosts, on_event, (int)session->asked_ms, NULL,
+                             session, ZOO_NO_LOG_CLIENTENV, keep_quiet);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     descriptors_after(&descriptors);
     return handle;
@@ -225,7 +226,8 @@ int session_make(struct engine_store *store, int64_t asked_ms, struct error_text
         return error_set(err, HF_EUNREACH, "cannot find the address of %.300s", store->hosts);
     }
     pthread_mutex_lock(&store->mutex);
-    session->handle = handle;
+    if (!session->handle)
+        session->handle = handle;
     list_append(&store->sessions, &session->node);
     pthread_mutex_unlock(&store->mutex);
     if (log_in(session) != ZOK)

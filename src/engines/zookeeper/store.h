@@ -37,7 +37,10 @@ struct engine_store {
     /* Constant after open. */
     const struct engine_host *host;
     struct access access;
-    char hosts[HF_URL_MAX + 1]; /* as the library wants them */
+    char hosts[HF_URL_MAX + 1];                              /* host:port,host:port... */
+    char library_hosts[HF_URL_MAX + HOSTPORT_HOST_MAX + 16]; /* the same, for the library */
+    struct address *addresses;
+    int address_count;
     char root[ZK_ROOT_MAX + 1]; /* "", or with a '/' at its begin and none at its end */
     enum zk_names names;
 
@@ -99,6 +102,11 @@ struct descriptors {
 void descriptors_before(struct descriptors *ret_before);
 void descriptors_after(const struct descriptors *before);
 void descriptors_connected(zhandle_t *handle);
+
+/* ---- probe.c */
+
+/* In words, why no session begins. Takes a moment. False: nobody even takes connections. */
+bool probe_servers(struct engine_store *store, struct error_text *ret_why);
 
 /* ---- pool.c */
 
