@@ -277,10 +277,21 @@ struct call *call_check(struct session *session, const char *const *paths, const
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+static void wait_until(struct call *call, int64_t until_ms)
+{
+    while (!atomic_load(&call->done) && clock_boot_ms() < until_ms)
+        futex_wait(&call->done, 0, FUTEX_MASK_ALL, until_ms);
+}
+
 int call_await(struct call *call, int64_t deadline_ms, struct error_text *err)
 {
-    while (!atomic_load(&call->done) && clock_boot_ms() < deadline_ms)
-        futex_wait(&call->done, 0, FUTEX_MASK_ALL, deadline_ms);
+    int64_t patience_ms = clock_after(call->sent_ms, session_patience_ms(call->session));
+
+    wait_until(call, patience_ms < deadline_ms ? patience_ms : deadline_ms);
+    if (!atomic_load(&call->done) && patience_ms < deadline_ms) {
+        session_unstall(call->session, call);
+        wait_until(call, deadline_ms);
+    }
     if (!atomic_load(&call->done))
         return error_set(err, HF_EUNKNOWN,
                          "ZooKeeper does not answer: it is slow, or has no majority");

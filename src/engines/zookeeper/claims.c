@@ -25,6 +25,7 @@
 #define PARENT_TRIES 5 /* a container may be deleted between being made and being used */
 #define LOOKS_MAX 100  /* in one attempt: whoever is watched may be gone already */
 #define SESSION_TRIES 3
+#define RETRY_MS 5
 
 void claim_set_place(struct zk_claim *own, enum zk_place place)
 {
@@ -443,12 +444,31 @@ static void set_busy(struct engine_store *store, struct zk_claim *own, bool busy
     pthread_mutex_unlock(&store->mutex);
 }
 
+static int attempt(struct engine_store *store, struct zk_claim *own, int64_t deadline_ms,
+                   struct error_text *err)
+{
+    bool fresh = false;
+    int result = HF_ELOST;
+
+    for (int i = 0; i < SESSION_TRIES && result == HF_ELOST; i++) {
+        result = find_place(store, own, &fresh, deadline_ms, err);
+        if (own->place != ZK_NO_PLACE)
+            break;
+    }
+    if (result == HF_OK)
+        result = look_until_settled(own, fresh, deadline_ms, err);
+    if (result == HF_ELOST && own->place == ZK_NO_PLACE) /* sessions end as soon as they begin */
+        return error_code(HF_EUNREACH, 0);
+    if (result == HF_EUNREACH && own->place != ZK_NO_PLACE) /* but there is a place */
+        return error_code(HF_EUNKNOWN, 0);
+    return result;
+}
+
 int zk_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                struct error_text *err)
 {
     struct zk_claim *own = zk_claim_of(store, claim);
-    bool fresh = false;
-    int result = HF_ELOST;
+    int result;
 
     if (!own)
         return error_set(err, HF_ENOMEM, "out of memory");
@@ -459,18 +479,11 @@ int zk_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
                          store->names == ZK_NAMES_KAZOO ? "kazoo" : "curator");
     own->heard = atomic_load(&own->bell);
     set_busy(store, own, true);
-    for (int i = 0; i < SESSION_TRIES && result == HF_ELOST; i++) {
-        result = find_place(store, own, &fresh, deadline_ms, err);
-        if (own->place != ZK_NO_PLACE)
-            break;
-    }
-    if (result == HF_OK)
-        result = look_until_settled(own, fresh, deadline_ms, err);
+    /* As long as there is time: a connection that breaks is made again at once, as a rule. */
+    while ((result = attempt(store, own, deadline_ms, err)) == HF_EUNKNOWN &&
+           clock_boot_ms() < deadline_ms)
+        sleep_ms(RETRY_MS);
     set_busy(store, own, false);
-    if (result == HF_ELOST && own->place == ZK_NO_PLACE) /* sessions end as soon as they begin */
-        return error_code(HF_EUNREACH, 0);
-    if (result == HF_EUNREACH && own->place != ZK_NO_PLACE) /* but there is a place */
-        return error_code(HF_EUNKNOWN, 0);
     return result;
 }
 

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "engines/zookeeper/store.h"
 
-#define HEDGE_MS 1000
+#define HEDGE_MS ZK_STALL_MS
 #define HEDGES_MAX 4
 #define PROBE_AFTER_MS 500 /* of trying */
 #define QUERY_TTL_MS HF_TTL_DEFAULT_MS
@@ -253,6 +253,7 @@ int session_await(struct session *session, int64_t deadline_ms, struct error_tex
     for (;;) {
         uint32_t seen = atomic_load(&store->bell);
         enum zk_state state;
+        int64_t hurry_ms;
 
         pthread_mutex_lock(&store->mutex);
         state = session->state;
@@ -266,7 +267,10 @@ int session_await(struct session *session, int64_t deadline_ms, struct error_tex
         if (clock_boot_ms() >= deadline_ms)
             return error_set(err, HF_EUNREACH,
                              "the connection to ZooKeeper broke, and there is no other yet");
-        futex_wait(&store->bell, seen, FUTEX_MASK_ALL, deadline_ms);
+        hurry_ms = clock_after(clock_boot_ms(), ZK_STALL_MS);
+        if (!futex_wait(&store->bell, seen, FUTEX_MASK_ALL,
+                        hurry_ms < deadline_ms ? hurry_ms : deadline_ms))
+            session_hurry(session);
     }
 }
 

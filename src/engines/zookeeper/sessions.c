@@ -28,9 +28,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define TOUCH_SPACING_PART 32 /* of the timeout: the least between two that are remembered */
-#define IDLE_MAX 4            /* sessions without a claim that are kept for the next one */
+#define STALLS_MAX 4
+#define IDLE_MAX 4 /* sessions without a claim that are kept for the next one */
 
 /* ---- what is known of its time --------------------------------------------------------------- */
 
@@ -38,6 +41,8 @@ void session_touched(struct session *session, int64_t sent_ms)
 {
     int count = session->touch_count;
 
+    if (clock_boot_ms() - sent_ms < ZK_STALL_MS)
+        session->stalls = 0;
     if (session->state != ZK_CONNECTED || sent_ms < session->connect_ms)
         return;
     if (count > 0 &&
@@ -67,6 +72,64 @@ int64_t session_lasts_ms(struct session *session, int64_t since_ms)
     return known_ms;
 }
 
+/* ---- servers that stop ----------------------------------------------------------------------- */
+
+/* The library would wait for two thirds of the timeout. A busy ZooKeeper may be slow for every server: then we wait longer
+ * each time. */
+int64_t session_patience_ms(struct session *session)
+{
+    int64_t patience_ms;
+
+    pthread_mutex_lock(&session->store->mutex);
+    patience_ms = (int64_t)ZK_STALL_MS
+                  << (session->stalls < STALLS_MAX ? session->stalls : STALLS_MAX);
+    pthread_mutex_unlock(&session->store->mutex);
+    return patience_ms;
+}
+
+/* With the mutex. */
+static void forget_connection(struct session *session)
+{
+    if (session->fd >= 0)
+        close(session->fd);
+    session->fd = -1;
+}
+
+void session_unstall(struct session *session, const struct call *call)
+{
+    struct engine_store *store = session->store;
+
+    pthread_mutex_lock(&store->mutex);
+    if (session->fd >= 0 && session->state == ZK_CONNECTED && !atomic_load(&call->done) &&
+        call->sent_ms >= session->connected_ms) {
+        session->stalls++;
+        shutdown(session->fd, SHUT_RDWR);
+        forget_connection(session);
+    }
+    pthread_mutex_unlock(&store->mutex);
+}
+
+void session_hurry(struct session *session)
+{
+    struct engine_store *store = session->store;
+    int64_t now_ms = clock_boot_ms();
+    int expected = 0;
+
+    pthread_mutex_lock(&store->opening);
+    pthread_mutex_lock(&store->mutex);
+    if (session->state == ZK_CONNECTING && now_ms - session->broken_ms >= ZK_STALL_MS) {
+        session->broken_ms = now_ms;
+        LIST_EACH(node, &store->sessions)
+        {
+            expected += LIST_ENTRY(node, struct session, node)->state == ZK_CONNECTING;
+        }
+    }
+    pthread_mutex_unlock(&store->mutex);
+    if (expected > 0)
+        descriptors_end_pending(store, expected);
+    pthread_mutex_unlock(&store->opening);
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 static void ring(struct engine_store *store)
@@ -87,6 +150,7 @@ static void on_connected(struct session *session, zhandle_t *handle)
         session->id = zoo_client_id(handle)->client_id;
     session->state = ZK_CONNECTED;
     session->was_connected = true;
+    session->connected_ms = clock_boot_ms();
     session->touch_count = 0;
     session->touch_sent_ms = 0;
 }
@@ -94,8 +158,10 @@ static void on_connected(struct session *session, zhandle_t *handle)
 /* With the mutex. */
 static void on_disconnected(struct session *session)
 {
+    forget_connection(session);
     if (session->state != ZK_CONNECTED)
         return;
+    session->broken_ms = clock_boot_ms();
     session->state = ZK_CONNECTING;
     if (session->touch_count > 0)
         session->connect_ms = session->touches_ms[session->touch_count - 1];
@@ -116,6 +182,14 @@ static void on_dead(struct session *session, int state)
         waiting_session_over(session, session->why.text);
     }
     pthread_mutex_unlock(&store->mutex);
+}
+
+static void keep_connection(struct session *session, int fd)
+{
+    pthread_mutex_lock(&session->store->mutex);
+    forget_connection(session);
+    session->fd = fd;
+    pthread_mutex_unlock(&session->store->mutex);
 }
 
 static void on_event(zhandle_t *handle, int type, int state, const char *path, void *context)
@@ -139,7 +213,7 @@ static void on_event(zhandle_t *handle, int type, int state, const char *path, v
             on_disconnected(session);
         pthread_mutex_unlock(&store->mutex);
         if (state == ZOO_CONNECTED_STATE) {
-            descriptors_connected(handle);
+            keep_connection(session, descriptors_connected(handle));
             store->host->connected(store->host->context, NULL);
             debts_pay(session);
         }
@@ -168,6 +242,10 @@ static zhandle_t *init_handle(struct session *session)
     handle = zookeeper_init2(session->store->library_hosts, on_event, (int)session->asked_ms, NULL,
                              session, ZOO_NO_LOG_CLIENTENV, keep_quiet);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    /* Else it resolves all names anew with every request that it sends or answer that it gets: slow, and the child of a
+     * fork that happens meanwhile inherits a lock of the resolver's that nobody opens any more. */
+    if (handle)
+        zoo_set_servers_resolution_delay(handle, -1);
     descriptors_after(&descriptors);
     return handle;
 }
@@ -196,6 +274,7 @@ static void session_close(struct session *session)
         return; /* the library's threads are not in this process: its memory stays */
     if (session->handle)
         zookeeper_close(session->handle);
+    forget_connection(session);
     calls_drop(session);
     debts_drop(session);
     free(session);
@@ -213,9 +292,13 @@ int session_make(struct engine_store *store, int64_t asked_ms, struct error_text
         return error_set(err, HF_ENOMEM, "out of memory");
     session->store = store;
     session->asked_ms = asked_ms;
+    session->fd = -1;
     session->made_ms = session->connect_ms = clock_boot_ms();
+    session->broken_ms = session->made_ms;
     list_init(&session->calls);
     list_init(&session->debts);
+    if (store->peer_count == 0)
+        descriptors_resolve(store);
     handle = init_handle(session);
     if (!handle) {
         int number = errno;

@@ -18,6 +18,8 @@
 
 #define ZK_PORT "2181"
 #define ZK_SERVERS_MAX 32
+#define ZK_PEERS_MAX (2 * ZK_SERVERS_MAX)
+#define ZK_PENDING_MAX 8
 #define ZK_ROOT_MAX 512
 #define ZK_ID_BYTES 16                   /* of a lease's digest, in the name of a node */
 #define ZK_ID_SIZE (2 * ZK_ID_BYTES + 1) /* in hex */
@@ -29,9 +31,15 @@
 #define ZK_BATCH_MAX 128
 #define ZK_ALLOWANCE_MAX_MS 1000 /* sessions.c says what for */
 #define ZK_TOUCH_PART 8          /* likewise */
+#define ZK_STALL_MS 700          /* without an answer, until another server is tried */
 
 /* Whose names the contenders have. */
 enum zk_names { ZK_NAMES_OURS, ZK_NAMES_KAZOO, ZK_NAMES_CURATOR };
+
+struct zk_peer {
+    struct sockaddr_storage address;
+    socklen_t size;
+};
 
 struct engine_store {
     /* Constant after open. */
@@ -46,6 +54,9 @@ struct engine_store {
 
     bool forked;
     pthread_mutex_t opening; /* held while a session is made; before the mutex */
+    struct zk_peer
+        peers[ZK_PEERS_MAX]; /* guarded by it: the addresses as resolved, once there are some */
+    int peer_count;
     pthread_mutex_t
         mutex; /* guards all that follows, and all of the sessions and claims that says so */
     struct list sessions;
@@ -55,6 +66,8 @@ struct engine_store {
 };
 
 /* ---- sessions.c */
+
+struct call;
 
 enum zk_state { ZK_CONNECTING, ZK_CONNECTED, ZK_DEAD };
 
@@ -75,6 +88,10 @@ struct session {
     int64_t connect_ms;             /* not after the handshake of the present connection */
     int64_t touches_ms[ZK_TOUCHES]; /* when requests were sent that were answered, oldest first */
     int touch_count;
+    int64_t connected_ms;  /* when we heard of the present connection, */
+    int64_t broken_ms;     /* or that there is none */
+    int fd;                /* of the connection, our own; -1: not known */
+    int stalls;            /* connections in a row that were ended because nothing was answered */
     int64_t touch_sent_ms; /* the last that process() sent */
     int64_t id;
     struct error_text why; /* it is dead */
@@ -87,6 +104,12 @@ int session_make(struct engine_store *store, int64_t asked_ms, struct error_text
 int64_t session_lasts_ms(struct session *session, int64_t since_ms);
 /* A request that was sent then has been answered. With the mutex. */
 void session_touched(struct session *session, int64_t sent_ms);
+/* For how long a request may go unanswered until the connection is given up for another server. */
+int64_t session_patience_ms(struct session *session);
+/* Gives up the connection on which it was sent, unless it has been done before. */
+void session_unstall(struct session *session, const struct call *call);
+/* It has no connection, perhaps because one is being made to a server that has stopped. */
+void session_hurry(struct session *session);
 /* Closes those that nobody needs: dead ones, what lost a race, and the oldest of too many. Not with the mutex. */
 void sessions_reap(struct engine_store *store);
 void sessions_close(struct engine_store *store);
@@ -101,7 +124,12 @@ struct descriptors {
 
 void descriptors_before(struct descriptors *ret_before);
 void descriptors_after(const struct descriptors *before);
-void descriptors_connected(zhandle_t *handle);
+/* A descriptor of the connection, or -1. */
+int descriptors_connected(zhandle_t *handle);
+/* Both with `opening`. */
+void descriptors_resolve(struct engine_store *store);
+/* Ends connections that are being made, unless there are more than that. */
+void descriptors_end_pending(const struct engine_store *store, int expected);
 
 /* ---- probe.c */
 

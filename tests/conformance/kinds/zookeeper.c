@@ -121,7 +121,8 @@ static void become_warden(int fd, pid_t parent)
     char order;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || ensemble_start(&ensemble) < 0)
+    if (getppid() != parent ||
+        ensemble_start_with(&ensemble, fault == FAULT_PAUSE ? "syncLimit=4" : "") < 0)
         _exit(1);
     for (int i = 0; i < ZOOKEEPER_NODES; i++)
         ports[i] = ensemble.nodes[i].port;

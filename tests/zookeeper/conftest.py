@@ -1,0 +1,74 @@
+"""Three real ZooKeeper servers for black-box tests, with kazoo to see and do what others see and do.
+
+Told by the environment, which meson sets: HF_ZOOKEEPER (the program hf-zookeeper), HF_TEST_TMP (where directories are
+made), and what tests/cli/holdfast_cli.py reads. Whatever a test starts is ended after it.
+
+    ensemble            one for all tests of a file; .url("/root?names=kazoo"), .kazoo(), .say("kill 0")
+    cli_on(url)         the command on this store
+"""
+import contextlib
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from kazoo.client import KazooClient
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+pytest.register_assert_rewrite("holdfast_cli")
+from holdfast_cli import PATIENCE, ROOT, Cli  # noqa: E402
+
+HF_ZOOKEEPER = os.environ.get("HF_ZOOKEEPER", str(ROOT / "build-check/tests/servers/hf-zookeeper"))
+logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+
+
+class Ensemble:
+    def __init__(self, *lines):
+        # It dies with its input, and so with us.
+        self.popen = subprocess.Popen([HF_ZOOKEEPER, *lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        word, *ports = self.popen.stdout.readline().split() or ["nothing"]
+        assert word == "ports"
+        self.hosts = ",".join("127.0.0.1:" + port for port in ports)
+        self.stack = contextlib.ExitStack()
+
+    def say(self, line):
+        self.popen.stdin.write(line + "\n")
+        self.popen.stdin.flush()
+        answer = self.popen.stdout.readline().strip()
+        assert answer != "error", line
+        return answer
+
+    def url(self, rest="", access=""):
+        return f"zookeeper://{access}{self.hosts}{rest}"
+
+    def kazoo(self, **options):
+        client = KazooClient(hosts=self.hosts, timeout=10, **options)
+        client.start(timeout=PATIENCE)
+        self.stack.callback(client.close)
+        self.stack.callback(client.stop)
+        return client
+
+    def stop(self):
+        self.stack.close()
+        self.popen.stdin.close()
+        self.popen.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def ensemble(request):
+    made = Ensemble(*getattr(request.module, "CONFIGURATION", ()))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def cli_on():
+    with contextlib.ExitStack() as stack:
+        def make(url):
+            cli = Cli(url)
+            stack.callback(cli.clean)
+            return cli
+
+        yield make

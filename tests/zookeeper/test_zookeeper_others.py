@@ -1,0 +1,79 @@
+"""Ours beside kazoo's Lock and Curator's InterProcessMutex on the same path: never two inside."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from holdfast_cli import BIN, PATIENCE, SOAK, Cli
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROCESSES, ROUNDS = (8, 500) if SOAK else (3, 10)
+JARS = ("curator-recipes", "curator-framework", "curator-client", "zookeeper", "zookeeper-jute", "guava", "slf4j-api",
+        "slf4j-nop", "netty-all", "snappy-java", "metrics-core")
+CLASSPATH = ":".join(f"/usr/share/java/{jar}.jar" for jar in JARS)
+# Ours take the lock anew with each round, each time in a process and a session of its own.
+OURS = 'i=0; while [ $i -lt "$1" ]; do "$2" run one -- sh -c \'mkdir "$0" && rmdir "$0"\' "$3" || exit; i=$((i+1)); done'
+
+
+def ours(url, directory, rounds=ROUNDS):
+    return subprocess.Popen(["sh", "-c", OURS, "sh", str(rounds), BIN, str(directory)], env=Cli(url).env)
+
+
+def finish(processes):
+    statuses = [process.wait(PATIENCE * (40 if SOAK else 4)) for process in processes]
+    assert statuses == [0] * len(processes)
+
+
+def test_kazoo_and_we_are_never_inside_together(ensemble, tmp_path):
+    inside = tmp_path / "inside"
+    processes = [ours(ensemble.url("/kazoo?names=kazoo"), inside) for _ in range(PROCESSES)]
+    processes += [subprocess.Popen([sys.executable, str(HERE / "contender.py"), ensemble.hosts, "/kazoo/one",
+                                    str(ROUNDS), str(inside)]) for _ in range(PROCESSES)]
+    finish(processes)
+
+
+@pytest.fixture(scope="module")
+def contender(tmp_path_factory):
+    if not shutil.which("javac") or not os.path.exists("/usr/share/java/curator-recipes.jar"):
+        pytest.skip("needs javac and libcurator-recipes-java")
+    made = tmp_path_factory.mktemp("classes")
+    subprocess.run(["javac", "-cp", CLASSPATH, "-d", str(made), str(HERE / "Contender.java")], check=True)
+    return ["java", "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{made}:{CLASSPATH}", "Contender"]
+
+
+def test_curator_and_we_are_never_inside_together(ensemble, contender, tmp_path):
+    inside = tmp_path / "inside"
+    processes = [ours(ensemble.url("/curator?names=curator"), inside) for _ in range(PROCESSES)]
+    processes += [subprocess.Popen([*contender, ensemble.hosts, "/curator/one", str(ROUNDS), str(inside)])
+                  for _ in range(PROCESSES)]
+    finish(processes)
+
+
+def test_kazoos_holder_is_shown_and_followed(ensemble, cli_on):
+    """And ours by kazoo: in one queue, in its order."""
+    cli = cli_on(ensemble.url("/queue?names=kazoo"))
+    kazoo = ensemble.kazoo()
+    lock = kazoo.Lock("/queue/one", "somebody with kazoo")
+    lock.acquire()
+    assert [holder["owner"] for holder in cli.show("one")["holders"]] == ["somebody with kazoo"]
+    waiter = cli.start("run", "one", "--", "sh", "-c", "echo in; read line")
+    cli.await_waiters("one")
+    assert len(lock.contenders()) == 2
+    lock.release()
+    assert waiter.line() == "in"
+    assert not kazoo.Lock("/queue/one").acquire(blocking=False)
+    assert waiter.end() == 0
+    assert kazoo.Lock("/queue/one").acquire(blocking=False)
+
+
+def test_without_their_names_their_path_is_refused(ensemble, cli_on):
+    """Else both would be inside: each looks for names of its own."""
+    cli = cli_on(ensemble.url("/other"))
+    ensemble.kazoo().Lock("/other/one").acquire()
+    done = cli("run", "one", "--", "true")
+    assert done.status == 77
+    assert "is no lock of ours" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert cli("run", "two", "--", "true").status == 0
