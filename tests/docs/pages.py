@@ -216,6 +216,7 @@ PAGES = {
     "docs/server.md": SERVER_PAGE,
     "docs/stores.md": Page(stores_page.BLOCKS, setting=stores_page.SETTING, needs=stores_page.NEEDS),
     "docs/systemd.md": Page(systemd_page.BLOCKS, systemd_page.setting, systemd_page.MACHINES, ("openssl",), booted=True),
+    "docs/zookeeper-store.md": Page([Excused("zookeeper://[USER", SYNTAX), Excused("holder       create", DRAWING)]),
     "docs/upgrades.md": Page([
         Run("holdfastd --restore-from OLD --data NEW", stands_for={"OLD": "/srv/holdfastd", "NEW": "new"},
             before=SERVER + "kill -TERM $server; wait $server", after="ls new", says=("^node$",)),

@@ -13,6 +13,9 @@ public class Contender {
         try (CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 10000, 10000,
                                                                          new ExponentialBackoffRetry(100, 5))) {
             client.start();
+            client.blockUntilConnected();
+            System.out.println("ready");
+            System.in.read();
             InterProcessMutex mutex = new InterProcessMutex(client, args[1]);
             for (int i = 0; i < Integer.parseInt(args[2]); i++) {
                 mutex.acquire();

@@ -26,7 +26,7 @@ def test_credentials_keep_others_out(ensemble, cli_on):
     refused(nobody("run", "one", "--", "true"), 77, "no user and password were given")
     # None of them hangs, or shows a password.
     assert "hunter2" not in theirs("run", "one", "--", "true").stderr
-    acls, _ = ensemble.kazoo().get_acls("/secret")
+    acls, _ = ensemble.kazoo(auth_data=[("digest", "me:pw")]).get_acls("/secret")
     assert acls == [make_digest_acl("me", "pw", all=True)]
 
 
@@ -56,6 +56,14 @@ def test_nothing_stays_of_a_lock_but_its_container(ensemble, cli_on):
     again = cli.hold("a/b %.. \u00e9")
     assert again.token > holder.token
     assert again.end() == 0
+
+
+def test_a_job_inherits_no_descriptors(ensemble, cli_on):
+    """The library makes its own without close-on-exec."""
+    cli = cli_on(ensemble.url("/descriptors"))
+    done = cli("run", "one", "--", "ls", "-l", "/proc/self/fd")
+    others = [line.rpartition(" -> ")[::2] for line in done.stdout.splitlines() if " -> " in line]
+    assert [end for start, end in others if int(start.split()[-1]) > 2 and end.startswith(("socket:", "pipe:"))] == []
 
 
 def test_a_lost_hold_ends_its_job_before_the_ttl(ensemble, cli_on):

@@ -53,7 +53,7 @@ _holdfast()
     case $prev in
     --on)
         compopt -o nospace 2>/dev/null
-        COMPREPLY=($(compgen -W "file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds:// ${HOLDFAST_URL-}" \
+        COMPREPLY=($(compgen -W "file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds:// zookeeper:// ${HOLDFAST_URL-}" \
             -- "$cur"))
         return ;;
     --dialect) COMPREPLY=($(compgen -W "postgres sqlite" -- "$cur")); return ;;

@@ -7,7 +7,7 @@ function __holdfast_names
 end
 
 complete -c holdfast -f
-complete -c holdfast -l on -x -a 'file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds://' -d 'The store to use'
+complete -c holdfast -l on -x -a 'file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds:// zookeeper://' -d 'The store to use'
 complete -c holdfast -l help -d 'Print help'
 complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c holdfast -n "not __fish_seen_subcommand_from run elect" -l json -d 'Print JSON, one object per line'
