@@ -181,6 +181,8 @@ static void giving_up_without_a_connection_leaves_nothing_behind(void **state)
     assert_int_equal(0, relay_start(&relay, ensemble.nodes[0].port));
     snprintf(url, sizeof url, "zookeeper://127.0.0.1:%d/orphans", relay.port);
     store = open_url(url);
+    must(HF_OK, hf_acquire(store, "one", &options, &lock)); /* so that its parent is there */
+    must(HF_OK, hf_release(lock));
     must(HF_OK, hf_acquire(store, "other", &options, &first)); /* so that the session stays */
     assert_int_equal(0, relay_say(&relay, "cut down"));
     brief.wait_ms = 100;
