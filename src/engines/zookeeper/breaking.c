@@ -82,7 +82,7 @@ static int break_rows(struct breaking *breaking, const char *parent, const struc
 {
     int64_t withheld_ms = 0;
     char path[ZK_PATH_MAX];
-    uint32_t ignored;
+    uint32_t ignored = 0;
     int result = HF_OK;
 
     for (int i = 0; i < rows->queue.count && result == HF_OK; i++) {
@@ -116,7 +116,7 @@ int zk_break(struct engine_store *store, const char *name, int64_t grace_ms, uin
 {
     struct breaking breaking = {.deadline_ms = clock_after(clock_boot_ms(), BREAK_MS), .err = err};
     char parent[ZK_PARENT_MAX];
-    struct rows rows;
+    struct rows rows = {0};
     int result = rows_ask(store, name, false, &rows, breaking.deadline_ms, err);
 
     if (result != HF_OK)

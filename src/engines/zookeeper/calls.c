@@ -16,15 +16,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void unref(struct call *call)
+static void destroy(struct call *call)
 {
-    if (atomic_fetch_sub(&call->refs, 1) > 1)
-        return;
     deallocate_String_vector(&call->names);
     free(call->text);
     free(call->ops);
     free(call->results);
     free(call);
+}
+
+static void unref(struct call *call)
+{
+    if (atomic_fetch_sub(&call->refs, 1) == 1)
+        destroy(call);
 }
 
 void call_end(struct call *call)
@@ -162,8 +166,7 @@ static struct call *sent(struct call *call, int rc, int *ret_result, struct erro
     pthread_mutex_lock(&store->mutex);
     list_remove(&call->node);
     pthread_mutex_unlock(&store->mutex);
-    unref(call);
-    unref(call);
+    destroy(call);
     if (rc == ZINVALIDSTATE)
         *ret_result = error_set(err, HF_ELOST, "the session with ZooKeeper is over");
     else if (rc == ZBADARGUMENTS)

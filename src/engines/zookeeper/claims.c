@@ -102,6 +102,7 @@ static int find_own(struct zk_claim *own, int64_t deadline_ms, struct error_text
         result = error_set(err, HF_ENOMEM, "out of memory");
     if (result == HF_OK)
         at = queue_find(&queue, own->id);
+    INVARIANT(at < 0 || queue.contenders);
     if (at >= 0)
         zk_child_path(own->parent, queue.contenders[at].name, path);
     queue_free(&queue);
@@ -359,6 +360,7 @@ static int look(struct zk_claim *own, bool fresh, bool *watches, int64_t deadlin
                                  own->parent, queue.foreign),
                        deadline_ms, err);
     if (result == HF_OK) {
+        INVARIANT(queue.contenders);
         verdict = contenders_judge(queue.contenders, queue.count, at, &watched);
         if (verdict == ZK_HOLDS)
             result = take(own, fresh, at + 1 < queue.count, deadline_ms, err);

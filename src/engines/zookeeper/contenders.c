@@ -152,10 +152,10 @@ void contender_name(enum zk_names names, int mode, uint32_t permits, const char 
 
 static int compare(const void *a, const void *b)
 {
-    uint32_t apart = (uint32_t)((const struct contender *)a)->sequence -
-                     (uint32_t)((const struct contender *)b)->sequence;
+    const struct contender *first = a, *second = b;
+    int32_t apart = (int32_t)((uint32_t)first->sequence - (uint32_t)second->sequence);
 
-    return apart == 0 ? 0 : (int32_t)apart < 0 ? -1 : 1;
+    return (apart > 0) - (apart < 0);
 }
 
 void contenders_sort(struct contender *contenders, int count)

@@ -152,10 +152,9 @@ void debt_expire(struct session *session, const char *path)
 
 void debts_drop(struct session *session)
 {
-    while (!list_empty(&session->debts)) {
-        struct debt *debt = LIST_ENTRY(session->debts.next, struct debt, node);
-
-        list_remove(&debt->node);
-        free(debt);
+    LIST_EACH_SAFE(node, &session->debts)
+    {
+        free(LIST_ENTRY(node, struct debt, node));
     }
+    list_init(&session->debts);
 }

@@ -66,7 +66,7 @@ static int make_node(struct session *session, const char *path, int mode, int64_
 int zk_make_root(struct session *session, int64_t deadline_ms, struct error_text *err)
 {
     char path[ZK_ROOT_MAX + 1];
-    int result = HF_OK;
+    int result;
 
     memcpy(path, session->store->root, sizeof path);
     if (!path[0])

@@ -239,7 +239,7 @@ static int add_rows(const char *name, const struct rows *rows, bool all,
 int zk_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
             int64_t deadline_ms, struct error_text *err)
 {
-    struct rows rows;
+    struct rows rows = {0};
     int result = rows_ask(store, name, false, &rows, deadline_ms, err);
 
     if (result != HF_OK)
@@ -341,6 +341,7 @@ static int ask_list(struct session *session, void *context, int64_t deadline_ms,
     struct list_question *question = context;
     int result = question->names ? HF_OK : ask_names(session, question, deadline_ms, err);
 
+    INVARIANT(result != HF_OK || question->names);
     while (result == HF_OK && question->done < question->names->names.count)
         result = list_some(session, question->names->names.data, question->names->names.count,
                            question->all, question->sink, &question->done,
@@ -362,7 +363,7 @@ int zk_list(struct engine_store *store, const char *match, bool all, const struc
 int zk_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
              int64_t deadline_ms, struct error_text *err)
 {
-    struct rows rows;
+    struct rows rows = {0};
     int result = rows_ask(store, name, true, &rows, deadline_ms, err);
 
     if (result != HF_OK)
