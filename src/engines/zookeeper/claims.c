@@ -266,8 +266,8 @@ static int take(struct zk_claim *own, bool fresh, bool behind, int64_t deadline_
 {
     struct engine_store *store = own->session->store;
     int64_t sent_ms = own->proved_ms;
-    bool by_data =
-        own->claim->mode == HF_PERMIT && store->names == ZK_NAMES_OURS && (own->queued || behind);
+    /* Not of a claim that was granted before: it watches its own data. */
+    bool by_data = own->claim->mode == HF_PERMIT && !own->held && (own->queued || behind);
     struct call *call;
     int result = HF_OK, ignored;
 
