@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-etcd soak-client soak-guards soak-amd64 clean help
+	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-client soak-guards soak-amd64 clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -159,6 +159,14 @@ soak-etcd:
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --timeout-multiplier 4 --print-errorlogs \
 		conformance-etcd-killed conformance-etcd-paused etcd-interop
 
+# The suite in full while ZooKeeper's servers are killed and paused, and 8 and 8 processes beside kazoo and Curator.
+soak-zookeeper:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --timeout-multiplier 3 --print-errorlogs \
+		conformance-zookeeper-killed conformance-zookeeper-paused zookeeper_others
+
 # Under both sanitizers, the stores side by side. HF_SEED=N: chooses as a run did that printed N.
 soak-client: built-asan built-tsan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-asan
@@ -201,6 +209,8 @@ help:
 	@echo 'make soak-cluster-conformance'
 	@echo '                 the conformance suite while the leaders of clusters are killed and paused, in full'
 	@echo 'make soak-etcd   the conformance suite while nodes of etcd are killed and paused, in full; etcdctl lock beside ours'
+	@echo 'make soak-zookeeper'
+	@echo '                 the conformance suite while ZooKeeper servers are killed and paused, and 500 rounds beside kazoo and Curator'
 	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
