@@ -3,7 +3,12 @@
 #include "cli/args.h"
 #include "cli/output.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 static const struct command *const commands[] = {
     &command_run,    &command_lock,    &command_renew, &command_unlock,
@@ -133,11 +138,30 @@ static int dispatch(struct cli *cli, int count, char **words)
     return args.command->run(cli, &args);
 }
 
+/* In a build tree the modules are beside this program, and not where an installed one finds them. */
+static void find_modules(void)
+{
+    static const char own[] = "/src/cli/holdfast";
+    char path[PATH_MAX], directories[3 * PATH_MAX];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+    int base = (int)size - (int)(sizeof own - 1), length;
+
+    if (base <= 0 || memcmp(path + base, own, sizeof own - 1) != 0 || getauxval(AT_SECURE))
+        return;
+    length =
+        snprintf(directories, sizeof directories, "%.*s/src/engines:%.*s/src/net:%.*s/src/guard",
+                 base, path, base, path, base, path);
+    if (length > 0 && (size_t)length < sizeof directories)
+        setenv("HOLDFAST_MODULE_DIR", directories, 0);
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
-    int status = dispatch(&cli, argc, argv);
+    int status;
 
+    find_modules();
+    status = dispatch(&cli, argc, argv);
     if (status != EXIT_DONE)
         cli_fail_eval(&cli, status);
     hf_close(cli.store);

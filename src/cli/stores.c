@@ -3,7 +3,10 @@
 #include "cli/json.h"
 #include "cli/output.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define WIDTH 80
 
 static const struct {
     uint32_t bit;
@@ -64,6 +67,23 @@ static void engine_json(const hf_store_info *info, void *arg)
     json_end(&json);
 }
 
+/* Words, in lines of at most WIDTH columns, if one word is not longer; an empty line after them. */
+static void print_wrapped(const char *first, const char *text)
+{
+    size_t column = (size_t)printf("  %s", first);
+
+    while (*text) {
+        size_t word = strcspn(text, " ");
+
+        if (column + 1 + word > WIDTH)
+            column = (size_t)printf("\n   ") - 1;
+        column += (size_t)printf(" %.*s", (int)word, text);
+        text += word;
+        text += strspn(text, " ");
+    }
+    printf("\n\n");
+}
+
 /* A paragraph each, within 80 columns: in a table the words that matter would be behind the edge of the screen. */
 static void print_engine(const hf_store_info *info, void *arg)
 {
@@ -71,7 +91,8 @@ static void print_engine(const hf_store_info *info, void *arg)
 
     (void)arg;
     if (info->missing) {
-        printf("%s\n  cannot be used here: %s\n\n", printable(info->url), printable(info->missing));
+        printf("%s\n", printable(info->url));
+        print_wrapped("cannot be used here:", printable(info->missing));
         return;
     }
     printf("%-26sexclusion %s, tokens %s\n", info->url, strength(info->exclusion),

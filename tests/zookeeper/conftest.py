@@ -56,6 +56,12 @@ class Ensemble:
         self.popen.wait(PATIENCE)
 
 
+def children(kazoo, path):
+    """As of now: the server that kazoo is connected to may lag behind."""
+    kazoo.sync(path)
+    return kazoo.get_children(path)
+
+
 @pytest.fixture(scope="module")
 def ensemble(request):
     made = Ensemble(*getattr(request.module, "CONFIGURATION", ()))

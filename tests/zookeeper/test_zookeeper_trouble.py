@@ -1,6 +1,7 @@
 """What goes wrong with ZooKeeper is said in one clear line, and leaves nothing behind."""
 import time
 
+from conftest import children
 from holdfast_cli import eventually
 from kazoo.security import make_digest_acl
 
@@ -38,7 +39,7 @@ def test_what_others_put_at_the_path_is_refused_in_words(ensemble, cli_on):
     refused(cli("run", "ephemeral", "--", "true"), 77, "ephemeral")
     kazoo.ensure_path("/shape/parent/child")
     refused(cli("run", "parent", "--", "true"), 77, "/shape/parent/child")
-    assert kazoo.get_children("/shape/parent") == ["child"]
+    assert children(kazoo, "/shape/parent") == ["child"]
 
 
 def test_nothing_stays_of_a_lock_but_its_container(ensemble, cli_on):
@@ -48,9 +49,9 @@ def test_nothing_stays_of_a_lock_but_its_container(ensemble, cli_on):
     waiter = cli.start("run", "--wait", "100ms", "a/b %.. \u00e9", "--", "true")
     assert waiter.wait() == 75
     assert holder.end() == 0
-    names = [name for name in kazoo.get_children("/left") if name != "%id"]
+    names = [name for name in children(kazoo, "/left") if name != "%id"]
     assert len(names) == 1
-    assert kazoo.get_children("/left/" + names[0]) == []
+    assert children(kazoo, "/left/" + names[0]) == []
     # ZooKeeper deletes it a minute later, and may do so any time. Tokens go on.
     kazoo.delete("/left/" + names[0])
     again = cli.hold("a/b %.. \u00e9")
@@ -71,12 +72,12 @@ def test_a_job_ends_when_the_node_of_its_lock_is_gone(ensemble, cli_on):
     kazoo = ensemble.kazoo()
     cli = cli_on(ensemble.url("/lost"))
     holder = cli.hold("one", "--ttl", "30s")  # renewed after 10 s: before that only the watch on its node tells it
-    (node,) = kazoo.get_children("/lost/one")
+    (node,) = children(kazoo, "/lost/one")
     began = time.monotonic()
     kazoo.delete("/lost/one/" + node)
     assert holder.wait() == 76
     assert time.monotonic() - began < 8
-    eventually(lambda: kazoo.get_children("/lost/one") == [], "nothing left")
+    eventually(lambda: children(kazoo, "/lost/one") == [], "nothing left")
 
 
 def test_no_majority_is_said_and_sat_out(ensemble, cli_on):

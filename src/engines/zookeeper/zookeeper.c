@@ -20,7 +20,7 @@ static const struct engine zookeeper_engine = {
     .abi = ENGINE_ABI,
     .traits = {.size = sizeof(hf_store_info),
                .scheme = "zookeeper",
-               .url = "zookeeper://HOST[:PORT],...[/ROOT]",
+               .url = "zookeeper://H1,H2,H3/ROOT",
                .features = HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_FIFO | HF_HAS_BREAK,
                .exclusion = HF_STRICT,
                .tokens = HF_STRICT,
