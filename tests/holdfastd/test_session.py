@@ -151,9 +151,10 @@ def test_cluster(server, client):
     assert client.cmd("CLUSTER", "SLOTS") == [[0, 16383, ["127.0.0.1", server.port, "1"]]]
     assert client.cmd("CLUSTER", "MYID") == "1"
     assert client.cmd("CLUSTER", "TRANSFER", "1") == "OK"
-    member, = pairs_of(client.cmd("CLUSTER", "STATUS"))["members"]
+    status = pairs_of(client.cmd("CLUSTER", "STATUS"))
+    member, = status["members"]
     assert pairs_of(member) == {"id": 1, "peer": "", "client": "127.0.0.1:%d" % server.port, "votes": 1, "behind": 0,
-                                "silent": 0, "lost": 0}
+                                "index": status["commit"], "silent": 0, "lost": 0}
 
 
 # ---- SUBSCRIBE ---------------------------------------------------------------------------------------------------
