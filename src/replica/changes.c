@@ -91,11 +91,11 @@ static void drop_front(struct raft_append_entries *append, unsigned count)
     if (count == append->n_entries) {
         gate_free_entries(append);
         append->entries = NULL;
+        append->n_entries = 0;
+        return;
     }
     append->n_entries -= count;
-    if (append->n_entries > 0)
-        memmove(append->entries, append->entries + count,
-                append->n_entries * sizeof *append->entries);
+    memmove(append->entries, append->entries + count, append->n_entries * sizeof *append->entries);
 }
 
 /* What is committed here the leader has, too (thesis, 3.6.3), so it is not looked at again, and the answer tells the leader how far

@@ -328,7 +328,7 @@ def test_callers_wait_for_the_result(client, name, lease):
 
 def test_a_runner_that_died(client, name, lease):
     l1, heir, other = lease(), lease(), lease()
-    token = client.cmd("ONCE", "CLAIM", name, l1, "TTL", 100, "KEEP", 60000)[1]
+    token = client.cmd("ONCE", "CLAIM", name, l1, "TTL", 2000, "KEEP", 60000)[1]  # so that both surely wait before its end
     with client.another() as one, client.another() as two:
         one.send("ONCE", "CLAIM", name, other, "WAIT", 60000, "NOHEIR")
         eventually(lambda: int(client.info()["blocked_clients"]) == 1, "one waits")

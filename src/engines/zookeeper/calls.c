@@ -354,10 +354,9 @@ void call_leave(struct call *call, void (*then)(struct call *call), void *contex
 
 void calls_drop(struct session *session)
 {
-    while (!list_empty(&session->calls)) {
-        struct call *call = LIST_ENTRY(session->calls.next, struct call, node);
-
-        list_remove(&call->node);
-        unref(call);
+    LIST_EACH_SAFE(node, &session->calls)
+    {
+        list_remove(node);
+        unref(LIST_ENTRY(node, struct call, node));
     }
 }

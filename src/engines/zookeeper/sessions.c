@@ -368,10 +368,9 @@ void sessions_reap(struct engine_store *store)
 
 void sessions_close(struct engine_store *store)
 {
-    while (!list_empty(&store->sessions)) {
-        struct session *session = LIST_ENTRY(store->sessions.next, struct session, node);
-
-        list_remove(&session->node);
-        session_close(session);
+    LIST_EACH_SAFE(node, &store->sessions)
+    {
+        list_remove(node);
+        session_close(LIST_ENTRY(node, struct session, node));
     }
 }
