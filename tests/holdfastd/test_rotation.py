@@ -2,6 +2,7 @@
 reconnects or elections come between."""
 import re
 import subprocess
+import time
 
 import pytest
 from conftest import ROOT, Ended, eventually
@@ -229,6 +230,23 @@ def test_a_follower_that_was_forgotten_throws_nobody_out_of_an_election(cluster,
     assert early.wait() == 0, early.rest("err")
     renewed(cluster.cli, holder)
     assert holder.end() == 0
+
+
+def test_a_leader_that_is_slow_to_answer_may_let_one_in(cluster, files):
+    """A follower that was forgotten has refused by then: that is not the last word."""
+    leader, (forgotten, other) = cluster.leader(), cluster.followers()
+    for node in (leader, other):
+        write(node.file, OLD, NEW)
+        hang_up(node)
+    write(files[1], NEW)
+    cluster.cli.env["HOLDFAST_URL"] = cluster.url_of(forgotten.number, leader.number) + f"?password-file={files[1]}"
+    leader.pause()
+    early = cluster.cli.start("run", "-w", "60s", "y", "--", "echo", "mine")
+    forgotten.await_line("a client said a wrong password")
+    time.sleep(0.1)  # longer than between two servers that are tried, and much less than an election timeout
+    leader.resume()
+    assert early.line() == "mine"
+    assert early.wait() == 0, early.rest("err")
 
 
 # ---- as documented -----------------------------------------------------------------------------------------------

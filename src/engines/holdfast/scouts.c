@@ -29,6 +29,7 @@
 #include <sys/eventfd.h>
 
 #define STAGGER_MS 50
+#define GREETING_MS 500 /* within that a server that is there says whether it lets us in */
 #define TROUBLE_MS 1000 /* a search that lasts longer is an outage: elections are over by then */
 #define PAUSE_PART 8    /* of the time that the search has lasted */
 #define PAUSE_MS_MIN 10
@@ -328,6 +329,8 @@ static bool is_last_word(const struct engine_store *store)
     {
         const struct scout *scout = scout_of(node);
 
+        if (scout->state == SCOUT_CALLS && clock_boot_ms() - scout->since_ms < GREETING_MS)
+            return false; /* it may let us in yet */
         if (scout->state != SCOUT_ASKS && scout->state != SCOUT_RESTS)
             continue;
         let_in = true;
