@@ -87,6 +87,28 @@ static int parse_host(const char *text, size_t length, const char *default_port,
     return HF_OK;
 }
 
+int address_split(const char *rest, struct address_parts *ret_parts, struct error_text *err)
+{
+    const char *at;
+
+    *ret_parts = (struct address_parts){0};
+    if (*rest && strncmp(rest, "//", 2) != 0)
+        return error_set(err, HF_EINVAL, "store URL: after the scheme comes //host");
+    if (*rest)
+        rest += 2;
+    ret_parts->hosts_length = strcspn(rest, "/");
+    ret_parts->hosts = rest;
+    ret_parts->path = rest + ret_parts->hosts_length;
+    at = memrchr(rest, '@', ret_parts->hosts_length);
+    if (at) {
+        ret_parts->userinfo = rest;
+        ret_parts->userinfo_length = (size_t)(at - rest);
+        ret_parts->hosts = at + 1;
+        ret_parts->hosts_length -= ret_parts->userinfo_length + 1;
+    }
+    return HF_OK;
+}
+
 int address_parse(const char *text, size_t length, const char *default_port,
                   struct address *ret_address, struct error_text *err)
 {

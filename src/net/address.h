@@ -31,6 +31,14 @@ struct access {
     char cert_file[ADDRESS_FILE_MAX + 1], key_file[ADDRESS_FILE_MAX + 1];
 };
 
+/* What follows the scheme of a URL: "//userinfo@hosts/path", borrowed from it. */
+struct address_parts {
+    const char *userinfo, *hosts; /* userinfo: NULL if there is no '@' */
+    size_t userinfo_length, hosts_length;
+    const char *path; /* after the hosts, with its '/', or "" */
+};
+
+int address_split(const char *rest, struct address_parts *ret_parts, struct error_text *err);
 /* "host", "host:port", "[::1]:port", or a percent-encoded path that begins with '/'. */
 int address_parse(const char *text, size_t length, const char *default_port,
                   struct address *ret_address, struct error_text *err);

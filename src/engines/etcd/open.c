@@ -8,34 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct parts {
-    const char *userinfo, *hosts;
-    size_t userinfo_length, hosts_length;
-    const char *path; /* after the hosts, with its '/', or "" */
-};
-
-static int split(const char *rest, struct parts *ret_parts, struct error_text *err)
-{
-    const char *at;
-
-    memset(ret_parts, 0, sizeof *ret_parts);
-    if (*rest && strncmp(rest, "//", 2) != 0)
-        return error_set(err, HF_EINVAL, "store URL: after the scheme comes //host");
-    if (*rest)
-        rest += 2;
-    ret_parts->hosts_length = strcspn(rest, "/");
-    ret_parts->hosts = rest;
-    ret_parts->path = rest + ret_parts->hosts_length;
-    at = memrchr(rest, '@', ret_parts->hosts_length);
-    if (at) {
-        ret_parts->userinfo = rest;
-        ret_parts->userinfo_length = (size_t)(at - rest);
-        ret_parts->hosts = at + 1;
-        ret_parts->hosts_length -= ret_parts->userinfo_length + 1;
-    }
-    return HF_OK;
-}
-
 /* "/a/b" or "/a/b/" is the prefix "a/b/"; none is that of the default. */
 static int read_prefix(struct engine_store *store, struct url *url, const char *path,
                        struct error_text *err)
@@ -89,7 +61,7 @@ static int add_endpoint(struct engine_store *store, const struct address *addres
     return HF_OK;
 }
 
-static int add_endpoints(struct engine_store *store, const struct parts *parts,
+static int add_endpoints(struct engine_store *store, const struct address_parts *parts,
                          struct error_text *err)
 {
     const char *at = parts->hosts, *end = at + parts->hosts_length;
@@ -112,8 +84,8 @@ static int add_endpoints(struct engine_store *store, const struct parts *parts,
 
 static int read_url(struct engine_store *store, struct url *url, struct error_text *err)
 {
-    struct parts parts;
-    int result = split(url->rest, &parts, err);
+    struct address_parts parts;
+    int result = address_split(url->rest, &parts, err);
 
     if (result == HF_OK)
         result = access_read(url, parts.userinfo, parts.userinfo_length, &store->access, err);

@@ -17,34 +17,6 @@
 #define REDLOCK_TIMEOUT_MAX_MS 10000
 #define REDLOCK_NODES_MIN 3
 
-struct parts {
-    const char *userinfo, *hosts;
-    size_t userinfo_length, hosts_length;
-    const char *path; /* after the hosts, with its '/', or "" */
-};
-
-static int split(const char *rest, struct parts *ret_parts, struct error_text *err)
-{
-    const char *at;
-
-    memset(ret_parts, 0, sizeof *ret_parts);
-    if (*rest && strncmp(rest, "//", 2) != 0)
-        return error_set(err, HF_EINVAL, "store URL: after the scheme comes //host");
-    if (*rest)
-        rest += 2;
-    ret_parts->hosts_length = strcspn(rest, "/");
-    ret_parts->hosts = rest;
-    ret_parts->path = rest + ret_parts->hosts_length;
-    at = memrchr(rest, '@', ret_parts->hosts_length);
-    if (at) {
-        ret_parts->userinfo = rest;
-        ret_parts->userinfo_length = (size_t)(at - rest);
-        ret_parts->hosts = at + 1;
-        ret_parts->hosts_length -= ret_parts->userinfo_length + 1;
-    }
-    return HF_OK;
-}
-
 static int read_database(struct engine_store *store, struct url *url, const char *path,
                          struct error_text *err)
 {
@@ -110,7 +82,7 @@ static int add_node(struct engine_store *store, const struct address *address,
     return HF_OK;
 }
 
-static int add_nodes(struct engine_store *store, const struct parts *parts, bool many,
+static int add_nodes(struct engine_store *store, const struct address_parts *parts, bool many,
                      struct error_text *err)
 {
     const char *at = parts->hosts, *end = at + parts->hosts_length;
@@ -155,8 +127,8 @@ static void say_where(const struct engine_store *store, char *ret_where)
 static int read_url(struct engine_store *store, struct url *url, bool many, struct error_text *err)
 {
     bool local = strcmp(url->scheme, "redis+unix") == 0;
-    struct parts parts;
-    int result = split(url->rest, &parts, err);
+    struct address_parts parts;
+    int result = address_split(url->rest, &parts, err);
 
     if (result == HF_OK && local && parts.hosts_length > 0)
         result = error_set(err, HF_EINVAL, "store URL: redis+unix: is followed by ///path");
