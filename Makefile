@@ -86,6 +86,12 @@ bench:
 	else \
 		echo 'bench-etcd: left out (needs libcurl, jansson and etcd)'; \
 	fi; \
+	if [ -x build-bench/bench/bench-zookeeper ]; then \
+		HOLDFAST_MODULE_DIR='$(CURDIR)/build-bench/src/engines' HOLDFAST_TEST_DIR='$(CURDIR)/build-bench/play' \
+			build-bench/bench/bench-zookeeper build-bench/src/cli/holdfast || failed=1; \
+	else \
+		echo 'bench-zookeeper: left out (needs libzookeeper_mt and ZooKeeper)'; \
+	fi; \
 	if [ -x build-bench/src/server/holdfastd ]; then \
 		bench/server_speed.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
 		bench/server_scale.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
