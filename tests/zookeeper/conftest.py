@@ -1,33 +1,46 @@
 """Three real ZooKeeper servers for black-box tests, with kazoo to see and do what others see and do.
 
-Told by the environment, which meson sets: HF_ZOOKEEPER (the program hf-zookeeper), HF_TEST_TMP (where directories are
-made), and what tests/cli/holdfast_cli.py reads. Whatever a test starts is ended after it.
+Told by the environment, which meson sets: HF_ZOOKEEPER (the program hf-zookeeper), HF_HOLDER (tests/redis/holder.py), HF_TEST_TMP
+(where directories are made), and what tests/cli/holdfast_cli.py reads. Whatever a test starts is ended after it.
 
     ensemble            one for all tests of a file; .url("/root?names=kazoo"), .kazoo(), .say("kill 0")
+    read_only_ensemble  one whose servers serve read-only when they have no majority
     cli_on(url)         the command on this store
 """
 import contextlib
+import ctypes
 import logging
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
 import pytest
 from kazoo.client import KazooClient
 
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(1, str(TESTS / "cli"))
+sys.path.append(str(TESTS / "redis"))  # holder.py
 pytest.register_assert_rewrite("holdfast_cli")
-from holdfast_cli import PATIENCE, ROOT, Cli  # noqa: E402
+from holdfast_cli import PATIENCE, ROOT, Cli, Process  # noqa: E402,F401
 
 HF_ZOOKEEPER = os.environ.get("HF_ZOOKEEPER", str(ROOT / "build-check/tests/servers/hf-zookeeper"))
 logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    """In the child, before its exec."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Ensemble:
-    def __init__(self, *lines):
+    def __init__(self, *lines, java_options=""):
         # It dies with its input, and so with us.
-        self.popen = subprocess.Popen([HF_ZOOKEEPER, *lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.popen = subprocess.Popen([HF_ZOOKEEPER, *lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                      env={**os.environ, "JDK_JAVA_OPTIONS": java_options})
         word, *ports = self.popen.stdout.readline().split() or ["nothing"]
         assert word == "ports"
         self.hosts = ",".join("127.0.0.1:" + port for port in ports)
@@ -70,11 +83,30 @@ def ensemble(request):
 
 
 @pytest.fixture
-def cli_on():
-    with contextlib.ExitStack() as stack:
-        def make(url):
-            cli = Cli(url)
-            stack.callback(cli.clean)
-            return cli
+def read_only_ensemble():
+    made = Ensemble(java_options="-Dreadonlymode.enabled=true")
+    yield made
+    made.stop()
 
-        yield make
+
+class Servers:
+    """What a test started, to be ended in the reverse order."""
+
+    def __init__(self, stack):
+        self.stack = stack
+
+
+@pytest.fixture
+def servers():
+    with contextlib.ExitStack() as stack:
+        yield Servers(stack)
+
+
+@pytest.fixture
+def cli_on(servers):
+    def make(url):
+        cli = Cli(url)
+        servers.stack.callback(cli.clean)
+        return cli
+
+    return make

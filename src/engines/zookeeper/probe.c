@@ -13,11 +13,12 @@
 #define PROBE_MS 300
 #define WORD "srvr"
 #define NOT_SERVING "not currently serving"
+#define READ_ONLY "Mode: read-only" /* to those who ask for that, while it has no majority */
 
 struct probe {
     struct stream *stream; /* NULL: it is done */
-    bool connected, asked, answered, serves;
-    char reply[256];
+    bool connected, asked, answered, serves, reads;
+    char reply[1024];
     size_t size;
 };
 
@@ -49,7 +50,8 @@ static void step(struct probe *probe)
     } while (got > 0 && probe->size < sizeof probe->reply - 1);
     if (got < 0 || probe->size == sizeof probe->reply - 1) {
         probe->answered = probe->size > 0;
-        probe->serves = probe->answered && !strstr(probe->reply, NOT_SERVING);
+        probe->reads = strstr(probe->reply, READ_ONLY);
+        probe->serves = probe->answered && !probe->reads && !strstr(probe->reply, NOT_SERVING);
         end(probe);
     }
 }
@@ -80,7 +82,7 @@ static void run(struct probe *probes, int count, int64_t deadline_ms)
 bool probe_servers(struct engine_store *store, struct error_text *ret_why)
 {
     struct probe probes[ZK_SERVERS_MAX] = {0};
-    int connected = 0, answered = 0, serving = 0;
+    int connected = 0, answered = 0, serving = 0, reading = 0;
 
     for (int i = 0; i < store->address_count; i++)
         if (stream_open(&store->addresses[i], &store->access, &probes[i].stream, NULL) != HF_OK)
@@ -91,6 +93,7 @@ bool probe_servers(struct engine_store *store, struct error_text *ret_why)
         connected += probes[i].connected || probes[i].stream;
         answered += probes[i].answered;
         serving += probes[i].serves;
+        reading += probes[i].reads;
         end(&probes[i]);
     }
     if (answered > 0)
@@ -100,8 +103,8 @@ bool probe_servers(struct engine_store *store, struct error_text *ret_why)
                     serving, store->hosts);
     else if (answered > 0)
         error_write(ret_why,
-                    "the ZooKeeper servers at %.300s have no majority: %d answered, none serves",
-                    store->hosts, answered);
+                    "the ZooKeeper servers at %.300s have no majority: %d answered, none serves%s",
+                    store->hosts, answered, reading > 0 ? " but read-only" : "");
     else if (connected > 0)
         error_write(ret_why, "what is at %.300s does not answer: it is stopped, or no ZooKeeper",
                     store->hosts);
