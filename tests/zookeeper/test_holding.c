@@ -23,6 +23,8 @@
 #define LONG_TTL_MS 20000
 #define WAITERS 50
 #define LOST_ANSWERS 5
+#define LIST_TRIES 10
+#define LIST_DELAY_MS "300" /* less than after what a silent connection is given up */
 /* What one change of holder may cost at the servers, for the one who goes and the one who comes: delete, list, proof, watch
  * of its own, and their answers. Where each release wakes all, it would be twice WAITERS / 2 and more. */
 #define PACKETS_EACH_MAX 16
@@ -197,6 +199,93 @@ static void giving_up_without_a_connection_leaves_nothing_behind(void **state)
     relay_stop(&relay);
 }
 
+/* ---- a list that is old ---------------------------------------------------------------------- */
+
+struct waiter {
+    hf_store *store;
+    hf_lock *lock;
+    int result;
+};
+
+static void *wait_for_one(void *arg)
+{
+    struct waiter *waiter = arg;
+    hf_options options = options_of(LONG_TTL_MS);
+
+    waiter->result = hf_acquire(waiter->store, "one", &options, &waiter->lock);
+    return NULL;
+}
+
+/* Until so many chunks have come down, which are then on their way for LIST_DELAY_MS. */
+static struct relay_counts await_down(struct relay *relay, uint64_t chunks)
+{
+    int64_t deadline_ms = clock_boot_ms() + PATIENCE_MS;
+    struct relay_counts counts;
+
+    do {
+        assert_int_equal(0, relay_count(relay, &counts));
+        assert_true(clock_boot_ms() < deadline_ms);
+    } while (counts.down_chunks < chunks);
+    return counts;
+}
+
+/* The waiter has sent the list's request, and nothing since: its answer is held back. By the time it arrives, the node that
+ * it shows in the first place has been deleted. False: that came too late, and nothing was tried. */
+static bool break_behind_the_list(struct relay *relay, hf_store *store, hf_lock *first)
+{
+    struct relay_counts before, now;
+    uint32_t broken = 0;
+    bool in_time;
+
+    assert_int_equal(0, relay_count(relay, &before));
+    must(HF_OK, hf_release(first));
+    await_down(relay, before.down_chunks + 2); /* the watch, and the answer */
+    assert_int_equal(0, relay_say(relay, "cut down"));
+    assert_int_equal(0, relay_count(relay, &now));
+    in_time = now.up_chunks == before.up_chunks + 1;
+    if (in_time) {
+        must(HF_OK, hf_break(store, "one", 0, &broken));
+        assert_int_equal(1, broken);
+    }
+    assert_int_equal(0, relay_say(relay, "heal"));
+    return in_time;
+}
+
+/* A list is what some server knew then. Only a write proves that its first node is still there (CURATOR-604). */
+static void a_node_that_was_deleted_behind_the_list_holds_nothing(void **state)
+{
+    struct relay relay = {0};
+    struct waiter waiter = {0};
+    hf_store *store = open_root("list");
+    hf_options options = options_of(LONG_TTL_MS);
+    hf_lock *first;
+    bool tried = false;
+    char url[64];
+
+    (void)state;
+    assert_int_equal(0, relay_start(&relay, ensemble.nodes[0].port));
+    snprintf(url, sizeof url, "zookeeper://127.0.0.1:%d/list", relay.port);
+    waiter.store = open_url(url);
+    for (int i = 0; i < LIST_TRIES && !tried; i++) {
+        pthread_t thread;
+
+        must(HF_OK, hf_acquire(store, "one", &options, &first));
+        assert_int_equal(0, pthread_create(&thread, NULL, wait_for_one, &waiter));
+        await_entries(store, "one", 2);
+        assert_int_equal(0, relay_say(&relay, "delay 0 " LIST_DELAY_MS));
+        tried = break_behind_the_list(&relay, store, first);
+        assert_int_equal(0, relay_say(&relay, "delay 0 0"));
+        pthread_join(thread, NULL);
+        must(HF_OK, waiter.result);
+        must(HF_OK, hf_check(store, "one", hf_lock_token(waiter.lock)));
+        must(HF_OK, hf_release(waiter.lock));
+    }
+    assert_true(tried);
+    hf_close(waiter.store);
+    hf_close(store);
+    relay_stop(&relay);
+}
+
 /* ---- many who wait --------------------------------------------------------------------------- */
 
 static int64_t packets(void)
@@ -266,6 +355,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(without_a_majority_a_hold_is_lost_in_time_and_nobody_gets_it),
         cmocka_unit_test(a_create_whose_answer_was_lost_is_found_again),
         cmocka_unit_test(giving_up_without_a_connection_leaves_nothing_behind),
+        cmocka_unit_test(a_node_that_was_deleted_behind_the_list_holds_nothing),
         cmocka_unit_test(each_release_wakes_one_of_many),
     };
 
