@@ -4,6 +4,7 @@ Told by the environment, which meson and tools/check set: HOLDFAST_BIN (the buil
 the test store's module is), HF_FAULTS (the program that makes the test store fail), HF_SOAK=1 (the long forms). Jobs
 say what they do on their output, and tests wait for that, not for time to pass.
 """
+import ctypes
 import json
 import os
 import pathlib
@@ -19,10 +20,18 @@ FAULTS = os.environ.get("HF_FAULTS", "")
 SOAK = os.environ.get("HF_SOAK") == "1"
 PATIENCE = float(os.environ.get("HF_PATIENCE", "30"))  # seconds until a test gives up on an event
 
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
 # nohup, and a shell that starts something with &, have these ignored by all that is started.
 for number in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(number, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def die_with_parent():
+    """In the child, before its exec. It dies with the thread that started it, so that is the main thread."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def shell_status(returncode):

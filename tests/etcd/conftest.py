@@ -11,7 +11,6 @@ starts is ended after it, also when it fails, and dies with pytest.
 """
 import base64
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -33,18 +32,12 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TESTS / "cli"))
 sys.path.append(str(TESTS / "redis"))  # holder.py
 pytest.register_assert_rewrite("holdfast_cli")
-from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, eventually,  # noqa: E402,F401
-                          is_running)
+from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, die_with_parent,  # noqa: E402,F401
+                          eventually, is_running)
+from relay import Relay  # noqa: E402
 
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 PORT_MIN = 12000
 HEARTBEAT_MS, ELECTION_MS = 30, 300
-
-
-def die_with_parent():
-    """In the child, before its exec."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def free_port():
@@ -206,6 +199,11 @@ class Servers:
         etcd = Etcd(**options)
         self.stack.callback(etcd.stop)
         return etcd
+
+    def relay(self, port):
+        relay = Relay(port)
+        self.stack.callback(relay.stop)
+        return relay
 
 
 @pytest.fixture

@@ -59,6 +59,17 @@ def test_22082_a_late_release_touches_nothing_newer(three, prefix, hold, cli_on)
     assert second.release() == "HF_OK"
 
 
+def test_a_release_whose_answer_was_lost_is_not_repeated_unseen(three, prefix, servers, hold):
+    """libcurl sends a request again by itself when a connection that it used before ends without an answer. Whoever then finds
+    the key gone would be told that the lock had not been his any more."""
+    relay = servers.relay(three.nodes[0].port)
+    for _ in range(5):
+        holder = hold(f"etcd://{relay.address}/{prefix}", "x", "ttl=30000")
+        relay.drop("down")
+        assert holder.release() == "HF_OK"
+        assert three.keys(f"{prefix}/x/") == []
+
+
 # ---- 20616: a renewal says yes for a lease that is revoked
 
 

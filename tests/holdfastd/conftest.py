@@ -11,7 +11,6 @@ also when it fails, and dies with pytest.
         c.push()                     the next push
 """
 import contextlib
-import ctypes
 import itertools
 import os
 import pathlib
@@ -30,7 +29,7 @@ import pytest
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 pytest.register_assert_rewrite("holdfast_cli")
-from holdfast_cli import PATIENCE, ROOT, SOAK, Process, eventually, is_running  # noqa: E402,F401
+from holdfast_cli import PATIENCE, ROOT, SOAK, Process, die_with_parent, eventually, is_running  # noqa: E402,F401
 
 SLOW_DISK = os.environ.get("HF_SLOW", str(ROOT / "build-check/tests/holdfastd/hf-slow.so"))
 BIN = os.environ.get("HF_SERVER", str(ROOT / "build-check/src/server/holdfastd"))
@@ -42,15 +41,8 @@ CHUNK = 65536  # bytes of one read
 YEAR_MS = 31622400000  # the longest WAIT, DELAY and KEEP
 TTL_MAX = 86400000
 TOKEN_MAX = 2**53 - 1
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 
 given_ports = set()  # by this process; others may be given the same
-
-
-def die_with_parent():
-    """In the child, before its exec. It dies with the thread that started it, so that is the main thread."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def free_port():

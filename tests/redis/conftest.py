@@ -9,9 +9,7 @@ a test starts is ended after it, also when it fails, and dies with pytest.
     servers.relay(redis)                     a started Relay: connect to .port
     cli_on(redis.url(prefix="x/"))           the command on this store
 """
-import collections
 import contextlib
-import ctypes
 import glob
 import os
 import pathlib
@@ -28,21 +26,14 @@ import pytest
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 pytest.register_assert_rewrite("holdfast_cli")
-from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, eventually,  # noqa: E402,F401
-                          is_running, shell_status)
+from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, die_with_parent,  # noqa: E402,F401
+                          eventually, is_running, shell_status)
+from relay import Relay as BareRelay  # noqa: E402
 
-RELAY = os.environ.get("HF_RELAY", str(ROOT / "build-check/tests/servers/hf-relay"))
 SOCKET_PATH_MAX = 107  # of sun_path
 PORT_MIN = 12000  # below live the servers that people know
 PORT_TRIES = 5  # somebody may take a free port before the server does
 STOP_MAX = 5  # seconds until a server that was asked to end is killed
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent():
-    """In the child, before its exec. It dies with the thread that started it, so that is the main thread."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def free_port():
@@ -284,22 +275,11 @@ class Redis:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-Counts = collections.namedtuple("Counts", "connections up_bytes down_bytes up_chunks down_chunks")
-
-
-class Relay:
-    """hf-relay before a Redis (or a port); tests/servers/hf_relay.c says what the orders do. Each returns when it is done."""
+class Relay(BareRelay):
+    """Before a Redis (or a port)."""
 
     def __init__(self, upstream):
-        port = getattr(upstream, "port", upstream)
-        self.process = Process([RELAY, f"127.0.0.1:{port}"], dict(os.environ), preexec_fn=die_with_parent)
-        word, port = self.process.line().split()
-        assert word == "port"
-        self.port = int(port)
-
-    @property
-    def address(self):
-        return f"127.0.0.1:{self.port}"
+        super().__init__(getattr(upstream, "port", upstream))
 
     def url(self, scheme="redis", **parameters):
         return f"{scheme}://{self.address}{query(parameters)}"
@@ -310,48 +290,6 @@ class Relay:
     def cmd(self, *words, patience=PATIENCE):
         with self.connect(patience) as connection:
             return connection.cmd(*words)
-
-    def say(self, line):
-        """What it answered before its "ok"."""
-        self.process.say(line)
-        lines = []
-        while (answer := self.process.line()) != "ok":
-            assert not answer.startswith("error"), (line, answer)
-            lines.append(answer)
-        return lines
-
-    def delay(self, up_ms, down_ms):
-        self.say(f"delay {up_ms} {down_ms}")
-
-    def cut(self, which="both"):
-        self.say(f"cut {which}")
-
-    def heal(self):
-        self.say("heal")
-
-    def drop(self, which, chunks=1):
-        self.say(f"drop {which} {chunks}")
-
-    def reset(self):
-        self.say("reset")
-
-    def count(self):
-        (line,) = self.say("count")
-        return Counts(*map(int, line.split()[1:]))
-
-    def open(self):
-        """Connections that it has now."""
-        (line,) = self.say("open")
-        return int(line.split()[1])
-
-    def stop(self):
-        if self.process.popen.poll() is None:
-            self.process.popen.stdin.close()
-            try:
-                self.process.popen.wait(STOP_MAX)
-            except subprocess.TimeoutExpired:
-                self.process.popen.kill()
-                self.process.popen.wait()
 
 
 def query(parameters):

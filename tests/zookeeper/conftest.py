@@ -8,11 +8,9 @@ Told by the environment, which meson sets: HF_ZOOKEEPER (the program hf-zookeepe
     cli_on(url)         the command on this store
 """
 import contextlib
-import ctypes
 import logging
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -23,17 +21,10 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TESTS / "cli"))
 sys.path.append(str(TESTS / "redis"))  # holder.py
 pytest.register_assert_rewrite("holdfast_cli")
-from holdfast_cli import PATIENCE, ROOT, Cli, Process  # noqa: E402,F401
+from holdfast_cli import PATIENCE, ROOT, Cli, Process, die_with_parent  # noqa: E402,F401
 
 HF_ZOOKEEPER = os.environ.get("HF_ZOOKEEPER", str(ROOT / "build-check/tests/servers/hf-zookeeper"))
 logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent():
-    """In the child, before its exec."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Ensemble:

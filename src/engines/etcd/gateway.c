@@ -28,6 +28,7 @@
 struct handle {
     struct list node;
     CURL *curl;
+    int requests; /* sent by the present attempt */
 };
 
 struct buffer {
@@ -138,6 +139,27 @@ struct curl_slist *gateway_headers(struct engine_store *store, bool with_token)
     return headers;
 }
 
+/* libcurl sends a request once more, by itself, if a connection that it used before ends without an answer. Both may be
+ * carried out, and the answer to the second one says that the first one was somebody else's. Whether to ask again is for
+ * gateway_ask to decide, which remembers it. */
+static int on_request(void *context, char *to, char *from, int to_port, int from_port)
+{
+    struct handle *handle = context;
+
+    (void)to;
+    (void)from;
+    (void)to_port;
+    (void)from_port;
+    return handle->requests++ == 0 ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
+}
+
+static bool prepare(struct engine_store *store, struct handle *handle)
+{
+    return gateway_prepare(store, handle->curl) &&
+           curl_easy_setopt(handle->curl, CURLOPT_PREREQFUNCTION, on_request) == CURLE_OK &&
+           curl_easy_setopt(handle->curl, CURLOPT_PREREQDATA, handle) == CURLE_OK;
+}
+
 static struct handle *take_handle(struct engine_store *store)
 {
     struct handle *handle = NULL;
@@ -155,7 +177,7 @@ static struct handle *take_handle(struct engine_store *store)
         return NULL;
     list_init(&handle->node);
     handle->curl = curl_easy_init();
-    if (!handle->curl || !gateway_prepare(store, handle->curl)) {
+    if (!handle->curl || !prepare(store, handle)) {
         curl_easy_cleanup(handle->curl);
         free(handle);
         return NULL;
@@ -242,6 +264,9 @@ static enum verdict read_failure(struct attempt *attempt, CURL *curl, CURLcode f
     if (failed == CURLE_OPERATION_TIMEDOUT)
         error_write(attempt->err, "%s: no answer within %lld ms", attempt->at->address.shown,
                     (long long)attempt->limit_ms);
+    else if (failed == CURLE_ABORTED_BY_CALLBACK)
+        error_write(attempt->err, "%s: the connection ended before an answer came",
+                    attempt->at->address.shown);
     else
         error_write(attempt->err, "%s: %s", attempt->at->address.shown,
                     words[0] ? words : curl_easy_strerror(failed));
@@ -279,6 +304,7 @@ static enum verdict try_once(struct attempt *attempt)
     curl_easy_setopt(handle->curl, CURLOPT_TIMEOUT_MS, (long)attempt->limit_ms);
     curl_easy_setopt(handle->curl, CURLOPT_WRITEFUNCTION, collect);
     curl_easy_setopt(handle->curl, CURLOPT_WRITEDATA, &buffer);
+    handle->requests = 0;
     failed = curl_easy_setopt(handle->curl, CURLOPT_URL, url);
     if (failed == CURLE_OK)
         failed = curl_easy_perform(handle->curl);
