@@ -8,7 +8,10 @@
  * connections might be the one, none of them is kept. A connection to a stopped server, which the kernel makes and nobody
  * answers, is known to nobody but the library: it is one of our servers at the other end of a descriptor that nobody has
  * marked yet. It is ended if there are as many of them as sessions that want one, and left alone if there are more, which
- * may be somebody else's. */
+ * may be somebody else's.
+ *
+ * libzookeeper_st, without threads of its own, would tell its descriptor. But it has the same symbols as libzookeeper_mt:
+ * in a program that uses that one itself, we would get that one's functions. */
 #include "engines/zookeeper/store.h"
 
 #include <dirent.h>
