@@ -5,12 +5,13 @@ import signal
 import time
 
 import pytest
-from conftest import Process, argv_of, die_with_parent, environment, eventually, free_port
+from conftest import Process, argv_of, die_with_parent, environment, eventually, free_port, is_running
 from holdfast_cli import Cli, objects, only_line
 from test_cluster_command import Cluster, Node
 
 AT_ONCE = 6  # seconds: much less than the 10 s that a change waits for a leader
 SHORT = "3s"
+OUTAGE = 7  # seconds
 LOST = ("the members of the cluster know this node with other data: its directory was lost or is not mounted; mount it, or "
         "remove this node and add it under another id")
 
@@ -209,12 +210,18 @@ def test_a_removed_node_knows_it(cluster):
     assert (done.status, done.stdout) == (3, f"UNKNOWN: node {node.number} takes no part: {REMOVED}: {REMOVED_ADVICE}\n"), "the others serve"
 
 
-def test_a_server_of_another_cluster_in_the_url(cluster):
-    """A node that was founded by itself does not give the lock that somebody holds in the cluster, when that has no leader."""
-    cluster.cli.hold("job")
+def found_another(cluster):
+    """A node that was founded by itself, which is none of theirs."""
     stranger = cluster.start(4, f"4=127.0.0.1:{free_port()}")
     eventually(stranger.says, "it answers")
     assert cluster.cli_of(4)("cluster", "init").status == 0
+    return stranger
+
+
+def test_a_server_of_another_cluster_in_the_url(cluster):
+    """It does not give the lock that somebody holds in the cluster, when that has no leader."""
+    cluster.cli.hold("job")
+    stranger = found_another(cluster)
     left = cluster.followers()[0]
     for node in cluster.nodes.values():
         if node not in (left, stranger):
@@ -222,3 +229,48 @@ def test_a_server_of_another_cluster_in_the_url(cluster):
     done = cluster.cli_of(left.number, 4)("run", "-w", "1s", "job", "--", "echo", "in")
     assert (done.status, done.stdout) == (69, ""), done
     assert f"{stranger.client} belongs to cluster {stranger.says()['cluster']}, and {left.client} to cluster " in done.stderr, done
+
+
+@pytest.mark.parametrize("how", ["paused", "killed"])
+def test_the_leader_is_not_left_for_another_cluster(cluster, how):
+    """A waiter whose leader does not answer asks the others, and the first that it asks leads a cluster of its own."""
+    holder = cluster.cli.hold("job", "--ttl", "60s")
+    leader, others = cluster.leader(), cluster.followers()
+    stranger = found_another(cluster)
+    rest = cluster.cli_of(*(node.number for node in others))
+    waiter = cluster.cli_of(leader.number, 4, *(node.number for node in others)).start("run", "job", "--", "echo", "in")
+    assert "held by" in waiter.line("err")
+    if how == "paused":
+        leader.pause()
+    else:
+        leader.kill9()
+    eventually(lambda: any((node.says() or {}).get("role") == "leader" for node in others), "another one leads")
+    # It takes up its place there again, or still has it, and has not got in meanwhile.
+    eventually(lambda: objects(rest("show", "--json", "job"))[0]["waiters"], "it waits")
+    assert waiter.queues["out"].empty()
+    if how == "paused":
+        leader.resume()
+    assert holder.end() == 0
+    assert waiter.line() == "in"
+    assert waiter.wait() == 0
+    assert objects(cluster.cli_of(4)("ls", "--all", "--json")) == [], stranger.logged()
+
+
+def test_an_outage_is_sat_out_though_one_server_refuses(cluster):
+    """Whoever was served waits until the others are back, and does not take the word of the only one who answers."""
+    holder = cluster.cli.hold("job", "--ttl", "60s")
+    found_another(cluster)
+    numbers = [number for number in cluster.nodes if number != 4]
+    waiter = Cli(f"{cluster.url_of(*numbers, 4)}?cluster={cluster.nodes[numbers[0]].says()['cluster']}").start(
+        "run", "job", "--", "echo", "in")
+    assert "held by" in waiter.line("err")
+    for number in numbers:
+        cluster.nodes[number].kill9()
+    assert "belongs to cluster" in waiter.line("err")  # the only answer, and it goes on trying,
+    time.sleep(OUTAGE)
+    assert is_running(waiter.pid)  # for longer than it would take to give up its place
+    for number in numbers:
+        cluster.nodes[number].launch()
+    assert holder.end() == 0
+    assert waiter.line() == "in"
+    assert waiter.wait() == 0

@@ -179,22 +179,56 @@ static bool is_of_redis(const struct resp_node *reply)
     return false;
 }
 
+static int refuse_cluster(const struct scout *scout, const char *other, const char *cluster,
+                          struct error_text *err)
+{
+    return error_set(err, HF_EREFUSED,
+                     "%s belongs to cluster %s, and %s to cluster %s: they do not share their "
+                     "locks. Name the servers of one cluster only ('holdfast cluster "
+                     "status')",
+                     scout->at.shown, scout->cluster, other, cluster);
+}
+
 /* Servers that are there at the same time. One at a time may well be of another cluster than the one before it: restored, exchanged. */
 static int check_others(const struct scout *scout, struct error_text *err)
 {
-    LIST_EACH(node, &scout->store->scouts)
+    const struct engine_store *store = scout->store;
+
+    if (!scout->cluster[0])
+        return HF_OK;
+    LIST_EACH(node, &store->scouts)
     {
         const struct scout *other = LIST_ENTRY(node, struct scout, node);
 
-        if (scout->cluster[0] && other->cluster[0] && strcmp(scout->cluster, other->cluster) != 0)
-            return error_set(
-                err, HF_EREFUSED,
-                "%s belongs to cluster %s, and %s to cluster %s: they do not share their "
-                "locks. Name the servers of one cluster only ('holdfast cluster "
-                "status')",
-                scout->at.shown, scout->cluster, other->at.shown, other->cluster);
+        if (other->cluster[0] && strcmp(scout->cluster, other->cluster) != 0)
+            return refuse_cluster(scout, other->at.shown, other->cluster, err);
     }
+    if (store->link && store->found->cluster[0] &&
+        strcmp(scout->cluster, store->found->cluster) != 0)
+        return refuse_cluster(scout, store->at->shown, store->found->cluster, err);
     return HF_OK;
+}
+
+/* The one that served us does not answer now, and this one leads another. Was ours restored or exchanged? Then most of the servers
+ * that the URL names say so. Else this one has no business in the URL, and would give what is held in ours, until that is back. */
+static int check_before(const struct scout *scout, struct error_text *err)
+{
+    const struct engine_store *store = scout->store;
+    int count = 0;
+
+    if (store->server_count == 1 || !scout->cluster[0] || !store->served_by[0] ||
+        strcmp(scout->cluster, store->served_by) == 0)
+        return HF_OK;
+    LIST_EACH(node, &store->scouts)
+    {
+        count += strcmp(LIST_ENTRY(node, struct scout, node)->met, scout->cluster) == 0;
+    }
+    if (2 * count > store->server_count)
+        return HF_OK;
+    return error_set(err, HF_EREFUSED,
+                     "%s belongs to cluster %s, and we were served by cluster %s: as long as most "
+                     "of the %d servers in the URL do not belong to it, it counts as a mistake",
+                     scout->at.shown, scout->cluster, store->served_by, store->server_count);
 }
 
 /* Who lists several servers means one cluster. One that is by itself gives locks of which the others know nothing; and a server of
@@ -203,6 +237,7 @@ static int check_cluster(struct scout *scout, const struct resp_node *reply, str
 {
     const struct engine_store *store = scout->store;
     const struct resp_node *cluster = map_value(reply, "cluster");
+    int result;
 
     if (store->server_count > 1 && map_number(reply, "alone", 0) != 0)
         return error_set(err, HF_EREFUSED,
@@ -220,7 +255,9 @@ static int check_cluster(struct scout *scout, const struct resp_node *reply, str
                          cluster && cluster->text ? cluster->text : "", store->cluster);
     if (cluster && cluster->size == HOLDFAST_CLUSTER)
         memcpy(scout->cluster, cluster->text, HOLDFAST_CLUSTER);
-    return check_others(scout, err);
+    memcpy(scout->met, scout->cluster, sizeof scout->met);
+    result = check_others(scout, err);
+    return result == HF_OK ? check_before(scout, err) : result;
 }
 
 static int refuse_greeting(const struct scout *scout, const struct resp_node *reply,

@@ -79,6 +79,8 @@ static void come_back(struct engine_store *store, struct scout *scout, int resul
     scout->state = SCOUT_BACK;
     store->next_ms = clock_boot_ms();
     scout->refused = result != HF_EUNREACH;
+    if (!scout->refused)
+        scout->met[0] = '\0';
     note_why(store, why, scout->refused);
     if (scout->refused) {
         store->refusal = result;
@@ -227,8 +229,11 @@ static void found(struct engine_store *store, struct scout *scout)
     store->has_others = store->server_count > 1 || !is_same(store->at, &store->servers[0]);
     store->heard_ms = clock_boot_ms();
     atomic_store(&store->link, scout->link);
-    if (scout->leads)
+    if (scout->leads) {
+        store->served = true;
+        memcpy(store->served_by, scout->cluster, sizeof store->served_by);
         holdfast_ask_name(store);
+    }
     waiting_begin_again(store);
     wire_send_all(store);
 }
@@ -320,7 +325,8 @@ static bool has_refused(const struct engine_store *store, const struct address *
 }
 
 /* A server refuses us, such as one where a new password is not valid yet. If another has let us in, it is the leader's word that
- * counts; and while there is none, or it cannot be reached, there may be one soon that lets us in. */
+ * counts; and while there is none, or it cannot be reached, there may be one soon that lets us in. Where we were served before, that
+ * may be any that does not answer now: an outage, to be sat out. Who is at the door for the first time is to hear it at once. */
 static bool is_last_word(const struct engine_store *store)
 {
     bool let_in = false;
@@ -328,6 +334,9 @@ static bool is_last_word(const struct engine_store *store)
     LIST_EACH(node, &store->scouts)
     {
         const struct scout *scout = scout_of(node);
+
+        if (store->served && !scout->refused && !scout->link)
+            return false;
 
         if (scout->state == SCOUT_CALLS && clock_boot_ms() - scout->since_ms < GREETING_MS)
             return false; /* it may let us in yet */

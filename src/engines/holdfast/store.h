@@ -136,6 +136,7 @@ struct scout {
     struct address told;                /* where its server sends us; shown[0] == 0: nowhere */
     struct address leader;              /* who leads, as its server says; shown[0] == 0: nobody */
     char cluster[HOLDFAST_CLUSTER + 1]; /* of its server, while it has a link; "": not known */
+    char met[HOLDFAST_CLUSTER + 1];     /* the same, the last time that it answered */
 };
 
 struct engine_store {
@@ -155,9 +156,11 @@ struct engine_store {
     /* The connection. Whoever reads has `reading` to himself, and only he may close the link; the
      * others say that it is `doomed`, and poke him. */
     struct link *_Atomic link;
-    struct scout *found;      /* what the link was before */
-    const struct address *at; /* of the link */
-    bool has_others;          /* there is another server to ask */
+    struct scout *found;                  /* what the link was before */
+    bool served;                          /* a leader has let us in at least once */
+    char served_by[HOLDFAST_CLUSTER + 1]; /* the cluster of the last that did; "": not known */
+    const struct address *at;             /* of the link */
+    bool has_others;                      /* there is another server to ask */
     bool reading;
     bool doomed;
     struct error_text doom;
