@@ -316,6 +316,7 @@ int64_t sessions_process(struct engine_store *store)
         if (call)
             call_leave(call, NULL, NULL);
         debts_pay(session);
+        descriptors_identify(session);
         session_unref(session);
     }
 }

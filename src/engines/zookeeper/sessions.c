@@ -113,20 +113,16 @@ void session_hurry(struct session *session)
 {
     struct engine_store *store = session->store;
     int64_t now_ms = clock_boot_ms();
-    int expected = 0;
+    bool hurry;
 
     pthread_mutex_lock(&store->opening);
     pthread_mutex_lock(&store->mutex);
-    if (session->state == ZK_CONNECTING && now_ms - session->broken_ms >= ZK_STALL_MS) {
+    hurry = session->state == ZK_CONNECTING && now_ms - session->broken_ms >= ZK_STALL_MS;
+    if (hurry)
         session->broken_ms = now_ms;
-        LIST_EACH(node, &store->sessions)
-        {
-            expected += LIST_ENTRY(node, struct session, node)->state == ZK_CONNECTING;
-        }
-    }
     pthread_mutex_unlock(&store->mutex);
-    if (expected > 0)
-        descriptors_end_pending(store, expected);
+    if (hurry)
+        descriptors_end_pending(store);
     pthread_mutex_unlock(&store->opening);
 }
 
@@ -150,6 +146,7 @@ static void on_connected(struct session *session, zhandle_t *handle)
         session->id = zoo_client_id(handle)->client_id;
     session->state = ZK_CONNECTED;
     session->was_connected = true;
+    session->searches = 0;
     session->connected_ms = clock_boot_ms();
     session->touch_count = 0;
     session->touch_sent_ms = 0;
@@ -184,14 +181,6 @@ static void on_dead(struct session *session, int state)
     pthread_mutex_unlock(&store->mutex);
 }
 
-static void keep_connection(struct session *session, int fd)
-{
-    pthread_mutex_lock(&session->store->mutex);
-    forget_connection(session);
-    session->fd = fd;
-    pthread_mutex_unlock(&session->store->mutex);
-}
-
 static void on_event(zhandle_t *handle, int type, int state, const char *path, void *context)
 {
     struct session *session = (struct session *)(uintptr_t)zoo_get_context(handle);
@@ -213,7 +202,7 @@ static void on_event(zhandle_t *handle, int type, int state, const char *path, v
             on_disconnected(session);
         pthread_mutex_unlock(&store->mutex);
         if (state == ZOO_CONNECTED_STATE) {
-            keep_connection(session, descriptors_connected(handle));
+            descriptors_identify(session);
             store->host->connected(store->host->context, NULL);
             debts_pay(session);
         }

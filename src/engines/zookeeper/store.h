@@ -19,7 +19,8 @@
 #define ZK_PORT "2181"
 #define ZK_SERVERS_MAX 32
 #define ZK_PEERS_MAX (2 * ZK_SERVERS_MAX)
-#define ZK_PENDING_MAX 8
+#define ZK_CANDIDATES_MAX 64 /* connections of the process to one server that are looked at */
+#define ZK_SEARCHES_MAX 20   /* for a connection's descriptor; then it is not known */
 #define ZK_ROOT_MAX 512
 #define ZK_ID_BYTES 16                   /* of a lease's digest, in the name of a node */
 #define ZK_ID_SIZE (2 * ZK_ID_BYTES + 1) /* in hex */
@@ -39,6 +40,24 @@ enum zk_names { ZK_NAMES_OURS, ZK_NAMES_KAZOO, ZK_NAMES_CURATOR };
 struct zk_peer {
     struct sockaddr_storage address;
     socklen_t size;
+};
+
+/* For the descriptor of a session's connection; descriptors.c says how. */
+struct candidate {
+    int fd;
+    ino_t inode;
+    uint64_t sent; /* bytes, before the mark was */
+};
+
+struct search {
+    bool busy; /* guarded by the mutex; whoever set it has all the rest to himself */
+    int mark;  /* bytes */
+    int64_t connected_ms;
+    struct sockaddr_storage address;
+    socklen_t size;
+    bool overflows;
+    int count;
+    struct candidate at[ZK_CANDIDATES_MAX];
 };
 
 struct engine_store {
@@ -61,6 +80,7 @@ struct engine_store {
         mutex; /* guards all that follows, and all of the sessions and claims that says so */
     struct list sessions;
     struct list claims;
+    uint32_t marks; /* sent */
     uint64_t last_number;
     _Atomic uint32_t bell; /* a futex; counts up when a session changes its state */
 };
@@ -88,9 +108,11 @@ struct session {
     int64_t connect_ms;             /* not after the handshake of the present connection */
     int64_t touches_ms[ZK_TOUCHES]; /* when requests were sent that were answered, oldest first */
     int touch_count;
-    int64_t connected_ms;  /* when we heard of the present connection, */
-    int64_t broken_ms;     /* or that there is none */
-    int fd;                /* of the connection, our own; -1: not known */
+    int64_t connected_ms; /* when we heard of the present connection, */
+    int64_t broken_ms;    /* or that there is none */
+    int fd;               /* of the connection, our own; -1: not known */
+    int searches;         /* for it */
+    struct search search;
     int stalls;            /* connections in a row that were ended because nothing was answered */
     int64_t touch_sent_ms; /* the last that process() sent */
     int64_t id;
@@ -124,12 +146,12 @@ struct descriptors {
 
 void descriptors_before(struct descriptors *ret_before);
 void descriptors_after(const struct descriptors *before);
-/* A descriptor of the connection, or -1. */
-int descriptors_connected(zhandle_t *handle);
+/* Finds out the descriptor of its connection, if it is not known. Does not wait. Not with the mutex. */
+void descriptors_identify(struct session *session);
 /* Both with `opening`. */
 void descriptors_resolve(struct engine_store *store);
-/* Ends connections that are being made, unless there are more than that. */
-void descriptors_end_pending(const struct engine_store *store, int expected);
+/* Ends connections that nobody has answered. */
+void descriptors_end_pending(struct engine_store *store);
 
 /* ---- probe.c */
 
