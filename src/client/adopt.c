@@ -69,7 +69,9 @@ static int prove_alive(hf_lock *lock, struct error_text *err)
             break;
     }
     if (result == HF_ELOST)
-        error_set(err, HF_ELOST, "the hold of '%.100s' is over: it was released, broken, or not renewed in time", lock->claim.name);
+        error_set(err, HF_ELOST,
+                  "the hold of '%.100s' is over: it was released, broken, or not renewed in time",
+                  lock->claim.name);
     return result;
 }
 

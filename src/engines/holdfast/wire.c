@@ -343,7 +343,8 @@ static bool on_value(void *context, const struct resp_node *value)
     }
     if (store->pending.count == 0) {
         store->doomed = true;
-        error_write(&store->doom, "%s: sent an answer to no question: is this holdfastd?", store->at->shown);
+        error_write(&store->doom, "%s: sent an answer to no question: is this holdfastd?",
+                    store->at->shown);
         return false;
     }
     first = pending_at(&store->pending, 0);
