@@ -1,6 +1,7 @@
 /* breaking.c: the operator's ways out, break and floor, and what the old holder learns. */
 #include "suite.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 
 /* Longer than a holder needs to hear of it; it does not let go in these tests before that is over. */
@@ -101,6 +102,57 @@ static void breaking_another_process_tells_it(void **state)
     assert_string_equal("0", helper_hear(helper, "left"));
     helper_say(helper, "release");
     assert_string_equal("HF_ELOST", helper_hear(helper, "released"));
+    must(HF_OK, hf_check(context->store, "one", hf_lock_token(lock)));
+    must(HF_OK, hf_release(lock));
+}
+
+#define STOPPED_TTL_MS 3000
+#define BRIEF_GRACE_MS 300
+
+/* It hears nothing, and may believe that it holds until its TTL is over, however short the grace is. */
+static void a_broken_holder_that_is_stopped_keeps_the_name_for_its_ttl(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    int64_t began_ms = now_ms();
+    struct helper *helper;
+    uint64_t token = helper_hold(context, "one", "ttl=3000", &helper);
+    uint32_t broken = 0;
+    hf_lock *lock;
+
+    kill(helper->pid, SIGSTOP);
+    must(HF_OK, hf_break(context->store, "one", BRIEF_GRACE_MS, &broken));
+    assert_int_equal(1, broken);
+    assert_int_equal(0, count_entries(context->store, "one", HF_ENTRY_HOLDER));
+    must(HF_OK, hf_break(context->store, "one", BRIEF_GRACE_MS, &broken));
+    assert_int_equal(0, broken); /* nobody holds it any more */
+    lock = must_acquire(context->store, "one", &options);
+    assert_true(now_ms() - began_ms >= STOPPED_TTL_MS);
+    assert_true(hf_lock_token(lock) > token);
+    kill(helper->pid, SIGCONT);
+    helper_hear(helper, "lost");
+    must(HF_OK, hf_check(context->store, "one", hf_lock_token(lock)));
+    must(HF_OK, hf_release(lock));
+}
+
+static void breaking_now_frees_what_is_withheld(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    struct helper *helper;
+    uint64_t token = helper_hold(context, "one", "ttl=20000", &helper);
+    int64_t began_ms = now_ms();
+    hf_lock *lock;
+
+    kill(helper->pid, SIGSTOP);
+    must(HF_OK, hf_break(context->store, "one", BRIEF_GRACE_MS, NULL));
+    must(HF_EBUSY, hf_try(context->store, "one", &options, &lock));
+    must(HF_OK, hf_break(context->store, "one", 0, NULL));
+    lock = must_acquire(context->store, "one", &options);
+    assert_true(now_ms() - began_ms < LONG_TTL_MS);
+    assert_true(hf_lock_token(lock) > token);
+    kill(helper->pid, SIGCONT);
+    helper_hear(helper, "lost");
     must(HF_OK, hf_check(context->store, "one", hf_lock_token(lock)));
     must(HF_OK, hf_release(lock));
 }
@@ -234,6 +286,10 @@ const struct suite_test breaking_tests[] = {
     SUITE_TEST(a_late_release_of_a_broken_hold_touches_nothing, .needs = HF_HAS_BREAK,
                .fragile = RELEASES_WHAT_IS_LOST),
     SUITE_TEST(breaking_another_process_tells_it, .needs = HF_HAS_BREAK, .fragile = BREAKS),
+    SUITE_TEST(a_broken_holder_that_is_stopped_keeps_the_name_for_its_ttl,
+               .needs = HF_HAS_BREAK | HF_HAS_TTL, .fragile = BREAKS),
+    SUITE_TEST(breaking_now_frees_what_is_withheld, .needs = HF_HAS_BREAK | HF_HAS_TTL,
+               .fragile = BREAKS),
     SUITE_TEST(breaking_ends_all_holds_of_a_name, .needs = HF_HAS_BREAK | HF_HAS_SHARED,
                .fragile = HOLDS_BRIEFLY),
     SUITE_TEST(breaking_keeps_a_lock_delay, .needs = HF_HAS_BREAK | HF_HAS_DELAY | HF_HAS_SHARED,

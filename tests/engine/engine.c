@@ -404,6 +404,8 @@ static int test_break(struct engine_store *store, const char *name, int64_t grac
         else
             table_end(table, claim);
     }
+    if (slot && grace_ms == 0 && slot->withheld_ms != 0)
+        slot->withheld_ms = 1; /* over */
     result = call_end(store, lose_reply, HF_OK, err);
     if (result == HF_OK)
         *ret_broken = broken;

@@ -80,7 +80,8 @@ int etcd_break(struct engine_store *store, const char *name, int64_t grace_ms, u
     result = txn_look(store, &place, NULL, deadline_ms, &meant, err);
     for (size_t i = 0; i < meant.count && result == HF_OK; i++) {
         struct member member = meant.at[i];
-        bool done = !queue_holds(&meant, i);
+        bool withheld = member.value.mode == VALUE_BROKEN; /* by an earlier break */
+        bool done = !queue_holds(&meant, i) && !(withheld && grace_ms == 0);
 
         broken += !done;
         /* A renewal may have come between. */
@@ -93,7 +94,8 @@ int etcd_break(struct engine_store *store, const char *name, int64_t grace_ms, u
                 int index = queue_find(&now, member.key, member.key_size);
 
                 if (index < 0 || now.at[index].create != member.create ||
-                    now.at[index].value.mode == VALUE_BROKEN) { /* it ended by itself */
+                    (now.at[index].value.mode == VALUE_BROKEN &&
+                     !withheld)) { /* it ended by itself */
                     done = true;
                     broken--;
                 } else {

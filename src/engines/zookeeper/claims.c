@@ -196,6 +196,14 @@ static int leave_with(struct zk_claim *own, int answer, int64_t deadline_ms, str
     return answer;
 }
 
+/* An operator broke it before it was granted: nobody holds by it, and so the node goes at once. */
+static int broken_early(struct zk_claim *own, int64_t deadline_ms, struct error_text *err)
+{
+    int rc, result = delete_own(own, -1, deadline_ms, &rc, err);
+
+    return result == HF_OK ? is_over(own, err) : result;
+}
+
 /* ---- a grant --------------------------------------------------------------------------------- */
 
 /* The answer to a write that proves the node alive. */
@@ -223,8 +231,10 @@ static int prove(struct zk_claim *own, bool by_data, int64_t deadline_ms, int64_
         own->version = -1;
     else if (by_data && own->version >= 0 && result == HF_OK && call->rc == ZOK)
         own->version++;
-    if (result == HF_OK && (call->rc == ZNONODE || call->rc == ZBADVERSION))
+    if (result == HF_OK && call->rc == ZNONODE)
         result = is_over(own, err);
+    else if (result == HF_OK && call->rc == ZBADVERSION)
+        result = broken_early(own, deadline_ms, err);
     else if (result == HF_OK && call->rc != ZOK)
         result = call_unexpected(call, own->path, err);
     call_end(call);
@@ -252,9 +262,9 @@ static int learn_version(struct zk_claim *own, int64_t deadline_ms, struct error
         result = is_over(own, err);
     if (result == HF_OK) {
         record_read(call->text, call->size, &record);
-        if (record.broken)
-            result = is_over(own, err);
         own->version = call->stat.version;
+        if (record.broken)
+            result = broken_early(own, deadline_ms, err);
     }
     call_end(call);
     return result;

@@ -211,7 +211,7 @@ static int add_row(const char *name, const struct row *row, const struct engine_
                     .permits = row->contender->permits,
                     .name = name,
                     .token = row->holds && !row->record.broken ? (uint64_t)row->stat.czxid : 0,
-                    .owner = row->record.owner,
+                    .owner = row->holds && row->record.broken ? "" : row->record.owner,
                     .lease = lease,
                     .age_ms = age_ms < 0 ? -1 : age_ms,
                     .left_ms = -1});
@@ -220,11 +220,17 @@ static int add_row(const char *name, const struct row *row, const struct engine_
 static int add_rows(const char *name, const struct rows *rows, bool all,
                     const struct engine_sink *sink)
 {
+    bool withheld = false;
     int result = HF_OK;
 
-    for (int i = 0; i < rows->queue.count && result == HF_OK; i++)
-        if (rows->rows[i].there)
-            result = add_row(name, &rows->rows[i], sink);
+    for (int i = 0; i < rows->queue.count && result == HF_OK; i++) {
+        const struct row *row = &rows->rows[i];
+        bool broken = row->holds && row->record.broken;
+
+        if (row->there && !(broken && withheld)) /* one stands for all */
+            result = add_row(name, row, sink);
+        withheld = withheld || (row->there && broken);
+    }
     if (result == HF_OK && all && rows->queue.count == 0)
         result = sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
                                                       .kind = HF_ENTRY_FREE,

@@ -94,7 +94,9 @@ static int batch_read(struct batch *batch, int64_t *ret_left_ms, struct error_te
 
         if (rc != ZNONODE && rc != ZBADVERSION)
             continue;
-        claim_set_place(batch->claims[i], ZK_GONE);
+        /* One that was broken is still there, before all who wait: whoever releases it deletes it, or claims_expire. */
+        if (rc == ZNONODE)
+            claim_set_place(batch->claims[i], ZK_GONE);
         ret_left_ms[batch->indices[i]] = ENGINE_GONE;
         batch_remove(batch, i);
         return 1;
