@@ -1,6 +1,6 @@
 /* helper.c: other processes. `conformance --hold URL NAME [WORD...]` acquires, says "held TOKEN" (or "error
  * RESULT WORDS"), "lost" when it loses it, and then does what it reads: "release" (says "released
- * RESULT"), "left" (says "left MS"). At the end of its input it exits without releasing.
+ * RESULT"), "left" (says "left MS"), and after a release "again NAME", with the same handle. At the end of its input it exits without releasing.
  *
  * With the word "once" NAME is a key, which it begins to run, and "finish TEXT" (says "finished RESULT")
  * keeps TEXT for a minute. */
@@ -191,7 +191,19 @@ static void read_word(const char *word, hf_options *options, bool *once)
         _exit(64);
 }
 
-static void obey(hf_store *store, hf_lock *lock)
+static hf_lock *acquire(hf_store *store, const char *name, const hf_options *options)
+{
+    hf_lock *lock = NULL;
+    int result = hf_acquire(store, name, options, &lock);
+
+    if (result == HF_OK)
+        say("held %" PRIu64, hf_lock_token(lock));
+    else
+        say("error %s %s", hf_result_name(result), hf_error());
+    return lock;
+}
+
+static void obey(hf_store *store, const hf_options *options, hf_lock *lock)
 {
     char line[64];
 
@@ -201,6 +213,9 @@ static void obey(hf_store *store, hf_lock *lock)
             lock = NULL;
         } else if (strcmp(line, "left\n") == 0 && lock) {
             say("left %" PRId64, hf_lock_left_ms(lock));
+        } else if (strncmp(line, "again ", 6) == 0 && !lock) {
+            line[strcspn(line, "\n")] = '\0';
+            lock = acquire(store, line + 6, options);
         } else if (strcmp(line, "close\n") == 0) {
             hf_close(store);
             say("closed");
@@ -239,7 +254,6 @@ int helper_main(int argc, char **argv)
     hf_store *store;
     hf_lock *lock;
     bool once = false;
-    int result;
 
     if (argc < 4)
         return 64;
@@ -254,12 +268,9 @@ int helper_main(int argc, char **argv)
         read_word(argv[i], &options, &once);
     if (once)
         run_once(store, argv[3], options.ttl_ms);
-    result = hf_acquire(store, argv[3], &options, &lock);
-    if (result != HF_OK) {
-        say("error %s %s", hf_result_name(result), hf_error());
+    lock = acquire(store, argv[3], &options);
+    if (!lock)
         return 1;
-    }
-    say("held %" PRIu64, hf_lock_token(lock));
-    obey(store, lock);
+    obey(store, &options, lock);
     _exit(0); /* as a process that dies would, without a word to the store */
 }

@@ -1,6 +1,8 @@
 """Faults that etcd, its clients and its recipes had, as their users met them (docs/etcd-store.md has the list)."""
 import os
+import shutil
 import signal
+import subprocess
 import time
 
 from conftest import PATIENCE, EtcdError, await_gone, eventually, is_running, of64, seconds, text64
@@ -245,6 +247,57 @@ def test_another_cluster_at_the_address_ends_all_holds(servers, hold):
     etcd.await_all()
     holder.await_lost(patience=12)  # it would renew after 20
     assert holder.left() == 0
+
+
+def restore(node, snapshot):
+    """Under the same addresses, and as the same cluster, as far as anybody can see."""
+    node.kill9()
+    shutil.rmtree(node.dir / "data")
+    subprocess.run(["etcdctl", "snapshot", "restore", str(snapshot), "--name", node.name, "--data-dir", str(node.dir / "data"),
+                    "--initial-cluster", f"{node.name}={node.peer_url}", "--initial-advertise-peer-urls", node.peer_url],
+                   env={**os.environ, "ETCDCTL_API": "3"}, check=True, capture_output=True)
+    node.start()
+    node.cluster.await_all()
+
+
+def test_17780_no_token_falls_within_a_handle(servers, hold, tmp_path):
+    """A restored backup begins with the revisions of then. Refused, whether the name is free or had to be waited for; and nothing is left."""
+    etcd = servers.etcd(nodes=1)
+    etcd.ctl("snapshot", "save", str(tmp_path / "backup"))
+    first = hold(etcd.url(), "x", "ttl=60000")
+    for _ in range(20):
+        assert first.release() == "HF_OK"
+        first.ask_again("x")
+        newest = first.token
+    assert first.release() == "HF_OK"
+    restore(etcd.nodes[0], tmp_path / "backup")
+    first.ask_again("y")
+    assert "revisions of this etcd went back" in first.hear("error")
+    assert etcd.keys("locks/") == []
+    second = hold(etcd.url(), "x", "ttl=60000")
+    assert second.token < newest
+    first.ask_again("x")
+    assert "revisions of this etcd went back" in first.hear("error")
+    assert len(etcd.keys("locks/")) == 1
+    assert second.release() == "HF_OK"
+
+
+def test_17780_a_backup_restored_while_somebody_waits_is_noticed(servers, hold, start_holder, tmp_path):
+    """Its place is in the backup, too. But what it would be granted with is written with a revision that its handle has seen before."""
+    etcd = servers.etcd(nodes=1)
+    node = etcd.nodes[0]
+    first = hold(etcd.url(), "x", "ttl=3000")
+    waiter = start_holder(etcd.url(), "x", "ttl=3000")
+    await_keys(etcd, "locks", 2)
+    etcd.ctl("snapshot", "save", str(tmp_path / "backup"))
+    for _ in range(300):
+        node.ask("kv/put", key=text64("elsewhere"), value=text64("x"))
+    newest = int(node.ask("kv/range", key=text64("elsewhere"))["kvs"][0]["mod_revision"])
+    eventually(lambda: int(by_age(etcd.keys("locks/x/"))[1][1]["mod_revision"]) > newest, "the waiter renews")
+    first.kill()
+    restore(node, tmp_path / "backup")
+    assert "revisions of this etcd went back" in waiter.hear("error")
+    assert etcd.keys("locks/x/") == []
 
 
 def test_a_gateway_error_is_an_error(three):

@@ -87,6 +87,12 @@ class Holder:
         self.ask_release()
         return self.hear_released()
 
+    def ask_again(self, name):
+        """With the same handle, after a release."""
+        self._token = None
+        self.lost = False
+        self.process.say(f"again {name}")
+
     def pause(self):
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

@@ -188,27 +188,44 @@ static int leave(struct engine_store *store, struct etcd_claim *own, int outcome
     return error_set(err, HF_EUNKNOWN, "%s", why.text);
 }
 
+/* What was written in this call, and before that the key, must be newer than all that this handle had seen when it was sent: else a backup
+ * was restored, or etcd forgot, and a token of ours would be lower than one that was given out before. */
+static int check_revisions(const struct etcd_claim *own, const struct queue *queue,
+                           uint64_t newest_before, struct error_text *err)
+{
+    if (own->create > HF_TOKEN_MAX)
+        return error_set(err, HF_EREFUSED,
+                         "the revisions of this etcd are beyond what a token can be");
+    if ((uint64_t)queue->revision > newest_before && own->create > own->newest_before)
+        return HF_OK;
+    return error_set(err, HF_EREFUSED,
+                     "the revisions of this etcd went back (below %" PRIu64
+                     "): its tokens cannot be trusted (etcd 17780)",
+                     newest_before);
+}
+
+/* Nothing that trying again would help, and the claim gets no other chance. */
+static bool is_refusal(int result)
+{
+    return result < 0 && result != HF_EUNKNOWN && result != HF_EUNREACH && result != HF_ELOST;
+}
+
 /* The key was written in this call, and this is the queue as of then. */
 static int held_or_queued(struct engine_store *store, struct etcd_claim *own,
                           const struct queue *queue, size_t index, uint64_t newest_before,
                           int64_t deadline_ms, struct error_text *err)
 {
-    int result = own->claim->once ? once_look(queue, own->claim, err) : HF_OK;
+    int result = check_revisions(own, queue, newest_before, err);
 
+    if (result != HF_OK)
+        return result;
+    result = own->claim->once ? once_look(queue, own->claim, err) : HF_OK;
     if (result != HF_OK) /* it was finished before the key came */
         return result == ENGINE_DONE ? leave(store, own, result, deadline_ms, err) : result;
     if (!queue_holds(queue, index)) {
         watch_turn(store, own, queue, index);
         return ENGINE_QUEUED;
     }
-    if (own->create > HF_TOKEN_MAX)
-        return error_set(err, HF_EREFUSED,
-                         "the revisions of this etcd are beyond what a token can be");
-    if (newest_before > 0 && own->create <= newest_before)
-        return error_set(err, HF_EREFUSED,
-                         "the revisions of this etcd went back (below %" PRIu64
-                         "): its tokens cannot be trusted (etcd 17780)",
-                         newest_before);
     if (own->claim->once)
         result = once_begin(store, own, queue, deadline_ms, err);
     if (result != HF_OK)
@@ -285,6 +302,8 @@ static int join(struct engine_store *store, struct etcd_claim *own, int64_t dead
     size_t place = 0;
     int index = -1, result = HF_OK;
 
+    if (own->lease_count == 0) /* else an earlier try, whose answer was lost, may have created it */
+        own->newest_before = newest;
     for (int i = 0; i < JOIN_TRIES && result == HF_OK && index < 0; i++) {
         if (looks)
             result = look_first(store, own, &joining, deadline_ms, err);
@@ -304,15 +323,17 @@ static int join(struct engine_store *store, struct etcd_claim *own, int64_t dead
     if (result == HF_OK) {
         take_note(own, &queue.at[index]);
         place = (size_t)index;
+        if (done)
+            own->newest_before = newest;
         if (!done) /* it was there before: an earlier answer was lost */
             result = bind_key(store, own, joining.lease, deadline_ms, &queue, &place, err);
         else if (claim->mode == HF_PERMIT || queue.at[0].value.mode == VALUE_PERMIT)
             result = queue_check_mode(&queue, claim, err);
     }
-    if (result == HF_EMODE)
-        result = leave(store, own, HF_EMODE, deadline_ms, err);
-    else if (result == HF_OK)
-        result = held_or_queued(store, own, &queue, place, done ? newest : 0, deadline_ms, err);
+    if (result == HF_OK)
+        result = held_or_queued(store, own, &queue, place, newest, deadline_ms, err);
+    if (is_refusal(result)) /* the key may have been created all the same */
+        result = leave(store, own, result, deadline_ms, err);
     if (result == ENGINE_QUEUED && !claim->will_wait) {
         listener_drop(store, own);
         result = leave(store, own, ENGINE_BUSY, deadline_ms, err);
@@ -348,6 +369,7 @@ static int look_in_queue(struct engine_store *store, struct etcd_claim *own, int
 static int advance(struct engine_store *store, struct etcd_claim *own, bool told,
                    int64_t deadline_ms, struct error_text *err)
 {
+    uint64_t newest = atomic_load(&store->newest);
     struct queue queue = {0};
     size_t index = 0;
     int64_t lease;
@@ -363,7 +385,7 @@ static int advance(struct engine_store *store, struct etcd_claim *own, bool told
     if (result == HF_OK)
         result = bind_key(store, own, lease, deadline_ms, &queue, &index, err);
     if (result == HF_OK)
-        result = held_or_queued(store, own, &queue, index, 0, deadline_ms, err);
+        result = held_or_queued(store, own, &queue, index, newest, deadline_ms, err);
     queue_free(&queue);
     return result;
 }

@@ -90,6 +90,8 @@ static int move(struct renewing *renewing, int64_t deadline_ms, struct error_tex
     at = 0;
     if (result == HF_OK && !json_number(json_object_get(answer, "header"), "revision", &revision))
         result = error_set(err, HF_EINTERNAL, "etcd returned an invalid answer to a transaction");
+    if (result == HF_OK)
+        txn_note_revision(renewing->store, (uint64_t)revision);
     for (int i = 0; i < renewing->count && (result == HF_OK || result == HF_EUNKNOWN); i++) {
         if (!is_open(renewing, i))
             continue;

@@ -247,8 +247,9 @@ struct etcd_claim {
     struct place place;
     char key[ETCD_KEY_MAX];
     size_t key_size;
-    uint64_t create, mod; /* of the key, as far as is known; 0: not */
-    int64_t bound;        /* the lease that the key is bound to, as far as is known; 0: not */
+    uint64_t create, mod;   /* of the key, as far as is known; 0: not */
+    uint64_t newest_before; /* store->newest when the key was created, or may have been */
+    int64_t bound;          /* the lease that the key is bound to, as far as is known; 0: not */
     /* Leases of our own that a put may have been sent with, and that are not known to be over. */
     int64_t leases[ETCD_LEASES_MAX];
     int lease_count;
@@ -296,6 +297,8 @@ struct joining {
     bool only_if_last; /* and nobody came after `newest` */
     uint64_t newest;
 };
+/* A write was acknowledged with it. */
+void txn_note_revision(struct engine_store *store, uint64_t revision);
 /* Creates the key. ret_done: by this, or by an earlier try within this call. */
 int txn_join(struct engine_store *store, const struct joining *joining, int64_t deadline_ms,
              struct queue *ret_queue, bool *ret_done, struct error_text *err);

@@ -68,13 +68,20 @@ const json_t *txn_response(const json_t *answer, size_t index, const char *kind)
     return json_object_get(json_array_get(json_object_get(answer, "responses"), index), kind);
 }
 
+void txn_note_revision(struct engine_store *store, uint64_t revision)
+{
+    uint64_t newest = atomic_load(&store->newest);
+
+    while (revision > newest && !atomic_compare_exchange_weak(&store->newest, &newest, revision))
+        ;
+}
+
 /* The last response is the range. */
 static int read_queue(struct engine_store *store, const json_t *answer, const struct place *place,
                       struct queue *ret_queue, bool *ret_done, struct error_text *err)
 {
     const json_t *responses = json_object_get(answer, "responses");
     size_t count = json_array_size(responses);
-    uint64_t newest = atomic_load(&store->newest);
     int64_t revision = 0;
     int result;
 
@@ -84,9 +91,7 @@ static int read_queue(struct engine_store *store, const json_t *answer, const st
     result = queue_read(txn_response(answer, count - 1, "response_range"), place, ret_queue, err);
     if (result != HF_OK)
         return result;
-    while ((uint64_t)revision > newest &&
-           !atomic_compare_exchange_weak(&store->newest, &newest, (uint64_t)revision))
-        ;
+    txn_note_revision(store, (uint64_t)revision);
     ret_queue->revision = revision;
     if (ret_done)
         *ret_done = json_is_true(json_object_get(answer, "succeeded"));
