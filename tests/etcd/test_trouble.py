@@ -1,9 +1,10 @@
 """Servers that are gone, alone, full, or do not know us: clear words, nothing left behind, and a loss is told in time."""
 import subprocess
+import threading
 import time
 
 import pytest
-from conftest import EtcdError, eventually, seconds, text64
+from conftest import PATIENCE, EtcdError, eventually, seconds, text64
 from holder import hold, start_holder  # noqa: F401
 
 
@@ -85,6 +86,76 @@ def test_a_paused_leader_costs_no_hold(servers, hold):
         time.sleep(1)
     assert not holder.told_lost()
     assert holder.release() == "HF_OK"
+
+
+class Load:
+    """Several that take and give up, each a name of its own, until it is stopped. Whatever else they are told is kept."""
+
+    def __init__(self, url, start_holder, count=8):
+        self.over = threading.Event()
+        self.rounds = [0] * count
+        self.complaints = []
+        self.holders = [start_holder(url, f"load{i}", "ttl=60000") for i in range(count)]
+        self.threads = [threading.Thread(target=self.run, args=(i,)) for i in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, index):
+        holder = self.holders[index]
+        try:
+            while not self.over.is_set():
+                assert holder.token > 0
+                assert (result := holder.release()) == "HF_OK", result
+                self.rounds[index] += 1
+                holder.ask_again(f"load{index}")
+        except Exception as error:
+            self.complaints.append(f"{index}: {error}")
+
+    def stop(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+        return self.complaints
+
+    def await_rounds(self, count):
+        goal = [rounds + count for rounds in self.rounds]
+        eventually(lambda: self.complaints or all(a >= b for a, b in zip(self.rounds, goal)), "they go on")
+
+
+def test_orderly_restarts_refuse_nobody(servers, start_holder):
+    """SIGTERM to the leader: what is under way is cancelled, which is no word about whether it was done."""
+    etcd = servers.etcd()
+    load = Load(etcd.url(), start_holder)
+    try:
+        for _ in range(4):
+            load.await_rounds(5)
+            leader = etcd.leader()
+            leader.popen.terminate()
+            leader.popen.wait(PATIENCE)
+            load.await_rounds(5)
+            leader.start()
+            etcd.await_all()
+    finally:
+        complaints = load.stop()
+    assert complaints == []
+
+
+def test_a_leader_that_is_moved_refuses_nobody(servers, start_holder):
+    """Meanwhile proposals are dropped."""
+    etcd = servers.etcd()
+    leader = etcd.leader()
+    members = {node: etcd.leader_of(node)["header"]["member_id"] for node in etcd.nodes}
+    hosts = ",".join(f"127.0.0.1:{node.port}" for node in sorted(etcd.nodes, key=lambda node: node is not leader))
+    load = Load(f"etcd://{hosts}/locks", start_holder)
+    try:
+        for i in range(10):
+            load.await_rounds(3)
+            leader = etcd.leader()
+            other = [node for node in etcd.nodes if node is not leader][i % 2]
+            etcd.ctl("move-leader", f"{int(members[other]):x}", check=False)
+    finally:
+        complaints = load.stop()
+    assert complaints == []
 
 
 # ---- users

@@ -6,11 +6,12 @@
 #include <string.h>
 
 enum grpc_code {
-    GRPC_INVALID_ARGUMENT = 3,
-    GRPC_NOT_FOUND = 5,
-    GRPC_PERMISSION_DENIED = 7,
+    GRPC_CANCELED = 1,
+    GRPC_UNKNOWN = 2,
+    GRPC_DEADLINE_EXCEEDED = 4,
     GRPC_RESOURCE_EXHAUSTED = 8,
-    GRPC_FAILED_PRECONDITION = 9,
+    GRPC_ABORTED = 10,
+    GRPC_INTERNAL = 13,
     GRPC_UNAVAILABLE = 14,
     GRPC_UNAUTHENTICATED = 16
 };
@@ -25,6 +26,7 @@ static const struct refusal {
     {"no leader", VERDICT_ELSEWHERE, 0, "it has no leader (a majority of the servers is needed)"},
     {"not capable", VERDICT_ELSEWHERE, 0, "it does not serve yet"},
     {"too many requests", VERDICT_ELSEWHERE, 0, "it has too many requests to do"},
+    {"raft proposal dropped", VERDICT_ELSEWHERE, 0, "its leader is being changed"},
     {"server stopped", VERDICT_UNSURE, 0, "it is being stopped"},
     {"database space exceeded", VERDICT_FINAL, HF_EIO,
      "its space is used up (alarm NOSPACE): compact, defragment, then 'etcdctl alarm disarm'"},
@@ -49,16 +51,21 @@ void refusal_message(const json_t *error, char *ret_text, size_t size)
     snprintf(ret_text, size, "%s", message ? message : "");
 }
 
+/* What is not a word about the request itself says nothing about whether it was done. */
 static enum verdict by_code(int64_t code, int *ret_code)
 {
     *ret_code = HF_EREFUSED;
     switch (code) {
+    case GRPC_CANCELED: /* the gateway's own connection ends: the server is being stopped */
+    case GRPC_UNKNOWN:  /* an error that etcd has no code for */
+    case GRPC_DEADLINE_EXCEEDED:  /* nobody but the server sets one */
+    case GRPC_RESOURCE_EXHAUSTED: /* also of an answer that is too large */
+    case GRPC_ABORTED:
+    case GRPC_INTERNAL:    /* the connection between gateway and server broke */
     case GRPC_UNAVAILABLE: /* a leader that changed, a request that timed out */
         return VERDICT_UNSURE;
     case GRPC_UNAUTHENTICATED:
         return VERDICT_TOKEN;
-    case GRPC_RESOURCE_EXHAUSTED:
-        return VERDICT_ELSEWHERE;
     default:
         return VERDICT_FINAL;
     }
