@@ -11,6 +11,8 @@ starts is ended after it, also when it fails, and dies with pytest.
 """
 import base64
 import contextlib
+import http.client
+import http.server
 import json
 import os
 import pathlib
@@ -22,6 +24,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -189,6 +192,54 @@ class Etcd:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+class Losing(http.server.ThreadingHTTPServer):
+    """A proxy before one node that loses the answer to a request with certain words in it, once for each lose(). It has no watches."""
+    daemon_threads = True
+
+    def __init__(self, port):
+        super().__init__(("127.0.0.1", 0), LosingHandler)
+        self.upstream, self.words = port, []
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def lose(self, *words):
+        """Then .words is empty when it was done."""
+        self.words = [word.encode() for word in words]
+
+    def stop(self):
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request, client_address):
+        """Whoever went away is not worth a word."""
+
+
+class LosingHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v3/watch":
+            self.send_error(503)
+            return
+        upstream = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=PATIENCE)
+        upstream.request("POST", self.path, body)
+        answer = upstream.getresponse()
+        text = answer.read()
+        upstream.close()
+        if self.server.words and all(word in body for word in self.server.words):
+            self.server.words = []
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
 class Servers:
     """Starts servers, and ends them in the reverse order."""
 
@@ -204,6 +255,11 @@ class Servers:
         relay = Relay(port)
         self.stack.callback(relay.stop)
         return relay
+
+    def losing(self, port):
+        losing = Losing(port)
+        self.stack.callback(losing.stop)
+        return losing
 
 
 @pytest.fixture

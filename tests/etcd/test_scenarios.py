@@ -72,6 +72,27 @@ def test_a_release_whose_answer_was_lost_is_not_repeated_unseen(three, prefix, s
         assert three.keys(f"{prefix}/x/") == []
 
 
+def test_a_break_whose_answer_was_lost_says_what_it_did(three, prefix, servers, hold, cli_on):
+    losing = servers.losing(three.nodes[0].port)
+    for options, written in ((["--now"], "request_delete_range"), ([], "request_put")):
+        holder = hold(three.url(prefix), "x", "ttl=30000")
+        losing.lose('"MOD"', written)
+        done = cli_on(f"etcd://{losing.address}/{prefix}")("break", "x", *options)
+        assert losing.words == []
+        assert done.status == 0 and "broke 1 hold" in done.stdout, done
+        holder.await_lost()
+        three.ctl("del", "--prefix", f"{prefix}/")
+
+
+def test_a_run_whose_last_answer_was_lost_ends_well(three, prefix, servers, cli_on):
+    losing = servers.losing(three.nodes[0].port)
+    losing.lose('"MOD"', "request_delete_range")
+    done = cli_on(f"etcd://{losing.address}/{prefix}")("run", "x", "--", "true")
+    assert losing.words == []
+    assert done.status == 0, done
+    assert three.keys(f"{prefix}/") == []
+
+
 # ---- 20616: a renewal says yes for a lease that is revoked
 
 
