@@ -290,6 +290,7 @@ typedef struct hf_entry {
     int64_t pid;       /* 0 when not known */
     int64_t age_ms;    /* since the grant (or since it began to wait); -1 when not known */
     int64_t left_ms;   /* until the store lets go; HF_UNLIMITED without TTL; -1 when not known */
+    int foreign; /* 1: a hold of another program's library: nobody can tell it that it was broken */
 } hf_entry;
 
 /* Holders, then waiters of one name; empty when nobody holds it and nobody waits. One HF_ENTRY_WITHHELD stands for the holders
@@ -323,8 +324,8 @@ HF_API int hf_check_sequencer(hf_store *store, const char *sequencer);
 /* The operator's way out: ends all holds of a name. The holders are told, and the name is withheld
  * until they must know: on a store with TTL until that has run out, on one without until they have
  * let go, at most grace_ms. grace_ms 0 does not wait, and risks two who believe they hold it: only
- * a guard protects then. If the store is closed meanwhile, the holds are ended and the name is withheld
- * all the same (HF_ECANCELED). ret_broken (or NULL): how many holds were ended. */
+ * a guard protects then. A holder that is `foreign` is not told at all. If the store is closed
+ * meanwhile, the holds are ended and the name is withheld all the same (HF_ECANCELED). ret_broken (or NULL): how many holds were ended. */
 HF_API int hf_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken);
 /* Every later token will be greater than `token` (moving here from another store). */
 HF_API int hf_floor(hf_store *store, uint64_t token);

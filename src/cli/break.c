@@ -16,34 +16,76 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static void answer_json(const char *name, uint32_t broken, bool now)
+static void answer_json(const char *name, uint32_t broken, uint32_t untold, bool now)
 {
     struct json json;
 
     json_begin(&json);
     json_name(&json, name);
     json_u64(&json, "broken", broken);
+    json_u64(&json, "untold", untold);
     json_bool(&json, "now", now);
     json_end(&json);
+}
+
+/* How many of those who hold it are of other programs, and cannot be told. */
+static uint32_t count_foreign(hf_store *store, const char *name)
+{
+    uint32_t count = 0;
+    hf_report *report;
+
+    if (hf_show(store, name, &report) != HF_OK)
+        return 0; /* then the break fails, too, and says why */
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+
+        count += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
+    }
+    hf_report_free(report);
+    return count;
+}
+
+/* In words, that it is withheld, or "". */
+static void look_for_withheld(hf_store *store, const char *name, char *ret_text, size_t size)
+{
+    hf_report *report;
+
+    ret_text[0] = '\0';
+    if (hf_show(store, name, &report) != HF_OK)
+        return;
+    describe_withheld(report, ret_text, size);
+    hf_report_free(report);
 }
 
 /* It may have been broken before. */
 static void answer_nobody(hf_store *store, const char *name)
 {
-    char withheld[160] = "";
-    hf_report *report;
+    char withheld[160];
 
-    if (hf_show(store, name, &report) == HF_OK) {
-        describe_withheld(report, withheld, sizeof withheld);
-        hf_report_free(report);
-    }
+    look_for_withheld(store, name, withheld, sizeof withheld);
     if (*withheld)
         printf("nobody held '%s': it is %s (--now frees it at once)\n", printable(name), withheld);
     else
         printf("nobody held '%s'\n", printable(name));
 }
 
-static void answer_text(hf_store *store, const char *name, uint32_t broken, bool now)
+/* Holds of other programs are exclusive: there is one. */
+static void answer_foreign(hf_store *store, const char *name)
+{
+    char withheld[160];
+
+    look_for_withheld(store, name, withheld, sizeof withheld);
+    printf(
+        "The holder is another program's, not ours: it is not told, and goes on until it looks by "
+        "itself. It brings no token that a guard could refuse.\n");
+    if (*withheld)
+        printf("The name is %s (--now frees it at once).\n", withheld);
+    else
+        printf("The name is free at once.\n");
+}
+
+static void answer_text(hf_store *store, const char *name, uint32_t broken, uint32_t untold,
+                        bool now)
 {
     const char *shown = printable(name);
     uint32_t features = hf_info(store)->features;
@@ -53,12 +95,15 @@ static void answer_text(hf_store *store, const char *name, uint32_t broken, bool
         return;
     }
     printf("broke %u hold%s of '%s'\n", (unsigned)broken, broken == 1 ? "" : "s", shown);
-    if (now)
+    if (untold > 0)
+        answer_foreign(store, name);
+    else if (now)
         printf("The name is free at once. The old holder may not know yet: what it still writes is "
                "refused "
                "only by a guard that compares tokens.\n");
     else if (features & HF_HAS_TTL)
-        printf("The holder %s, and nobody else gets the name before its TTL has expired.\n",
+        printf("The holder %s if it can be reached, and nobody else gets the name before it has "
+               "let go or its TTL has expired.\n",
                features & HF_HAS_PUSH ? "is told at once" : "learns it when it next renews");
     else
         printf("The holder has been told, and had until now to let go. If it was stopped or "
@@ -71,7 +116,7 @@ static int run(struct cli *cli, struct args *args)
     int64_t grace_ms = -1;
     const char *name = NULL;
     bool now = false;
-    uint32_t broken;
+    uint32_t broken, untold;
     int id, status, result;
 
     while ((id = args_next(args)) != ARGS_END) {
@@ -98,13 +143,16 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
+    untold = count_foreign(cli->store, name);
     result = hf_break(cli->store, name, grace_ms, &broken);
     if (result != HF_OK)
         return say_result(result);
+    if (untold > broken) /* it went by itself in between */
+        untold = broken;
     if (cli->json)
-        answer_json(name, broken, grace_ms == 0);
+        answer_json(name, broken, untold, grace_ms == 0);
     else
-        answer_text(cli->store, name, broken, grace_ms == 0);
+        answer_text(cli->store, name, broken, untold, grace_ms == 0);
     return finish_output(EXIT_DONE);
 }
 
@@ -114,8 +162,9 @@ const struct command command_break = {
     .usage = "NAME [OPTION...]",
     .description =
         "Ends all holds of NAME. The holders are told, and nobody gets the lock until the old\n"
-        "holder's TTL has expired, or, in a store without TTL, until it has let go or --grace has\n"
-        "passed. The next token is greater, so a guard refuses what the old holder still writes.",
+        "holder has let go or its TTL has expired, or, in a store without TTL, --grace has "
+        "passed.\n"
+        "The next token is greater, so a guard refuses what the old holder still writes.",
     .options = options,
     .takes_json = true,
     .examples = "  holdfast show nightly && holdfast break nightly\n"

@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 6
+#define ENGINE_ABI 7
 
 struct engine_store; /* each engine's own */
 

@@ -29,7 +29,7 @@ def holdfast(directory):
 def test_the_holder_of_a_server_that_pushes(holdfast):
     holder = holdfast.hold("x", "--ttl", "60s", script=OBEDIENT)
     said = holdfast("break", "x").stdout
-    assert "The holder is told at once, and nobody else gets the name before its TTL has expired." in said
+    assert "The holder is told at once if it can be reached, and nobody else gets the name before it has let go or its TTL has expired." in said
     assert holder.wait() == 76
     assert any("lost 'x'" in line and ": broken by an operator;" in line for line in holder.rest("err"))
 

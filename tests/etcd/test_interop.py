@@ -1,4 +1,5 @@
 """Beside `etcdctl lock` on the same names; and how much a release costs when fifty wait."""
+import json
 import os
 import subprocess
 import threading
@@ -62,6 +63,30 @@ def test_each_waits_for_the_other_in_order(three, prefix, hold, start_holder):
     finally:
         theirs.kill()
         theirs.wait()
+
+
+def test_a_break_says_that_etcdctl_is_not_told(three, prefix, cli_on):
+    """It looks at its session only. Ours are told."""
+    cli = cli_on(three.url(prefix))
+    untold = "The holder is another program's, not ours: it is not told, and goes on until it looks by itself."
+    for options, then in (([], "The name is withheld after a break or a lock-delay, for another"), (["--now"], "The name is free at once.")):
+        theirs = subprocess.Popen(three.ctl_argv("lock", f"{prefix}/x"), env={**os.environ, "ETCDCTL_API": "3"},
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert theirs.stdout.readline().startswith(f"{prefix}/x/")
+            done = cli("break", "x", *options)
+            assert "broke 1 hold" in done.stdout and untold in done.stdout and then in done.stdout, done.stdout
+            assert "is told at once" not in done.stdout
+            assert theirs.poll() is None
+            cli("break", "x", "--now")
+            assert cli("run", "-n", "x", "--", "true").status == 0
+        finally:
+            theirs.kill()
+            theirs.wait()
+    ours = cli.start("run", "y", "--", "sh", "-c", "echo in; exec sleep 100")
+    assert ours.line() == "in"
+    assert json.loads(cli("break", "y", "--json").stdout) == {"name": "y", "broken": 1, "untold": 0, "now": False}
+    assert ours.wait() == 76
 
 
 def test_fifty_waiters_and_each_release_wakes_one(servers, hold, start_holder):

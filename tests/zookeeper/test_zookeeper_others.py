@@ -70,6 +70,22 @@ def test_kazoos_holder_is_shown_and_followed(ensemble, cli_on):
     assert kazoo.Lock("/queue/one").acquire(blocking=False)
 
 
+def test_a_break_says_that_kazoo_is_not_told(ensemble, cli_on):
+    """It does not look at its node again. Ours are told at once, and let go."""
+    cli = cli_on(ensemble.url("/broken?names=kazoo"))
+    for options in ([], ["--now"]):
+        ensemble.kazoo().Lock("/broken/one").acquire()
+        said = cli("break", "one", *options).stdout
+        assert "broke 1 hold" in said and "it is not told, and goes on until it looks by itself" in said, said
+        assert "The name is free at once." in said and "is told at once" not in said, said
+        assert cli("run", "-n", "one", "--", "true").status == 0
+    ours = cli.start("run", "--ttl", "20s", "one", "--", "sh", "-c", "echo in; exec sleep 100")
+    assert ours.line() == "in"
+    assert "The holder is told at once if it can be reached" in cli("break", "one").stdout
+    assert ours.wait() == 76
+    assert cli("run", "-n", "one", "--", "true").status == 0  # long before its TTL
+
+
 def test_without_their_names_their_path_is_refused(ensemble, cli_on):
     """Else both would be inside: each looks for names of its own."""
     cli = cli_on(ensemble.url("/other"))

@@ -80,7 +80,8 @@ static int tell(const struct queue *queue, size_t index, const char *name, int64
                       .owner = member->value.mode == VALUE_BROKEN ? "" : member->value.owner,
                       .lease = tail ? tail + 1 : "", /* a digest of the lease */
                       .age_ms = age_of(member->value.since_ms),
-                      .left_ms = left_ms};
+                      .left_ms = left_ms,
+                      .foreign = member->value.mode == VALUE_FOREIGN};
 
     return sink->add(sink->context, &entry);
 }

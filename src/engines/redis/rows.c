@@ -56,18 +56,21 @@ int row_add(const struct row *row, const struct engine_sink *sink)
         sha256(row->lease, strlen(row->lease), digest);
         text_hex(digest, DIGEST_BYTES, lease);
     }
-    return sink->add(sink->context, &(hf_entry){.size = sizeof(hf_entry),
-                                                .kind = row->waits      ? HF_ENTRY_WAITER
-                                                        : row->withheld ? HF_ENTRY_WITHHELD
-                                                                        : HF_ENTRY_HOLDER,
-                                                .mode = row->mode,
-                                                .permits = row->permits,
-                                                .name = row->name,
-                                                .token = row->token,
-                                                .owner = row->owner,
-                                                .lease = lease,
-                                                .age_ms = row->age_ms,
-                                                .left_ms = row->left_ms});
+    return sink->add(sink->context,
+                     &(hf_entry){.size = sizeof(hf_entry),
+                                 .kind = row->waits      ? HF_ENTRY_WAITER
+                                         : row->withheld ? HF_ENTRY_WITHHELD
+                                                         : HF_ENTRY_HOLDER,
+                                 .mode = row->mode,
+                                 .permits = row->permits,
+                                 .name = row->name,
+                                 .token = row->token,
+                                 .owner = row->owner,
+                                 .lease = lease,
+                                 .age_ms = row->age_ms,
+                                 .left_ms = row->left_ms,
+                                 /* Ours have tokens. */
+                                 .foreign = !row->waits && !row->withheld && row->token == 0});
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

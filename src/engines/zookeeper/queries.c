@@ -214,7 +214,8 @@ static int add_row(const char *name, const struct row *row, const struct engine_
                     .owner = row->holds && row->record.broken ? "" : row->record.owner,
                     .lease = lease,
                     .age_ms = age_ms < 0 ? -1 : age_ms,
-                    .left_ms = -1});
+                    .left_ms = -1,
+                    .foreign = !row->record.ours});
 }
 
 static int add_rows(const char *name, const struct rows *rows, bool all,

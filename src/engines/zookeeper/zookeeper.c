@@ -21,7 +21,8 @@ static const struct engine zookeeper_engine = {
     .traits = {.size = sizeof(hf_store_info),
                .scheme = "zookeeper",
                .url = "zookeeper://H1,H2,H3/ROOT",
-               .features = HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_FIFO | HF_HAS_BREAK,
+               .features = HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_FIFO |
+                           HF_HAS_BREAK | HF_HAS_PUSH,
                .exclusion = HF_STRICT,
                .tokens = HF_STRICT,
                .survives = "survives the loss of a minority of the servers",
