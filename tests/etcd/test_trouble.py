@@ -210,6 +210,19 @@ def test_an_authentication_that_ran_out_is_made_again(guarded, hold):
     assert holder.release() == "HF_OK"
 
 
+def test_a_role_that_is_withdrawn_ends_a_hold(guarded, hold, start_holder):
+    """etcd does not look at permissions within nested transactions: renewals went on, and only the release was refused."""
+    holder = hold(guarded.url(user=ANN), "x", "ttl=3000")
+    root = authenticate(guarded.nodes[0], "root", "secret")
+    guarded.nodes[0].ask("auth/user/revoke", token=root, name="ann", role="locks")
+    withdrawn = time.monotonic()
+    holder.await_lost(patience=10)
+    assert seconds(withdrawn) < 3.5
+    root = authenticate(guarded.nodes[0], "root", "secret")
+    guarded.nodes[0].ask("auth/user/grant", token=root, user="ann", role="locks")
+    assert hold(guarded.url(user=ANN), "x", "ttl=3000").token > holder.token
+
+
 def test_a_user_where_none_is_asked_for(servers, cli_on):
     etcd = servers.etcd(nodes=1)
     assert cli_on(etcd.url(user=ANN))("run", "x", "--", "true").status == 0
