@@ -136,6 +136,9 @@ class Etcd:
         self.context = ssl.create_default_context(cafile=tls["ca"]) if tls else None
         if tls:
             self.args += ["--cert-file", tls["cert"], "--key-file", tls["key"]]
+        if tls and tls.get("clients"):  # only those that this CA has signed
+            self.args += ["--client-cert-auth", "--trusted-ca-file", tls["ca"]]
+            self.context.load_cert_chain(tls["cert"], tls["key"])
         self.nodes = []
         for index in range(nodes):
             self.nodes.append(Node(self, index))

@@ -259,6 +259,69 @@ def test_tls(servers, cli_on, hold, start_holder, tmp_path):
     assert done.status == 64 and "etcds://" in done.stderr, done
 
 
+def test_client_certificates(servers, cli_on, hold, tmp_path):
+    """Not who we are, but whether we may come at all: the gateway has a certificate of its own before etcd."""
+    tls = make_certificates(tmp_path)
+    etcd = servers.etcd(nodes=1, tls={**tls, "clients": True})
+    holder = hold(etcd.url(ca_file=tls["ca"], cert_file=tls["cert"], key_file=tls["key"]), "x", "ttl=20000")
+    for options in ({}, {"cert_file": tmp_path / "other.pem", "key_file": tmp_path / "other.key"}):
+        done = cli_on(etcd.url(ca_file=tls["ca"], **options))("run", "y", "--", "true")
+        assert done.status == 69 and "certificate" in done.stderr, done
+    assert holder.release() == "HF_OK"
+
+
+# ---- cuts
+
+
+@pytest.fixture
+def behind(servers, three, prefix):
+    """Ways to all three nodes that can be cut, and the URL that leads over them."""
+    relays = [servers.relay(node.port) for node in three.nodes]
+    return relays, f"etcd://{','.join(relay.address for relay in relays)}/{prefix}"
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_holder_that_is_cut_off_one_way(three, prefix, behind, hold, start_holder, way):
+    """What it sends does not arrive; or it arrives, and the answers do not come back. It knows that it is lost before anybody else holds."""
+    relays, url = behind
+    holder = hold(url, "x", "ttl=3000")
+    waiter = start_holder(three.url(prefix), "x", "ttl=3000")
+    eventually(lambda: len(three.keys(f"{prefix}/x/")) == 2, "a waiter")
+    for relay in relays:
+        relay.cut(way)
+    assert waiter.token > holder.token
+    assert holder.left() == 0
+    holder.await_lost()
+    for relay in relays:
+        relay.heal()
+    assert holder.release() == "HF_ELOST"
+    assert waiter.left() > 0 and waiter.release() == "HF_OK"
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_waiter_that_is_cut_off_one_way(three, prefix, behind, hold, start_holder, way):
+    """It loses its place with its TTL, holds nobody up for longer, and comes again when the way is open."""
+    relays, url = behind
+    holder = hold(three.url(prefix), "x", "ttl=30000")
+    waiter = start_holder(url, "x", "ttl=3000")
+    eventually(lambda: len(three.keys(f"{prefix}/x/")) == 2, "a waiter")
+    third = start_holder(three.url(prefix), "x", "ttl=30000")
+    eventually(lambda: len(three.keys(f"{prefix}/x/")) == 3, "another")
+    for relay in relays:
+        relay.cut(way)
+    cut = time.monotonic()
+    assert holder.release() == "HF_OK"
+    assert third.token > holder.token
+    assert seconds(cut) < 3 * 3 + 2  # what was under way may have moved its key to another lease
+    for relay in relays:
+        relay.heal()
+    time.sleep(1)
+    assert waiter.waits()
+    assert third.release() == "HF_OK"
+    assert waiter.token > third.token
+    assert waiter.release() == "HF_OK"
+
+
 # ---- URLs
 
 
