@@ -1,8 +1,17 @@
 """What goes wrong with ZooKeeper is said in one clear line, and leaves nothing behind."""
+import contextlib
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
 import time
 
-from conftest import children
+import pytest
+from conftest import Ensemble, children
+from holder import hold, start_holder  # noqa: F401
 from holdfast_cli import eventually
+from kazoo.exceptions import KazooException
 from kazoo.security import make_digest_acl
 
 CONFIGURATION = ("maxSessionTimeout=40000",)  # ZooKeeper's default, of 20 ticks of 2 s
@@ -95,3 +104,89 @@ def test_no_majority_is_said_and_sat_out(ensemble, cli_on):
     assert waiter.line() == "in"
     assert waiter.wait() == 0
     ensemble.say("whole")
+
+
+# ---- a full disk
+
+
+def four_letters(hosts, node, word):
+    """What this server says to one of ZooKeeper's commands; "" if nobody answers."""
+    host, port = hosts.split(",")[node].split(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=2) as connection:
+        connection.sendall(word.encode())
+        return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+    return ""
+
+
+def data_of(hosts, node):
+    (line,) = [line for line in four_letters(hosts, node, "conf").splitlines() if line.startswith("dataDir=")]
+    return pathlib.Path(line.partition("=")[2]).parent
+
+
+def mount_small(directory):
+    failure = "only root mounts" if os.geteuid() != 0 else subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(directory)], capture_output=True, text=True).stderr
+    if failure:
+        pytest.skip(f"cannot mount: {failure}")
+
+
+@pytest.fixture
+def cramped(tmp_path, servers):
+    """Three servers, and one of them, which and where its data is, on a small disk."""
+    made = Ensemble()
+    servers.stack.callback(made.stop)
+    node = 2  # the highest id leads, where all have the same
+    data = data_of(made.hosts, node)
+    made.say(f"kill {node}")
+    shutil.copytree(data, tmp_path / "data")
+    mount_small(data)
+    servers.stack.callback(subprocess.run, ["umount", "-l", str(data)], check=True)
+    servers.stack.callback(made.say, f"kill {node}")
+    shutil.copytree(tmp_path / "data", data, dirs_exist_ok=True)
+    made.say(f"start {node}")
+    made.say("whole")
+    return made, node, data
+
+
+def fill(data, kazoo, full):
+    """Its disk, and then the log that it has room for already, until full() says that it is."""
+    with contextlib.suppress(OSError), open(data / "filler", "wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    with contextlib.suppress(KazooException):
+        kazoo.ensure_path("/filler")
+    for _ in range(200):
+        if full():
+            return
+        with contextlib.suppress(KazooException):
+            kazoo.retry(kazoo.set, "/filler", os.urandom(20000))
+    raise AssertionError("it is never full")
+
+
+@pytest.mark.parametrize("role", ["follower", "leader"])
+def test_a_full_disk_of_one_server_costs_no_hold(cramped, cli_on, hold, role):
+    """It cannot write its log, and goes. The two others serve: who holds keeps it, and who comes is served."""
+    made, node, data = cramped
+    for _ in range(10):
+        leader = int(made.say("leader"))
+        if (leader == node) == (role == "leader"):
+            break
+        made.say(f"kill {leader}")
+        eventually(lambda: int(made.say("leader")) not in (-1, leader), "another leads")
+        made.say(f"start {leader}")
+        made.say("whole")
+    else:
+        pytest.skip("it never becomes a " + role)
+    url = made.url("/cramped")
+    holders = [hold(url, f"held{i}", "ttl=5000") for i in range(4)]  # some of them talk to that server
+    fill(data, made.kazoo(), lambda: "imok" not in four_letters(made.hosts, node, "ruok"))
+    cli = cli_on(url)
+    for _ in range(3):
+        assert cli("run", "one", "--", "true").status == 0
+    time.sleep(5)  # all of them have to renew
+    assert all(holder.left() > 0 for holder in holders)
+    assert [holder.release() for holder in holders] == ["HF_OK"] * 4
+    (data / "filler").unlink()
+    made.say(f"start {node}")
+    made.say("whole")
+    assert cli("run", "one", "--", "true").status == 0
