@@ -196,14 +196,23 @@ static const char *find_home(char *ret_home, size_t size)
     return ret_home;
 }
 
+/* Whoever gave up root and kept root's HOME (or XDG_CONFIG_HOME) may not be able to look into it. What is there may name
+ * the store, so that files on this machine are no answer to that: whoever does would hold what somebody else holds. */
+static bool is_hidden_by_another(const char *path, const char *base)
+{
+    struct stat st;
+
+    return access(path, R_OK) < 0 && errno == EACCES && stat(base, &st) == 0 &&
+           st.st_uid != geteuid();
+}
+
 /* In a set-uid program the environment names nothing. */
-static int read_user_file(struct defaults *defaults, struct error_text *err)
+static int read_user_file(bool named, struct defaults *defaults, struct error_text *err)
 {
     char path[CONF_PATH_MAX], of_user[CONF_PATH_MAX];
     const char *config = secure_getenv("XDG_CONFIG_HOME");
     const char *home = config && config[0] == '/' ? NULL : find_home(of_user, sizeof of_user);
-    const char *base = home ? home : config;
-    struct stat st;
+    const char *base = home ? home : config, *variable = home ? "HOME" : "XDG_CONFIG_HOME";
     int length;
 
     if (!base || base[0] != '/')
@@ -211,15 +220,18 @@ static int read_user_file(struct defaults *defaults, struct error_text *err)
     length = snprintf(path, sizeof path, "%s%s/" DEFAULTS_USER_FILE, base,
                       base == home ? "/.config" : "");
     if (length < 0 || (size_t)length >= sizeof path)
-        return error_set(err, HF_EINVAL, "%s: the path of client.conf there is too long",
-                         base == home ? "HOME" : "XDG_CONFIG_HOME");
-    /* A daemon of another user that still has root's HOME: what is there is not its own. */
-    if (access(path, R_OK) < 0 && errno == EACCES && stat(base, &st) == 0 && st.st_uid != geteuid())
+        return error_set(err, HF_EINVAL, "%s: the path of client.conf there is too long", variable);
+    if (!is_hidden_by_another(path, base))
+        return read_file(path, true, defaults, err);
+    if (named)
         return HF_OK;
-    return read_file(path, true, defaults, err);
+    return error_set(err, HF_EREFUSED,
+                     "cannot read %s, which may name the store, and %s belongs to another user: "
+                     "set %s to your own, or name the store with --on or HOLDFAST_URL",
+                     path, base, variable);
 }
 
-int defaults_read(struct defaults *ret_defaults, struct error_text *err)
+int defaults_read(bool named, struct defaults *ret_defaults, struct error_text *err)
 {
     const char *given = secure_getenv(DEFAULTS_VARIABLE);
     int result;
@@ -233,5 +245,5 @@ int defaults_read(struct defaults *ret_defaults, struct error_text *err)
     if (given)
         return read_file(given, false, ret_defaults, err);
     result = read_file(DEFAULTS_FILE, true, ret_defaults, err);
-    return result == HF_OK ? read_user_file(ret_defaults, err) : result;
+    return result == HF_OK ? read_user_file(named, ret_defaults, err) : result;
 }

@@ -25,7 +25,8 @@ struct defaults {
     char need_from[CONF_PATH_MAX];
 };
 
-/* HF_EINVAL for a file that is wrong, HF_EREFUSED for one that others could have written. */
-int defaults_read(struct defaults *ret_defaults, struct error_text *err);
+/* named: the caller knows its store, and a file of another user that cannot be read need not be. HF_EINVAL for a file that
+ * is wrong, HF_EREFUSED for one that others could have written, or that cannot be read. */
+int defaults_read(bool named, struct defaults *ret_defaults, struct error_text *err);
 
 #endif

@@ -30,7 +30,7 @@ static int choose_url(const char *given, struct choice *ret_choice, struct error
         return error_set(err, HF_EINVAL,
                          "HOLDFAST_URL is set, and is empty: name a store, or unset it for that of "
                          "client.conf, or for files on this machine");
-    result = defaults_read(&ret_choice->defaults, err);
+    result = defaults_read(given || variable, &ret_choice->defaults, err);
     if (result != HF_OK)
         return result;
     ret_choice->url = given                         ? given

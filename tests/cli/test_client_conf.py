@@ -2,6 +2,7 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from holdfast_cli import BIN, Cli
@@ -109,8 +110,8 @@ def test_one_that_others_could_have_written_is_refused(home):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-def test_a_home_that_is_not_ours_is_not_looked_into(home, directory):
-    """A daemon that gave up root, but kept root's HOME."""
+def test_a_home_that_is_not_ours_need_not_be_looked_into(home, directory):
+    """A daemon that gave up root, but kept root's HOME, and names its store."""
     home.write("url = redis://127.0.0.1:1")
     (directory / "home").chmod(0o700)
     let_others_through(directory)
@@ -118,6 +119,61 @@ def test_a_home_that_is_not_ours_is_not_looked_into(home, directory):
     os.chown(home.store, 65534, -1)
     done = job(home, "--on", f"file:{home.store}", user=65534, extra_groups=[])
     assert (done.status, done.stdout) == (0, f"file:{home.store}\n"), done.stderr
+
+
+@pytest.fixture
+def of_root(home, directory):
+    """root's home and client.conf, whose store a user cannot know; but that user may make a file store there."""
+    home.write(f"url = file:{home.store}")
+    let_others_through(directory)
+    state = directory / "home/.local"
+    state.mkdir()
+    os.chown(state, 65534, -1)
+    return home
+
+
+NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+@pytest.mark.parametrize("closed", [".config/holdfast/client.conf", ".config/holdfast", ".config", "."])
+@pytest.mark.parametrize("variable", ["HOME", "XDG_CONFIG_HOME"])
+def test_what_another_user_hides_may_name_the_store(of_root, directory, closed, variable):
+    """Root holds x in the store of that file; whoever cannot read it does not get x among the files of this machine."""
+    base = directory / "home" / (".config" if variable == "XDG_CONFIG_HOME" else "")
+    env = {variable: str(base), "XDG_STATE_HOME": str(directory / "home/.local")}
+    place = directory / "home" / closed
+    place.chmod(0o600 if place.is_file() else 0o700)
+    if variable == "XDG_CONFIG_HOME" and closed == ".":
+        pytest.skip("that variable names what is below")
+    holder = of_root.start("run", "x", "--", "sh", "-c", "echo held; read line", env=env)
+    assert holder.line() == "held"
+    done = job(of_root, env=env, **NOBODY)
+    assert (done.status, done.stdout) == (77, ""), done
+    assert done.stderr == (f"holdfast: cannot read {of_root.conf}, which may name the store, and {base} belongs to another user: "
+                           f"set {variable} to your own, or name the store with --on or HOLDFAST_URL\n")
+    assert list((directory / "home/.local").iterdir()) == []
+    for words in (["stores"], ["ls"]):
+        assert of_root(*words, env=env, **NOBODY).status == 77
+    assert holder.end() == 0
+
+
+OPENING = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.hf_error.restype = ctypes.c_char_p
+store = ctypes.c_void_p()
+print(library.hf_open(None, ctypes.byref(store)), library.hf_error().decode())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_program_is_not_given_other_locks_either(of_root, directory):
+    """The same through the library."""
+    done = subprocess.run([sys.executable, "-c", OPENING, os.environ["HF_LIBRARY"]], env=of_root.env,
+                          capture_output=True, text=True, timeout=60, **NOBODY)
+    assert done.stdout.startswith(f"-9 cannot read {of_root.conf}, which may name the store"), done
+    assert list((directory / "home/.local").iterdir()) == []
 
 
 def test_strictness_can_be_demanded_for_all(home):
