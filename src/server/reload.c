@@ -30,6 +30,10 @@ static void log_changes(const char *path, const struct secret *now, const struct
 
     log_info(words, log_text("file", path), log_number("valid", secret_count(now)),
              log_number("added", added), log_number("removed", removed));
+    if (removed == secret_count(before)) /* two that became one line, say */
+        log_warning("nothing that was valid before is so any more: whoever does not have the new "
+                    "one yet is refused",
+                    log_text("file", path));
 }
 
 static void log_refused(const char *what, const struct error_text *why)

@@ -179,9 +179,11 @@ SERVER_PAGE = Page(
         File("listen = 127.0.0.1:7420", "/etc/holdfast/holdfastd.conf", "holdfastd --check-config", says=("^listen = .*# file$",),
              before="install -d /etc/holdfast; (umask 077; openssl rand -hex 32 >/etc/holdfast/password)"),
         Excused("# (umask 077; openssl rand -hex 32 > /etc/holdfast/password.next)", ROTATION),
+        Excused("# sed -i '1r /etc/holdfast/password.next' /etc/holdfast/password", ROTATION),
         Excused("# cp --preserve=mode,ownership /etc/holdfast/client-password", ROTATION),
         Excused("# sed -i 1d /etc/holdfast/password", ROTATION),
-        Excused("# cat /etc/holdfast/secret.next >> /etc/holdfast/secret", ROTATION),
+        Excused("# (umask 077; openssl rand -hex 32 > /etc/holdfast/secret.next)", ROTATION),
+        Excused("# sed -i '1r /etc/holdfast/secret.next' /etc/holdfast/secret", ROTATION),
         Excused("# sed -i '1{h;d};2G' /etc/holdfast/secret", ROTATION),
         Excused("# sed -i 2d /etc/holdfast/secret", ROTATION),
     ])

@@ -107,6 +107,32 @@ def test_a_password_is_exchanged_while_it_runs(server):
     assert not any(word in line for line in server.logged() for word in (OLD, NEW))
 
 
+NONE_LEFT = "nothing that was valid before is so any more"
+
+
+def warns(server):
+    """Whether it does at a SIGHUP; all of that has been logged when the next one is."""
+    before = len(server.logged())
+    hang_up(server)
+    hang_up(server)
+    return any(NONE_LEFT in line for line in server.logged()[before:])
+
+
+def test_whoever_locks_everybody_out_is_warned(server):
+    """Two passwords in one line, say: the old one had no line end."""
+    server.file.write_text(OLD)
+    with server.file.open("a") as file:
+        file.write(NEW + "\n")
+    line = hang_up(server, NONE_LEFT)
+    assert " warning " in line and line.endswith(f": whoever does not have the new one yet is refused file={server.file}")
+    assert valid(server) == []
+    for lines in ([OLD + NEW, OLD], [OLD, NEW], [NEW, OLD], [NEW], [NEW]):
+        write(server.file, *lines)
+        assert not warns(server)
+    write(server.file, NEXT)
+    assert warns(server)
+
+
 def missing(file):
     file.unlink()
 
@@ -243,7 +269,8 @@ def test_open_connections_of_peers_stay(cluster):
     term = cluster.leader().says()["term"]
     follower = cluster.followers()[0]
     write(follower.file, S2)
-    hang_up(follower)
+    line = hang_up(follower, NONE_LEFT)
+    assert " warning " in line and line.endswith(f"file={follower.file}")
     all_heard(cluster)
     assert cluster.leader().says()["term"] == term, "no election"
     restart(follower)

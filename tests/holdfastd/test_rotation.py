@@ -1,6 +1,7 @@
 """A password is exchanged for another while locks are held: in the documented order nobody loses anything, whatever restarts,
 reconnects or elections come between."""
 import re
+import shutil
 import subprocess
 import time
 
@@ -8,7 +9,7 @@ import pytest
 from conftest import ROOT, Ended, eventually
 from holdfast_cli import Cli, is_running
 from test_cluster_command import Cluster
-from test_reload import AGAIN, NEW, OLD, S1, S2, all_heard, hang_up, opens, restart, write
+from test_reload import AGAIN, NEW, OLD, S1, all_heard, hang_up, opens, restart, write
 
 TTL = ["--ttl", "10s"]
 LONG = ["--ttl", "20s", "--grace", "1s"]  # for what takes an election or two on a busy machine
@@ -253,13 +254,13 @@ def test_a_leader_that_is_slow_to_answer_may_let_one_in(cluster, files):
 
 
 def recipe():
-    """The commands of docs/server.md, step by step: three for the password, and three for the secret."""
+    """The commands of docs/server.md, step by step: for the password, and for the secret, each made once, then three steps."""
     text = (ROOT / "docs/server.md").read_text()
     section = text.split("\n## Exchanging the password\n")[1].split("\n## ")[0]
     steps = [[line[2:] for line in block.splitlines() if line.startswith("# ")]
              for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL)]
-    assert len(steps) == 6 and all(steps)
-    return steps[:3], steps[3:]
+    assert len(steps) == 8 and all(steps)
+    return steps[:4], steps[4:]
 
 
 def do(commands, directory, server):
@@ -272,11 +273,14 @@ def do(commands, directory, server):
             subprocess.run(["sh", "-ec", command.replace("/etc/holdfast", str(directory))], check=True)
 
 
-def test_the_recipe_for_a_password(start, cli_on, tmp_path):
+@pytest.mark.parametrize("end", ["\n", ""], ids=["with line end", "without"])
+def test_the_recipe_for_a_password(start, cli_on, tmp_path, end):
     """A holder lives through it, and through a restart of the server after each step."""
     file, client_file = tmp_path / "password", tmp_path / "client-password"
     write(file, OLD)
     write(client_file, OLD, mode=0o640)
+    file.write_text(OLD + end)
+    client_file.write_text(OLD + end)
     server = start("--password-file", file)
     cli = cli_on(f"holdfast://127.0.0.1:{server.port}?password-file={client_file}")
     holder = cli.hold("x", *TTL)
@@ -290,8 +294,10 @@ def test_the_recipe_for_a_password(start, cli_on, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["client-password", "password"]
 
 
-def test_the_recipe_for_a_secret(tmp_path):
+@pytest.mark.parametrize("end", ["\n", ""], ids=["with line end", "without"])
+def test_the_recipe_for_a_secret(tmp_path, end):
     """On each node after the other, and the cluster serves after each."""
+    making, *steps = recipe()[1]
     first = tmp_path / "secret"
     write(first, S1)
     cluster = Cluster("--secret-file", first)
@@ -299,16 +305,20 @@ def test_the_recipe_for_a_secret(tmp_path):
         for node in cluster.nodes.values():
             node.args[node.args.index("--secret-file") + 1] = node.directory / "secret"
             write(node.directory / "secret", S1)
-            write(node.directory / "secret.next", S2)
+            (node.directory / "secret").write_text(S1 + end)
             restart(node)
+        do(making, tmp_path, None)
+        for node in cluster.nodes.values():
+            shutil.copy(tmp_path / "secret.next", node.directory)
         holder = cluster.cli.hold("x", *LONG)
-        for commands in recipe()[1]:
+        for commands in steps:
             for node in cluster.nodes.values():
                 do(commands, node.directory, node)
                 all_heard(cluster)
             restart(cluster.followers()[0])
             all_heard(cluster)
-        assert all((node.directory / "secret").read_text() == S2 + "\n" for node in cluster.nodes.values())
+        made = (tmp_path / "secret.next").read_text()
+        assert all((node.directory / "secret").read_text() == made for node in cluster.nodes.values())
         assert is_running(holder.job) and holder.end() == 0
     finally:
         cluster.clean()
