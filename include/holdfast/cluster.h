@@ -52,10 +52,11 @@ typedef struct hf_member {
     const char *peer;   /* where other nodes reach it; "" for a node alone */
     const char *client; /* where clients reach it; "" when that is not known yet */
     int votes;          /* 0: it was added, and is catching up */
-    int64_t behind;     /* entries of the log that it lacks; -1: not known, only the leader knows */
-    int64_t silent_ms;  /* since it said something to the node that answered; -1: never */
-    int lost;           /* 1: it has come back without its data, and is not let in */
-    uint64_t index;     /* of the last entry that it is known to have stored; 0: not known */
+    /* Entries of the log that it lacks; -1: not known. Only the leader knows, and only of those that are connected to it. */
+    int64_t behind;
+    int64_t silent_ms; /* since it said something to the node that answered; -1: never */
+    int lost;          /* 1: it has come back without its data, and is not let in */
+    uint64_t index;    /* of the last entry that it is known to have stored; 0: not known */
 } hf_member;
 
 /* Who belongs to the cluster, as the node that leads it sees it. If none can be found within

@@ -29,8 +29,9 @@ static const struct {
 struct finding {
     enum health health;
     char text[CLUSTER_TEXT_MAX];
-    unsigned stuck; /* members that are there, and store nothing */
-    bool some_lag;  /* a member lacks entries: that may be nothing, or it may be stuck */
+    unsigned stuck;     /* members that are there, and store nothing */
+    bool some_lag;      /* a member lacks entries: that may be nothing, or it may be stuck */
+    int64_t between_ms; /* this look and the one before */
 };
 
 /* ---- the end of the time ----------------------------------------------------------------------- */
@@ -105,9 +106,15 @@ static void degrade(struct finding *finding, const hf_cluster_info *about, const
                        separator, id, (long long)member->behind);
     else if (is_stuck(before, member)) {
         finding->stuck++;
-        cluster_append(finding->text, sizeof finding->text,
-                       "%snode %llu is behind, and gets no further: see its log and its disk",
-                       separator, id);
+        if (member->silent_ms >= finding->between_ms) /* nothing since the look before */
+            cluster_append(
+                finding->text, sizeof finding->text,
+                "%snode %llu is behind, and has said nothing for %s: it hangs, or is cut off",
+                separator, id, span(member->silent_ms));
+        else
+            cluster_append(finding->text, sizeof finding->text,
+                           "%snode %llu is behind, and gets no further: see its log and its disk",
+                           separator, id);
     } else {
         finding->some_lag = finding->some_lag || member->behind > 0;
         return;
@@ -147,11 +154,12 @@ static bool is_outside(const hf_cluster_info *about)
     return strcmp(about->role, "removed") == 0;
 }
 
-static void judge(const hf_cluster *cluster, const hf_cluster *before, struct finding *ret_finding)
+static void judge(const hf_cluster *cluster, const hf_cluster *before, int64_t between_ms,
+                  struct finding *ret_finding)
 {
     const hf_cluster_info *about = hf_cluster_about(cluster);
 
-    *ret_finding = (struct finding){.health = HEALTH_UNKNOWN};
+    *ret_finding = (struct finding){.health = HEALTH_UNKNOWN, .between_ms = between_ms};
     if (!about->why) {
         judge_led(cluster, before, ret_finding);
     } else if (about->leader == 0) {
@@ -194,15 +202,15 @@ static void say_json(const hf_cluster *cluster, const struct finding *finding)
     json_end(&json);
 }
 
-/* One look, and the one before it, or NULL. Returns NULL if nobody answers, as the finding says. */
+/* One look, and the one between_ms before it, or NULL. Returns NULL if nobody answers, as the finding says. */
 static hf_cluster *look(struct cli *cli, int64_t wait_ms, const hf_cluster *before,
-                        struct finding *ret_finding, int *ret_result)
+                        int64_t between_ms, struct finding *ret_finding, int *ret_result)
 {
     hf_cluster *cluster = NULL;
 
     *ret_result = hf_cluster_status(cli->store, wait_ms, &cluster);
     if (*ret_result == HF_OK) {
-        judge(cluster, before, ret_finding);
+        judge(cluster, before, between_ms, ret_finding);
         return cluster;
     }
     *ret_finding = (struct finding){.health = HEALTH_UNKNOWN};
@@ -219,12 +227,12 @@ int cluster_health(struct cli *cli, const struct cluster_request *request)
     int result;
 
     limit_time(cli, request->wait_ms);
-    cluster = look(cli, half_ms, NULL, &finding, &result);
+    cluster = look(cli, half_ms, NULL, 0, &finding, &result);
     if ((finding.health == HEALTH_DEGRADED || finding.some_lag) &&
         clock_boot_ms() - began_ms < again_ms) {
         before = cluster;
         poll(NULL, 0, (int)again_ms);
-        cluster = look(cli, half_ms, before, &finding, &result);
+        cluster = look(cli, half_ms, before, again_ms, &finding, &result);
     }
     hf_cluster_free(before);
     end_limit();

@@ -15,9 +15,16 @@ static bool leader_answers(const hf_cluster_info *about)
     return !about->why && about->leader == about->id;
 }
 
+/* The leader knows how far everybody is that is connected to it: the connection of a process that has died ends with it. */
+static bool is_disconnected(const hf_cluster_info *about, const hf_member *member)
+{
+    return about->leader == about->id && member->behind < 0;
+}
+
 bool cluster_is_silent(const hf_cluster_info *about, const hf_member *member)
 {
-    return member->id != about->id && (member->silent_ms < 0 || member->silent_ms > SILENT_MS);
+    return member->id != about->id && (is_disconnected(about, member) || member->silent_ms < 0 ||
+                                       member->silent_ms > SILENT_MS);
 }
 
 bool cluster_is_reachable(const hf_cluster_info *about, const hf_member *member)

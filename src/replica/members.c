@@ -364,9 +364,11 @@ int replica_add(struct replica *replica, const struct replica_member *member, vo
 
 static bool is_alive(const struct replica *replica, uint64_t id)
 {
+    const struct replica_host *host = &replica->host;
     int64_t silent = silent_us(replica, id);
 
-    return id == replica->id || (silent >= 0 && silent <= lately_us(replica));
+    return id == replica->id || (silent >= 0 && silent <= lately_us(replica) &&
+                                 (!host->connected || host->connected(host->context, id)));
 }
 
 /* Of those who would vote then: is a majority alive? If not, nobody would serve, nor could the change be taken back. */
@@ -442,7 +444,7 @@ int replica_transfer(struct replica *replica, uint64_t to, void *request, struct
     if (!server || server->role != RAFT_VOTER)
         return error_set(err, HF_EINVAL, "node %llu is not a member that votes",
                          (unsigned long long)to);
-    if (silent_us(replica, to) < 0 || silent_us(replica, to) > lately_us(replica))
+    if (!is_alive(replica, to))
         return error_set(
             err, HF_EINVAL,
             "node %llu is silent, and cannot lead: bring it back first, or name another",

@@ -376,6 +376,11 @@ int network_open(struct uv_loop_s *loop, const struct network_options *options,
     return HF_OK;
 }
 
+bool network_is_connected(const struct network *network, uint64_t id)
+{
+    return peers_about(network->peers, id) != NULL;
+}
+
 const char *network_why(const struct network *network, uint64_t id)
 {
     return peers_why(network->peers, id);

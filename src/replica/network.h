@@ -74,6 +74,9 @@ int network_set_secrets(struct network *network, const void *secret, size_t secr
                         const void *other, size_t other_size, struct error_text *err);
 /* False: there is no connection yet; one is being made. What is sent may get lost. */
 bool network_say(struct network *network, uint64_t to, const char *address, const char *text);
+/* Is there a connection to this node now? That of a process that has died ends at once; one whose machine is gone is there until
+ * that is found out. */
+bool network_is_connected(const struct network *network, uint64_t id);
 /* Why this node could not be reached the last time, in words; "": not known. Lives until the loop goes on. */
 const char *network_why(const struct network *network, uint64_t id);
 /* Ends all connections with this node; it is not called before it is a member again. */

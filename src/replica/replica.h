@@ -85,6 +85,9 @@ struct replica_host {
     /* This node leads, and another one may have lost some of the log that it had acknowledged in this term: it is to be asked,
      * which is replica_asked there. May be NULL. */
     void (*doubts)(void *context, uint64_t id, uint64_t term, uint64_t index);
+    /* Is there a connection to this node? One that has died is known to be gone by that, before it has been silent for long. NULL:
+     * that cannot be told. */
+    bool (*connected)(void *context, uint64_t id);
     /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
     void (*note)(void *context, int level, const char *text);
 };

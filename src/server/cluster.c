@@ -229,6 +229,13 @@ void cluster_told_lost(struct server *server)
     log_error(NETWORK_LOST);
 }
 
+bool cluster_is_connected(void *context, uint64_t id)
+{
+    const struct server *server = context;
+
+    return server->network && network_is_connected(server->network, id);
+}
+
 void cluster_doubts(void *context, uint64_t id, uint64_t term, uint64_t index)
 {
     struct server *server = context;

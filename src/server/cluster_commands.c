@@ -16,12 +16,19 @@ static void write_number(struct resp_writer *out, const char *field, int64_t num
     resp_write_integer(out, number);
 }
 
+/* The leader knows what others have stored, as long as they can tell it. */
+static bool knows_log_of(struct server *server, const struct replica_status *status, uint64_t id)
+{
+    return status->id != 0 && status->leader_id == status->id &&
+           (id == status->id || cluster_is_connected(server, id));
+}
+
 static void write_member(struct connection *connection, const struct replica_seen *seen,
                          const struct replica_status *status)
 {
     struct resp_writer *out = &connection->out;
     char client[CORE_ADDRESS_MAX + 1] = "";
-    bool leads = status->leader_id == status->id && status->id != 0;
+    bool known = knows_log_of(connection->server, status, seen->id);
 
     cluster_client_address(connection->server, seen->id, client, sizeof client);
     resp_write_map(out, 8, connection->resp3);
@@ -31,8 +38,8 @@ static void write_member(struct connection *connection, const struct replica_see
     resp_write_text(out, "client");
     resp_write_text(out, client);
     write_number(out, "votes", seen->votes);
-    write_number(out, "behind", leads ? (int64_t)(status->last_index - seen->match_index) : -1);
-    write_number(out, "index", leads ? (int64_t)seen->match_index : -1);
+    write_number(out, "behind", known ? (int64_t)(status->last_index - seen->match_index) : -1);
+    write_number(out, "index", known ? (int64_t)seen->match_index : -1);
     write_number(out, "silent", seen->silent_ms);
     write_number(out, "lost", cluster_is_lost(connection->server, seen->id));
 }

@@ -403,6 +403,8 @@ bool cluster_met(struct server *server, const struct network_node *node);
 void cluster_tell_lost(struct server *server);
 /* This node is one of them, as another says. */
 void cluster_told_lost(struct server *server);
+/* Is there a connection to that node now? context: the server. */
+bool cluster_is_connected(void *context, uint64_t id);
 /* This node leads, and another one has less of the log than it had: it is asked, and told that. */
 void cluster_doubts(void *context, uint64_t id, uint64_t term, uint64_t index);
 void cluster_told_had(struct server *server, const struct network_words *words, uint64_t index,

@@ -452,6 +452,7 @@ static int open_node(struct daemon *daemon, struct error_text *err)
                                 .role = host_role,
                                 .stopped = host_stopped,
                                 .doubts = cluster_doubts,
+                                .connected = cluster_is_connected,
                                 .note = host_note};
     int result = node_open(server, &host, err);
 

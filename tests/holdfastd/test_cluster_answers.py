@@ -248,3 +248,23 @@ def test_hostile_texts_do_not_reach_the_terminal():
         assert len(done.stdout.splitlines()) == 5
         (shown,) = objects(fake.cli("cluster", "status", "--json"))
         assert shown["peer"] == "a\nb" and shown["client"].startswith("\033[31mxxx") and len(shown["client"]) <= 271
+
+
+@pytest.mark.parametrize("lag, said", [
+    ({"behind": 3, "index": 6, "silent": 5}, "node 3 is behind, and gets no further: see its log and its disk"),
+    ({"behind": 3, "index": 6, "silent": 1200}, "node 3 is behind, and has said nothing for 1.2 s: it hangs, or is cut off"),
+    ({"behind": -1, "index": -1, "silent": 5}, "node 3 cannot be reached")], ids=["stuck", "silent", "gone"])
+def test_health_in_the_words_that_fit(lag, said):
+    """What is wrong with a node that is heard is in its log; with one that is not, somewhere else."""
+    with Fake() as fake:
+        fake.members[2] = member(3, **lag)
+        done = fake.cli("cluster", "status", "--health")
+        assert (done.status, done.stdout) == (1, f"WARNING: {said}; 1 more loss and nothing is granted\n")
+
+
+def test_a_member_without_a_connection_is_silent():
+    with Fake() as fake:
+        fake.members[2] = member(3, behind=-1, index=-1)
+        done = fake.cli("cluster", "status")
+        assert re.search(r"^3 +silent .* \? +5 ms ago$", done.stdout, re.MULTILINE), done.stdout
+        assert "No member can be lost" in done.stdout

@@ -1,6 +1,7 @@
 """`holdfast cluster status --health`: the line and the exit status that a monitoring system sees, of real nodes; and what `status` and
 `remove` say of how many may be lost."""
 import json
+import re
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast_cli import Cli, only_line
 from test_cluster_command import NONE_TO_LOSE, Cluster
 
 WAIT = "3s"
+NONE_LEFT = "No member can be lost: with one less, nothing is granted."
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def test_well_degraded_down_and_well_again(cluster):
     becomes(cluster.cli, (1, f"WARNING: node {follower.number} cannot be reached; 1 more loss and nothing is granted"))
     done = cluster.cli("cluster", "status")
     assert (done.status, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-2] == "No member can be lost: with one less, nothing is granted."
+    assert done.stdout.splitlines()[-2] == NONE_LEFT
     seen = json.loads(health(cluster.cli, "--json")[1])
     expected = {"health": "degraded", "status": 1, "leader": leader.number, "members": 3, "voters": 3, "reachable": 2, "may_lose": 0,
                 "why": f"node {follower.number} cannot be reached; 1 more loss and nothing is granted",
@@ -50,6 +52,27 @@ def test_well_degraded_down_and_well_again(cluster):
     for node in (follower, other):
         node.launch()
     eventually(lambda: health(cluster.cli)[0] == 0, "all are there again")
+
+
+@pytest.mark.parametrize("who", ["follower", "leader"])
+def test_a_member_that_was_killed_is_gone_at_once(cluster, who):
+    """Its connections end with it: nobody waits for two seconds of silence, or says meanwhile that one more may be lost."""
+    eventually(lambda: health(cluster.cli)[0] == 0, "all are well")
+    leader = cluster.leader()
+    killed = leader if who == "leader" else cluster.followers()[0]
+    killed.kill9()
+    if who == "leader":
+        cluster.leader()
+
+    def is_gone():
+        seen = cluster.status()
+        return seen[killed.number]["role"] == "silent" and seen[killed.number]
+    seen = eventually(is_gone, "it is silent")
+    assert seen["behind"] is None and (who == "leader" or seen["silent_ms"] < 2000), "that is how it is known"
+    assert cluster.cli("cluster", "status").stdout.splitlines()[-2] == NONE_LEFT
+    assert health(cluster.cli) == (1, f"WARNING: node {killed.number} cannot be reached; 1 more loss and nothing is granted")
+    killed.launch()
+    eventually(lambda: health(cluster.cli)[0] == 0, "all are well again")
 
 
 def test_a_member_that_catches_up(cluster):
@@ -133,8 +156,8 @@ def test_remove_refuses_what_leaves_no_majority(cluster):
     assert set(cluster.status()) == {1, 2, 3}
 
 
-def test_a_member_that_gets_no_further(tmp_path):
-    """It is heard, and few entries behind: its disk does not take large ones any more."""
+def test_a_member_whose_disk_hangs(tmp_path):
+    """Few entries behind: it does not take large ones any more, and says nothing meanwhile."""
     cluster = Cluster()
     try:
         leader, (follower, _) = cluster.leader(), cluster.followers()
@@ -148,8 +171,9 @@ def test_a_member_that_gets_no_further(tmp_path):
             _, token = client.cmd("ONCE", "CLAIM", "k", "l", "TTL", 60000)
             assert client.cmd("ONCE", "FINISH", "k", "l", "TOKEN", token, "KEEP", 60000, "r" * 60000) == 1
         disk.hangs()
-        becomes(cluster.cli, (1, f"WARNING: node {follower.number} is behind, and gets no further: see its log and its disk; "
-                                 "1 more loss and nothing is granted"))
+        status, line = eventually(lambda: health(cluster.cli)[0] == 1 and health(cluster.cli), "it is noticed")
+        assert status == 1 and re.fullmatch(f"WARNING: node {follower.number} (is behind, and has said nothing for [0-9.]+ m?s: it hangs, or is "
+                                            "cut off|cannot be reached); 1 more loss and nothing is granted", line), line
         disk.go_on()
         eventually(lambda: health(cluster.cli)[0] == 0, "it has caught up")
     finally:
