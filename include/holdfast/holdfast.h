@@ -308,7 +308,7 @@ typedef struct hf_list_options {
         sizeof(hf_list_options), NULL, 0 \
     }
 
-/* Every holder of every name that matches, ordered by name. */
+/* Every holder of every name that matches, ordered by name. May take 30 s. */
 HF_API int hf_list(hf_store *store, const hf_list_options *options, hf_report **ret_report);
 HF_API size_t hf_report_count(const hf_report *report);
 /* Lives as long as the report. NULL past the end. */
@@ -325,7 +325,8 @@ HF_API int hf_check_sequencer(hf_store *store, const char *sequencer);
  * until they must know: on a store with TTL until that has run out, on one without until they have
  * let go, at most grace_ms. grace_ms 0 does not wait, and risks two who believe they hold it: only
  * a guard protects then. A holder that is `foreign` is not told at all. If the store is closed
- * meanwhile, the holds are ended and the name is withheld all the same (HF_ECANCELED). ret_broken (or NULL): how many holds were ended. */
+ * meanwhile, the holds are ended and the name is withheld all the same (HF_ECANCELED). A server is
+ * tried for up to 10 s. ret_broken (or NULL): how many holds were ended. */
 HF_API int hf_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken);
 /* Every later token will be greater than `token` (moving here from another store). */
 HF_API int hf_floor(hf_store *store, uint64_t token);

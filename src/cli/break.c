@@ -2,17 +2,20 @@
 #include "cli/args.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/slow.h"
 
 /* Longer than run's own grace of 5 s, so that an obedient holder is gone before the name is given
  * out. */
 #define BREAK_GRACE_MS 10000
+#define BREAK_MS 10000 /* hf_break's own limit, where there is a server to be told */
 
-enum { OPT_NOW = 256, OPT_BREAK_GRACE };
+enum { OPT_NOW = 256, OPT_BREAK_GRACE, OPT_QUIET = 'q' };
 
 static const struct option_spec options[] = {
     {OPT_NOW, "now", NULL,
      "do not wait for the old holder: two may believe that they hold the lock"},
     {OPT_BREAK_GRACE, "grace", "DUR", "store without TTL: wait at most DUR for the holder (10s)"},
+    {OPT_QUIET, "quiet", NULL, "do not print that the store is slow to answer, nor warnings"},
     {0},
 };
 
@@ -117,11 +120,14 @@ static int run(struct cli *cli, struct args *args)
     const char *name = NULL;
     bool now = false;
     uint32_t broken, untold;
+    struct slow slow;
     int id, status, result;
 
     while ((id = args_next(args)) != ARGS_END) {
         if (id == OPT_NOW)
             now = true;
+        else if (id == OPT_QUIET)
+            cli->quiet = true;
         else if (id == OPT_BREAK_GRACE) {
             if (!args_duration(args, "--grace", 0, HF_DURATION_MAX_MS, &grace_ms))
                 return EXIT_USAGE;
@@ -143,8 +149,10 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
+    slow_begin(&slow, cli, "break", BREAK_MS);
     untold = count_foreign(cli->store, name);
     result = hf_break(cli->store, name, grace_ms, &broken);
+    slow_end(&slow);
     if (result != HF_OK)
         return say_result(result);
     if (untold > broken) /* it went by itself in between */

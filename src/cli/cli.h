@@ -33,6 +33,7 @@ struct command;
 struct cli {
     const char *url; /* --on, or NULL: the library looks at HOLDFAST_URL itself */
     bool json;
+    bool quiet; /* -q: nothing is said but what went wrong */
     const struct command *command;
     hf_store *store; /* opened by cli_open, closed by main */
 };

@@ -93,7 +93,7 @@ bool lockopts_take(struct lockopts *opts, const struct args *args, int id, int *
         opts->verbose = true;
         break;
     case OPT_QUIET:
-        opts->quiet = true;
+        opts->quiet = args->cli->quiet = true;
         break;
     case OPT_TTL:
         fine = args_duration(args, "--ttl", HF_TTL_MIN_MS, HF_TTL_MAX_MS, &opts->options.ttl_ms);

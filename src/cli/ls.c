@@ -2,11 +2,15 @@
 #include "cli/args.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/slow.h"
 
-enum { OPT_ALL = 'a' };
+#define LIST_MS 30000 /* hf_list's own limit */
+
+enum { OPT_ALL = 'a', OPT_QUIET = 'q' };
 
 static const struct option_spec options[] = {
     {OPT_ALL, "all", NULL, "also names that nobody holds now, where the store knows them"},
+    {OPT_QUIET, "quiet", NULL, "do not print that the store is slow to answer, nor warnings"},
     {0},
 };
 
@@ -56,11 +60,14 @@ static int run(struct cli *cli, struct args *args)
 {
     hf_list_options wanted = HF_LIST_OPTIONS_INIT;
     hf_report *report;
+    struct slow slow;
     int id, status, result;
 
     while ((id = args_next(args)) != ARGS_END) {
         if (id == OPT_ALL)
             wanted.all = 1;
+        else if (id == OPT_QUIET)
+            cli->quiet = true;
         else if (id == ARGS_WORD && !wanted.match)
             wanted.match = args->value;
         else if (id == ARGS_WORD)
@@ -71,7 +78,9 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
+    slow_begin(&slow, cli, "ls", LIST_MS);
     result = hf_list(cli->store, &wanted, &report);
+    slow_end(&slow);
     if (result != HF_OK)
         return say_result(result);
     if (cli->json)

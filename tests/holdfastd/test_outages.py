@@ -53,6 +53,20 @@ def test_a_store_that_was_never_reached(start_cli, url, words):
     assert len(said) == 1 and ("refused" in said[0] or "nowhere.invalid" in said[0]), said
 
 
+@pytest.mark.parametrize("words, limit", [(["ls"], "30.0 s"), (["break", "x"], "10.0 s"), (["break", "x", "--now"], "10.0 s")], ids=str)
+def test_a_server_that_hangs_is_named_early(server, cli, words, limit):
+    """Others end after two seconds. These try for longer, and say so; unless somebody wants to hear of errors only."""
+    server.pause()
+    asking, quiet = cli.start(*words), cli.start(*words, "-q")
+    word = words[0]
+    assert asking.line("err") == f"holdfast: {word}: no answer from 127.0.0.1:{server.port} for 2.0 s; trying for up to {limit} in all"
+    server.resume()
+    for process in (asking, quiet):
+        assert process.wait() == 0
+        assert process.rest("err") == []
+    assert cli(*words).stderr == "", "nothing is said of one that answers"
+
+
 # ---- reached -----------------------------------------------------------------------------------------------------
 
 

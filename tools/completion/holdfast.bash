@@ -93,8 +93,8 @@ _holdfast()
     renew) options="--lease --token --ttl --json" ;;
     unlock) options="--lease --token --json" ;;
     leader) options="--follow --json" ;;
-    ls) options="--all --json" ;;
-    break) options="--now --grace --json" ;;
+    ls) options="--all --quiet --json" ;;
+    break) options="--now --grace --quiet --json" ;;
     check | show | watch | floor | stores) options="--json" ;;
     cluster) options="--wait --no-wait --health --json" ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$cur")); return ;;

@@ -45,6 +45,7 @@ complete -c holdfast -n "__fish_seen_subcommand_from run elect lock" -l delay -x
 complete -c holdfast -n "__fish_seen_subcommand_from run elect lock once" -l owner -x -d 'Label that others see'
 complete -c holdfast -n "__fish_seen_subcommand_from run elect lock once" -l need -x -a strict -d 'Refuse a weaker store'
 complete -c holdfast -n "__fish_seen_subcommand_from run elect lock once" -s v -l verbose -d 'Say what happens'
+complete -c holdfast -n "__fish_seen_subcommand_from ls break" -s q -l quiet -d 'Only errors'
 complete -c holdfast -n "__fish_seen_subcommand_from run elect lock once" -s q -l quiet -d 'Do not say who holds it'
 complete -c holdfast -n "__fish_seen_subcommand_from run elect once" -s c -l command -x -d 'Run text with the shell'
 complete -c holdfast -n "__fish_seen_subcommand_from run elect" -l max-hold -x -d 'Release the lock within this time'

@@ -1,0 +1,27 @@
+/* slow.h: a line for whoever waits for a store that has not answered at all: early, and once.
+ *
+ *     slow_begin(&slow, cli, "ls", 30000);
+ *     result = hf_list(...);
+ *     slow_end(&slow); */
+#ifndef CLI_SLOW_H
+#define CLI_SLOW_H
+
+#include "cli/cli.h"
+
+#include <pthread.h>
+
+struct slow {
+    const struct cli *cli;
+    const char *what;
+    int64_t limit_ms; /* of the call, to be said */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool runs, over;
+};
+
+/* what: borrowed until slow_end, as is the cli, whose store is open. Without a thread nothing is said. */
+void slow_begin(struct slow *slow, const struct cli *cli, const char *what, int64_t limit_ms);
+void slow_end(struct slow *slow);
+
+#endif
