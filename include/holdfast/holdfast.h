@@ -30,6 +30,8 @@
  * what the parent holds. hf_close and hf_release in the child only free memory. hf_lock_pass_fd()
  * is the way to hand a lock to a child on purpose.
  *
+ * Warnings. The library writes nothing to standard error; hf_set_warning_handler() hears what it would say there.
+ *
  * Signals. The library installs no handler, blocks all signals in its threads, never raises
  * SIGPIPE.
  *
@@ -95,6 +97,21 @@ HF_API const char *hf_error(void);
 HF_API const char *hf_result_name(int result);
 /* "0.1.0" */
 HF_API const char *hf_version(void);
+
+/* What an operator should hear of a store, and no call's result says: a file store was made where there was none, a server may
+ * evict locks, or has a known fault. */
+typedef struct hf_warning {
+    size_t size;
+    const char *scheme; /* of the store: "etcd" */
+    const char *text;   /* in words: one line, no newline */
+} hf_warning;
+
+/* Runs inside whatever call met with it, on any thread, perhaps on several at once: it must not call this library. `warning` lives
+ * during the call only. */
+typedef void hf_warning_fn(const hf_warning *warning, void *arg);
+/* Of all stores of this process, from now on; NULL, as at the beginning: nobody hears them. The library itself writes to no
+ * descriptor that is not its own. Call it before the first hf_open, which may have something to say already. */
+HF_API void hf_set_warning_handler(hf_warning_fn *fn, void *arg);
 
 /* ---- types ----------------------------------------------------------------------------------- */
 

@@ -38,7 +38,7 @@ enum lockopts_id {
     {OPT_OWNER, "owner", "TEXT", "label that others see (default: user, host, program, pid)"}, \
     {OPT_NEED, "need", "strict|best-effort", "refuse a store that is only best effort (exit status 78)"}, \
     {OPT_VERBOSE, "verbose", NULL, "say what happens"}, \
-    {OPT_QUIET, "quiet", NULL, "do not print who holds it, while waiting or when busy"}
+    {OPT_QUIET, "quiet", NULL, "do not print who holds it, while waiting or when busy, nor warnings"}
 /* clang-format on */
 
 struct lockopts {

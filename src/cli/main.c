@@ -155,12 +155,27 @@ static void find_modules(void)
         setenv("HOLDFAST_MODULE_DIR", directories, 0);
 }
 
+/* What an etcd store warns of is its server's version, which a job of cron cannot change: it would be mailed with every run. */
+static bool is_for_people(const hf_warning *warning, const struct cli *cli)
+{
+    return strcmp(warning->scheme, "etcd") == 0 && cli->command != &command_stores;
+}
+
+static void on_warning(const hf_warning *warning, void *arg)
+{
+    const struct cli *cli = arg;
+
+    if (!cli->quiet && (!is_for_people(warning, cli) || isatty(STDERR_FILENO)))
+        say("%s", warning->text);
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
     int status;
 
     find_modules();
+    hf_set_warning_handler(on_warning, &cli);
     status = dispatch(&cli, argc, argv);
     if (status != EXIT_DONE)
         cli_fail_eval(&cli, status);

@@ -39,7 +39,8 @@ static const struct option_spec options[] = {
     {OPT_GRACE, "grace", "DUR", "time between SIGTERM and SIGKILL when the key is being lost (5s)"},
     {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the key"},
     {OPT_VERBOSE, "verbose", NULL, "say what happens"},
-    {OPT_QUIET, "quiet", NULL, "do not print who runs it, while waiting or when busy"},
+    {OPT_QUIET, "quiet", NULL,
+     "do not print who runs it, while waiting or when busy, nor warnings"},
     {OPT_SHOW, "show", NULL, "run nothing: print what is known of KEY (also with --json)"},
     {0},
 };

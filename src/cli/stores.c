@@ -128,14 +128,35 @@ static void print_effect(const hf_store_info *info, void *arg)
     json_end(&json);
 }
 
+static void note_server(const hf_store_info *info, void *arg)
+{
+    *(bool *)arg = (info->features & HF_HAS_TTL) != 0;
+}
+
+/* A store speaks of its server when it has asked it something. That it cannot is not what was asked here. */
+static void hear_warnings(struct cli *cli)
+{
+    bool has_server = false;
+    hf_report *report;
+
+    if (hf_describe(cli->url, note_server, &has_server) != HF_OK || !has_server ||
+        hf_open(cli->url, &cli->store) != HF_OK)
+        return;
+    if (hf_show(cli->store, "holdfast", &report) == HF_OK)
+        hf_report_free(report);
+}
+
 /* The store that a command without --on would use. That it cannot be opened is worth knowing, but
  * does not make this list any less true. */
 static int in_effect(struct cli *cli)
 {
     int result = hf_describe(cli->url, print_effect, cli);
 
-    if (result == HF_OK)
+    fflush(stdout);
+    if (result == HF_OK) {
+        hear_warnings(cli);
         return EXIT_DONE;
+    }
     say("the store in effect cannot be opened: %s", hf_error());
     return status_of(result);
 }

@@ -49,7 +49,7 @@
 #define TASK_STACK_BYTES (256 * 1024)
 #define RANDOM_POOL_BYTES 1024
 #define REPORT_ENTRIES_MAX (1u << 24)
-#define WARNINGS_MAX 16 /* lines on stderr per store */
+#define WARNINGS_MAX 16 /* of each store that are told */
 
 /* ---- cancelling ------------------------------------------------------------------------------ */
 

@@ -131,16 +131,35 @@ static void host_connected(void *context, const char *id)
     pthread_mutex_unlock(&store->mutex);
 }
 
+static pthread_mutex_t warning_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards both */
+static hf_warning_fn *warning_fn;
+static void *warning_arg;
+
+void hf_set_warning_handler(hf_warning_fn *fn, void *arg)
+{
+    pthread_mutex_lock(&warning_mutex);
+    warning_fn = fn;
+    warning_arg = arg;
+    pthread_mutex_unlock(&warning_mutex);
+}
+
+/* Never to a descriptor: number 2 may be a file of the program's. */
 static void host_warn(void *context, const char *text)
 {
     hf_store *store = context;
-    bool print;
+    hf_warning_fn *fn;
+    void *arg;
+    bool told;
 
+    pthread_mutex_lock(&warning_mutex);
+    fn = warning_fn;
+    arg = warning_arg;
+    pthread_mutex_unlock(&warning_mutex);
     pthread_mutex_lock(&store->mutex);
-    print = store->warnings++ < WARNINGS_MAX;
+    told = fn && store->warnings++ < WARNINGS_MAX;
     pthread_mutex_unlock(&store->mutex);
-    if (print)
-        fprintf(stderr, "holdfast: %s\n", text);
+    if (told)
+        fn(&(hf_warning){sizeof(hf_warning), store->info.scheme, text}, arg);
 }
 
 static void host_reached(void *context)
