@@ -126,6 +126,15 @@ int jobopts_parse(struct jobopts *opts, struct args *args,
     }
 }
 
+/* A renewal is due after a third of the TTL, and is given a fifth: what came of the first is known, and can be said, before the job
+ * is stopped because of it. Half of the TTL is over before that. */
+static int64_t default_grace_ms(int64_t limit)
+{
+    int64_t part = limit / 5 * 2;
+
+    return limit > 0 && part < GRACE_DEFAULT_MS ? part : GRACE_DEFAULT_MS;
+}
+
 /* The time within which the job must be stopped: the lease or the longest hold, whichever is
  * shorter; 0 when nothing ends it by itself. */
 static int64_t limit_ms(const struct jobopts *opts, hf_store *store)
@@ -151,7 +160,7 @@ int jobopts_check(struct jobopts *opts, const struct args *args, hf_store *store
         return args_complain(args, "--grace %s is more than half of the %s that the lock may last",
                              span(opts->grace_ms), span(limit));
     if (opts->grace_ms < 0)
-        opts->grace_ms = limit > 0 && limit / 2 < GRACE_DEFAULT_MS ? limit / 2 : GRACE_DEFAULT_MS;
+        opts->grace_ms = default_grace_ms(limit);
     if (!opts->lock.options.owner) {
         lockopts_owner(opts->owner, opts->argv[0]);
         opts->lock.options.owner = opts->owner;

@@ -113,13 +113,31 @@ def test_nobody_leads(cluster):
     assert last_words(holder) == f"{follower.client}: there is no leader at the moment"
 
 
-def test_with_the_usual_grace(start, cli_on):
-    """The job has to be stopped before the first renewal that fails is given up: that it is late is known."""
+@pytest.mark.parametrize("ttl", ["4s", "6s"])
+def test_with_the_usual_grace(start, cli_on, ttl):
+    """The first renewal has been given up before the job has to be stopped: why that was is known."""
     server = start()
-    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", "-v", "--ttl", "3s")
+    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", "-v", "--ttl", ttl)
     server.kill9()
     assert holder.wait() == 76
     lines = holder.rest("err")
-    assert re.search(r"it could not be renewed, and [\d.]+ s are left: (?:the store has not answered for [\d.]+ m?s|.*refused.*); stopping",
-                     "\n".join(lines)), lines
+    assert re.search(rf"it could not be renewed, and [\d.]+ s are left: 127\.0\.0\.1:{server.port}: Connection refused; is the server "
+                     r"running there\?; stopping", "\n".join(lines)), lines
     assert "holdfast: 'x' was not released; the job ended with 143" in lines and not any("free again" in line for line in lines), lines
+
+
+def test_nobody_leads_with_the_usual_grace(cluster):
+    follower = cluster.followers()[0]
+    holder = cluster.cli.hold("x", "--ttl", "5s")
+    for node in cluster.nodes.values():
+        if node is not follower:
+            node.kill9()
+    assert last_words(holder) == f"{follower.client}: there is no leader at the moment"
+
+
+def test_the_disk_is_full_with_the_usual_grace(start, cli_on):
+    server = start()
+    holder = cli_on(f"holdfast://127.0.0.1:{server.port}").hold("x", "--ttl", "5s")
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    assert "the log cannot be written" in last_words(holder)
+    server.kill9()
