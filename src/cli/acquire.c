@@ -10,6 +10,7 @@
 
 #define FIRST_REPORT_MS 1000 /* nobody wants a line about a wait they did not notice */
 #define NEXT_REPORT_MS 60000
+#define HURRY_MS 200  /* after the first signal, another one is meant */
 #define AGAIN_MS 5000 /* when it could not be found out */
 
 struct inquiry;
@@ -32,6 +33,7 @@ struct waiting {
     bool reported;
     struct inquiry *inquiry; /* under way, or NULL */
     struct outage outage;
+    int64_t canceled_ms; /* when the first signal came */
 };
 
 /* A question about the holder. It may be answered after the wait has ended, so it is on the heap
@@ -193,6 +195,28 @@ static void tell_progress(struct waiting *waiting)
         inquire(waiting);
 }
 
+/* The first signal cancels the wait, which takes as long as the store does. Whoever sends another one does not want to wait for
+ * that: what is left in the store ends with its TTL. One that comes at once is the same wish, by process group and by pid. */
+static void take_signal(struct waiting *waiting, hf_op *op, int number, int *ret_signal)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    if (number == SIGTSTP) {
+        signals_stop(SIGTSTP, false);
+    } else if (signals_ends(number) && *ret_signal == 0) {
+        *ret_signal = number;
+        waiting->canceled_ms = now_ms;
+        hf_op_cancel(op);
+    } else if (signals_ends(number) && now_ms - waiting->canceled_ms >= HURRY_MS) {
+        say("ended while the store was being told that '%s' is not waited for any more: its place "
+            "there ends with its TTL",
+            printable(waiting->wanted->name));
+        waiting->wanted->signals->hurried = true;
+        waiting->done = true; /* no callback comes any more: they run in hf_dispatch only */
+        waiting->result = HF_ECANCELED;
+    }
+}
+
 /* Waits for the started acquisition; a signal cancels it, and then it still has to end, so that we
  * know that nothing of it is left in the store. */
 static void wait_for_it(struct waiting *waiting, hf_op *op, int store_fd, int *ret_signal)
@@ -208,14 +232,10 @@ static void wait_for_it(struct waiting *waiting, hf_op *op, int store_fd, int *r
             waiting->result = error_set_errno(waiting->err, HF_EINTERNAL, errno, "poll");
             return;
         }
-        while ((number = signals_take(waiting->wanted->signals)) != 0) {
-            if (number == SIGTSTP) {
-                signals_stop(SIGTSTP, false);
-            } else if (signals_ends(number) && *ret_signal == 0) {
-                *ret_signal = number;
-                hf_op_cancel(op);
-            }
-        }
+        while ((number = signals_take(waiting->wanted->signals)) != 0)
+            take_signal(waiting, op, number, ret_signal);
+        if (waiting->done)
+            return;
         if (hf_dispatch(waiting->wanted->store) < 0) {
             waiting->done = true;
             waiting->result = error_set(waiting->err, HF_EINTERNAL, "%s", hf_error());

@@ -29,7 +29,8 @@ static void pause_or_die(struct cli *cli, struct signals *signals)
         if (number == SIGTSTP)
             signals_stop(SIGTSTP, false);
         if (signals_ends(number)) {
-            hf_close(cli->store);
+            if (!signals->hurried)
+                hf_close(cli->store);
             signals_die(number, false);
         }
     }
@@ -57,7 +58,8 @@ static int campaign(const struct jobopts *opts, struct cli *cli, struct signals 
         int number, result = acquire(&wanted, ret_lock, &number, &err);
 
         if (result == HF_ECANCELED) {
-            hf_close(cli->store);
+            if (!signals->hurried)
+                hf_close(cli->store);
             signals_die(number, false);
         }
         if (result == HF_OK)

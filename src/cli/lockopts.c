@@ -179,7 +179,8 @@ int lockopts_acquire(const struct lockopts *opts, struct cli *cli, const char *n
     if (result == HF_ECANCELED) {
         cli_fail_eval(cli, EXIT_SIGNAL + number);
         fflush(stdout);
-        hf_close(cli->store);
+        if (!signals->hurried)
+            hf_close(cli->store);
         signals_die(number, false);
     }
     if (result != HF_EBUSY || !opts->quiet)

@@ -389,6 +389,8 @@ static int begin(const struct wish *wish, struct cli *cli, struct signals *signa
         result = acquire_once(&wanted, ret_once, &number, &err);
     if (result == HF_OK)
         return -1;
+    if (result == HF_ECANCELED && signals->hurried)
+        signals_die(number, false);
     if (result == HF_ECANCELED)
         die(cli, number, false);
     if (result != HF_EBUSY || !wish->job.lock.quiet)

@@ -13,6 +13,8 @@ struct signals {
     int fd;                           /* readable when signals_take has something */
     sigset_t inherited;               /* the mask we started with: the child gets it back */
     struct sigaction inherited_child; /* what SIGCHLD did; likewise */
+    /* Somebody asked a second time while a wait was being given up: the store is not told any more, nor closed. */
+    bool hurried;
 };
 
 /* Blocks and begins to collect. False with errno set. */

@@ -1,9 +1,10 @@
 """Stores that are not there, and stores that go away: who never reached one is told at once, who waits sits it out and says so."""
+import signal
 import time
 
 import pytest
 from conftest import Holdfastd, Unfounded, different_ports
-from holdfast_cli import Cli
+from holdfast_cli import Cli, eventually
 
 AT_ONCE = 8  # seconds, on a machine with other things to do: the search for a server takes two
 EARLY = 5  # seconds: likewise, for a line that should come within two
@@ -110,6 +111,31 @@ def test_an_outage_during_a_wait(server, cli):
     assert server.cmd("RELEASE", "x", "lease") == 1
     assert process.line() == "in" and process.wait() == 0
     assert process.rest("err") == []
+
+
+@pytest.mark.parametrize("words", [["run", "x", "--", "true"], ["lock", "x"], ["elect", "x", "--", "true"], ["once", "x", "--", "true"]],
+                         ids=lambda words: words[0])
+def test_a_second_signal_ends_a_wait_at_once(server, cli, words):
+    """The first one wants to give up the place in the queue, at a server that hangs. The second does not come at once: that would be the
+    same wish, sent to the group and to the process."""
+    assert server.cmd("ACQUIRE", "x", "lease", "TTL", LONG, "OWNER", "somebody")
+    assert server.cmd("ONCE", "CLAIM", "x", "another", "TTL", LONG, "OWNER", "somebody")
+    process = cli.start(*words)
+    assert "by somebody" in process.line("err")
+    server.pause()
+    process.kill(signal.SIGTERM)
+    process.kill(signal.SIGTERM)
+
+    def has_ended():
+        if process.popen.poll() is None:
+            time.sleep(0.1)
+            process.kill(signal.SIGTERM)
+        return process.popen.poll() is not None
+    eventually(has_ended, "it ends")
+    assert process.wait() == 128 + signal.SIGTERM
+    assert process.rest("err")[-1].startswith("holdfast: ended while the store was being told that 'x' is not waited for any more")
+    assert process.rest("out") == (["(exit 143)"] if words[0] == "lock" else [])
+    server.resume()
 
 
 @pytest.mark.parametrize("words, held", [(["watch", "x"], "held (exclusive) by somebody"),
