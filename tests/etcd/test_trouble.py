@@ -266,7 +266,8 @@ def test_client_certificates(servers, cli_on, hold, tmp_path):
     holder = hold(etcd.url(ca_file=tls["ca"], cert_file=tls["cert"], key_file=tls["key"]), "x", "ttl=20000")
     for options in ({}, {"cert_file": tmp_path / "other.pem", "key_file": tmp_path / "other.key"}):
         done = cli_on(etcd.url(ca_file=tls["ca"], **options))("run", "y", "--", "true")
-        assert done.status == 69 and "certificate" in done.stderr, done
+        assert done.status == 69, done  # with TLS 1.3 it may be hung up on before it reads why
+    assert etcd.keys("locks/y/") == []
     assert holder.release() == "HF_OK"
 
 
