@@ -28,48 +28,93 @@ bool text_to_u64(const char *text, uint64_t max, uint64_t *ret_value)
     return true;
 }
 
+/* From the largest on; text_to_ms wants them in this order, and each once. */
+static const struct {
+    const char *name;
+    int64_t ms;
+} units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+
+#define UNIT_COUNT (sizeof units / sizeof *units)
+
+/* "1.5", without its unit; moves behind it. Digits below a millisecond are dropped. */
+static bool take_number(const char **text, int64_t *ret_whole, int64_t *ret_fraction,
+                        int64_t *ret_scale)
+{
+    const char *at = *text;
+
+    *ret_whole = *ret_fraction = 0;
+    *ret_scale = 1;
+    if (!is_digit(*at))
+        return false;
+    for (; is_digit(*at); at++) {
+        *ret_whole = *ret_whole * 10 + (*at - '0');
+        if (*ret_whole > HF_DURATION_MAX_MS)
+            return false;
+    }
+    if (*at == '.') {
+        at++;
+        if (!is_digit(*at))
+            return false;
+        for (; is_digit(*at); at++)
+            if (*ret_scale < 1000000) {
+                *ret_fraction = *ret_fraction * 10 + (*at - '0');
+                *ret_scale *= 10;
+            }
+    }
+    *text = at;
+    return true;
+}
+
+/* The unit from number `from` on that the text begins with; moves behind it. UNIT_COUNT: none. */
+static size_t take_unit(const char **text, size_t from)
+{
+    size_t size = strcspn(*text, "0123456789."), u = from;
+
+    while (u < UNIT_COUNT &&
+           (strlen(units[u].name) != size || strncmp(units[u].name, *text, size) != 0))
+        u++;
+    if (u < UNIT_COUNT)
+        *text += size;
+    return u;
+}
+
 bool text_to_ms(const char *text, int64_t *ret_ms)
 {
-    static const struct {
-        const char *suffix;
-        int64_t ms;
-    } units[] = {{"ms", 1},        {"s", 1000},        {"", 1000},
-                 {"m", 60 * 1000}, {"h", 3600 * 1000}, {"d", 86400 * 1000}};
-    int64_t whole = 0, fraction = 0, scale = 1;
-    size_t u;
+    int64_t sum = 0, whole, fraction, scale;
+    size_t unit, next = 0;
+    bool first = true;
 
-    if (!is_digit(*text))
-        return false;
-    for (; is_digit(*text); text++) {
-        whole = whole * 10 + (*text - '0');
-        if (whole > HF_DURATION_MAX_MS)
+    do {
+        if (!take_number(&text, &whole, &fraction, &scale))
             return false;
-    }
-    if (*text == '.') {
-        text++;
-        if (!is_digit(*text))
+        unit = first && !*text ? 3 : take_unit(&text, next); /* a bare number is seconds */
+        if (unit == UNIT_COUNT || whole > HF_DURATION_MAX_MS / units[unit].ms)
             return false;
-        for (; is_digit(*text); text++) {
-            if (scale < 1000000) { /* further digits are below a millisecond: dropped */
-                fraction = fraction * 10 + (*text - '0');
-                scale *= 10;
-            }
-        }
-    }
-    for (u = 0; u < sizeof units / sizeof *units; u++) {
-        int64_t ms;
+        if (scale > 1 && *text) /* a fraction of what is not the last */
+            return false;
+        sum += whole * units[unit].ms + fraction * units[unit].ms / scale;
+        if (sum > HF_DURATION_MAX_MS)
+            return false;
+        next = unit + 1;
+        first = false;
+    } while (*text);
+    *ret_ms = sum;
+    return true;
+}
 
-        if (strcmp(text, units[u].suffix) != 0)
-            continue;
-        if (whole > HF_DURATION_MAX_MS / units[u].ms)
-            return false;
-        ms = whole * units[u].ms + fraction * units[u].ms / scale;
-        if (ms > HF_DURATION_MAX_MS)
-            return false;
-        *ret_ms = ms;
-        return true;
-    }
-    return false;
+void text_duration(int64_t ms, char ret_text[TEXT_SPAN_MAX])
+{
+    size_t u = 0;
+
+    while (ms % units[u].ms != 0)
+        u++;
+    snprintf(ret_text, TEXT_SPAN_MAX, "%lld%s", (long long)(ms / units[u].ms),
+             ms == 0 ? "" : units[u].name);
+}
+
+const char *text_article(const char *word)
+{
+    return *word && strchr("aeiou", *word) ? "an" : "a";
 }
 
 void text_from_ms(int64_t ms, char ret_text[TEXT_SPAN_MAX])

@@ -11,12 +11,17 @@
 /* Digits only, no sign, no blanks, at most `max`. */
 bool text_to_u64(const char *text, uint64_t max, uint64_t *ret_value);
 
-/* "500ms", "30s", "10m", "2h", "1d"; a bare number is seconds; fractions as in "1.5s". At most
- * HF_DURATION_MAX_MS. Never negative. */
+/* "500ms", "30s", "10m", "2h", "1d"; several of them from the largest on, as in "5m30s"; a bare number is seconds; a fraction
+ * in the last of them, as in "1.5s". At most HF_DURATION_MAX_MS. Never negative. */
 bool text_to_ms(const char *text, int64_t *ret_ms);
 /* The reverse, for people: "250 ms", "3.2 s", "5 min 3 s", "2 h 4 min", "3 d 1 h". */
 #define TEXT_SPAN_MAX 32
 void text_from_ms(int64_t ms, char ret_text[TEXT_SPAN_MAX]);
+/* The same as text_to_ms reads it: "366d", "90s"; "0". For limits, which somebody may type. */
+void text_duration(int64_t ms, char ret_text[TEXT_SPAN_MAX]);
+
+/* "a" or "an", as goes before the word. */
+const char *text_article(const char *word);
 
 /* Percent-encoding: letters, digits and the bytes of `keep` stay, all others become %xx. Returns
  * the length without the NUL; when that is >= size the output was cut (and is still terminated). */

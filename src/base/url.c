@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 static int parse_parameter(struct url *url, char *text, struct error_text *err)
 {
     char *equals = strchr(text, '=');
@@ -40,6 +42,8 @@ int url_parse(const char *text, struct url *ret_url, struct error_text *err)
     memset(ret_url, 0, sizeof *ret_url);
     memcpy(ret_url->text, text, length + 1);
     colon = strchr(ret_url->text, ':');
+    if (colon && ret_url->text + strcspn(ret_url->text, UPPER) < colon)
+        return error_set(err, HF_EINVAL, "store URL: write its scheme in small letters");
     if (!colon || colon == ret_url->text ||
         strspn(ret_url->text, "abcdefghijklmnopqrstuvwxyz0123456789+-.") !=
             (size_t)(colon - ret_url->text))
@@ -96,8 +100,8 @@ int url_get_ms(struct url *url, const char *key, int64_t min_ms, int64_t max_ms,
     if (!text_to_ms(value, &ms) || ms < min_ms || ms > max_ms) {
         char least[TEXT_SPAN_MAX], most[TEXT_SPAN_MAX];
 
-        text_from_ms(min_ms, least);
-        text_from_ms(max_ms, most);
+        text_duration(min_ms, least);
+        text_duration(max_ms, most);
         return error_set(err, HF_EINVAL, "store URL: %s=%s is not a duration from %s to %s", key,
                          value, least, most);
     }
@@ -109,7 +113,7 @@ int url_check_all_used(const struct url *url, struct error_text *err)
 {
     for (int i = 0; i < url->parameter_count; i++)
         if (!url->parameters[i].used)
-            return error_set(err, HF_EINVAL, "store URL: '%s' is not an option of a %s store",
-                             url->parameters[i].key, url->scheme);
+            return error_set(err, HF_EINVAL, "store URL: '%s' is not an option of %s %s store",
+                             url->parameters[i].key, text_article(url->scheme), url->scheme);
     return HF_OK;
 }

@@ -219,9 +219,9 @@ bool args_duration(const struct args *args, const char *option, int64_t min_ms, 
         *ret_ms = ms;
         return true;
     }
-    text_from_ms(min_ms, least);
-    text_from_ms(max_ms, most);
-    args_complain(args, "%s '%s' is not a duration from %s to %s, such as 500ms, 30s or 10m",
+    text_duration(min_ms, least);
+    text_duration(max_ms, most);
+    args_complain(args, "%s '%s' is not a duration from %s to %s, such as 500ms, 30s or 5m30s",
                   option, printable(args->value), least, most);
     return false;
 }

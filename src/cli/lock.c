@@ -1,4 +1,5 @@
 /* lock.c: holdfast lock NAME: run's first half, for scripts that want to do the rest themselves. */
+#include "base/text.h"
 #include "cli/json.h"
 #include "cli/lockopts.h"
 #include "cli/output.h"
@@ -97,9 +98,10 @@ static int lock_command(struct cli *cli, struct args *args)
     if (!(hf_info(cli->store)->features & HF_HAS_DETACH))
         return args_complain(
             args,
-            "a hold in a %s store lives with the process that took it, and 'lock' ends at once: "
+            "a hold in %s %s store lives with the process that took it, and 'lock' ends at once: "
             "use 'holdfast run %s -- CMD'",
-            hf_info(cli->store)->scheme, printable(name));
+            text_article(hf_info(cli->store)->scheme), hf_info(cli->store)->scheme,
+            printable(name));
     status = lockopts_check(&opts, args, cli->store);
     if (status != 0)
         return status;

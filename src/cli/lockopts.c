@@ -1,5 +1,6 @@
 #include "cli/lockopts.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "base/user.h"
 #include "cli/environment.h"
 #include "cli/output.h"
@@ -124,15 +125,18 @@ int lockopts_check(const struct lockopts *opts, const struct args *args, hf_stor
     if (opts->options.ttl_ms != 0 && !(info->features & HF_HAS_TTL))
         return args_complain(
             args,
-            "a %s store has no TTL: a hold there ends with its process; to limit how long "
+            "%s %s store has no TTL: a hold there ends with its process; to limit how long "
             "it may last, use --max-hold",
-            info->scheme);
+            text_article(info->scheme), info->scheme);
     if (opts->options.delay_ms != 0 && !(info->features & HF_HAS_DELAY))
-        return args_complain(args, "a %s store has no lock-delay: leave out --delay", info->scheme);
+        return args_complain(args, "%s %s store has no lock-delay: leave out --delay",
+                             text_article(info->scheme), info->scheme);
     if (opts->options.mode == HF_SHARED && !(info->features & HF_HAS_SHARED))
-        return args_complain(args, "a %s store has no shared locks", info->scheme);
+        return args_complain(args, "%s %s store has no shared locks", text_article(info->scheme),
+                             info->scheme);
     if (opts->options.mode == HF_PERMIT && !(info->features & HF_HAS_PERMITS))
-        return args_complain(args, "a %s store has no permits", info->scheme);
+        return args_complain(args, "%s %s store has no permits", text_article(info->scheme),
+                             info->scheme);
     return 0;
 }
 

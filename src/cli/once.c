@@ -7,6 +7,7 @@
  *            ├──cannot be run, or --only-success and it failed──▶ release: the key is free
  *            └──ended by a signal, or lost (76)──▶ likewise; with --if-died fail, it counts as dead */
 #include "base/clock.h"
+#include "base/text.h"
 #include "cli/capture.h"
 #include "cli/environment.h"
 #include "cli/jobopts.h"
@@ -406,11 +407,11 @@ static int check(struct wish *wish, const struct args *args, struct cli *cli)
 
     if (!(info->features & HF_HAS_ONCE))
         return args_complain(args,
-                             "a %s store keeps no once-records ('holdfast stores' says which do)",
-                             info->scheme);
+                             "%s %s store keeps no once-records ('holdfast stores' says which do)",
+                             text_article(info->scheme), info->scheme);
     if (wish->job.lock.options.ttl_ms != 0 && !(info->features & HF_HAS_TTL))
-        return args_complain(args, "a %s store has no TTL: a run there ends with its process",
-                             info->scheme);
+        return args_complain(args, "%s %s store has no TTL: a run there ends with its process",
+                             text_article(info->scheme), info->scheme);
     return wish->show ? 0 : jobopts_check(&wish->job, args, cli->store);
 }
 

@@ -1,6 +1,7 @@
 /* cluster.c: the nodes behind a store, for operators. An engine asks once; here it is asked again
  * while nothing was done, as long as the caller wants to wait. */
 #include "base/clock.h"
+#include "base/text.h"
 #include "client/client.h"
 
 #include <stdio.h>
@@ -120,8 +121,8 @@ static int check_cluster(const hf_store *store, int64_t wait_ms, struct error_te
                          (long long)wait_ms);
     if (!store->engine->cluster_look || !store->engine->cluster_change)
         return error_set(err, HF_ENOTSUP,
-                         "a %s store has no cluster to look after: that is for holdfast:// stores",
-                         store->info.scheme);
+                         "%s %s store has no cluster to look after: that is for holdfast:// stores",
+                         text_article(store->info.scheme), store->info.scheme);
     return HF_OK;
 }
 

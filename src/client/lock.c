@@ -391,9 +391,9 @@ int hf_lock_pass_fd(hf_lock *lock, int *ret_fd)
         return failure_keep(error_set(&err, HF_EINVAL, "nowhere to put the descriptor"), &err);
     if (!(store->info.features & HF_HAS_PASS_FD) || !store->engine->pass_fd)
         return failure_keep(error_set(&err, HF_ENOTSUP,
-                                      "a lock of a %s store is not a descriptor that could be "
+                                      "a lock of %s %s store is not a descriptor that could be "
                                       "passed on",
-                                      store->info.scheme),
+                                      text_article(store->info.scheme), store->info.scheme),
                             &err);
     pthread_mutex_lock(&store->mutex);
     claim_enter_locked(lock);
@@ -413,8 +413,8 @@ static int need_detach(const hf_store *store, struct error_text *err)
     if (store->info.features & HF_HAS_DETACH && store->engine->renew)
         return HF_OK;
     return error_set(err, HF_ENOTSUP,
-                     "a hold in a %s store lives with its process and cannot outlive it",
-                     store->info.scheme);
+                     "a hold in %s %s store lives with its process and cannot outlive it",
+                     text_article(store->info.scheme), store->info.scheme);
 }
 
 int hf_lock_detach(hf_lock *lock)

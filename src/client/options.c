@@ -53,9 +53,11 @@ static int check_spans(const hf_store *store, const hf_options *o, struct error_
         return error_set(err, HF_EINVAL, "a TTL of %lld ms: must be from 100 ms to 24 h",
                          (long long)o->ttl_ms);
     if (o->ttl_ms != 0 && !(store->info.features & HF_HAS_TTL))
-        return error_set(err, HF_ENOTSUP, "a %s store has no TTL; use a maximum hold", scheme);
+        return error_set(err, HF_ENOTSUP, "%s %s store has no TTL; use a maximum hold",
+                         text_article(scheme), scheme);
     if (o->delay_ms != 0 && !(store->info.features & HF_HAS_DELAY))
-        return error_set(err, HF_ENOTSUP, "a %s store has no lock-delay", scheme);
+        return error_set(err, HF_ENOTSUP, "%s %s store has no lock-delay", text_article(scheme),
+                         scheme);
     return HF_OK;
 }
 
@@ -68,14 +70,16 @@ static int check_mode(const hf_store *store, const hf_options *o, struct error_t
         break;
     case HF_SHARED:
         if (!(store->info.features & HF_HAS_SHARED))
-            return error_set(err, HF_ENOTSUP, "a %s store has no shared locks", scheme);
+            return error_set(err, HF_ENOTSUP, "%s %s store has no shared locks",
+                             text_article(scheme), scheme);
         break;
     case HF_PERMIT:
         if (o->permits < 1 || o->permits > HF_PERMITS_MAX)
             return error_set(err, HF_EINVAL, "%u permits: must be from 1 to %d", o->permits,
                              HF_PERMITS_MAX);
         if (!(store->info.features & HF_HAS_PERMITS))
-            return error_set(err, HF_ENOTSUP, "a %s store has no permits", scheme);
+            return error_set(err, HF_ENOTSUP, "%s %s store has no permits", text_article(scheme),
+                             scheme);
         return HF_OK;
     default:
         return error_set(err, HF_EINVAL, "mode %d: there is no such mode", o->mode);
@@ -96,15 +100,16 @@ static int check_strength(const hf_store *store, const hf_options *o, struct err
                  store->need_from);
     if (store->info.exclusion != HF_STRICT)
         return error_set(err, HF_EWEAK,
-                         "a %s store excludes others as a best effort only: it %s. Use one "
+                         "%s %s store excludes others as a best effort only: it %s. Use one "
                          "that 'holdfast stores' calls strict: file: on one machine, "
                          "holdfast: across them%s",
-                         store->info.scheme, store->info.survives, by);
+                         text_article(store->info.scheme), store->info.scheme, store->info.survives,
+                         by);
     if (store->info.tokens != HF_STRICT)
         return error_set(err, HF_EWEAK,
-                         "the tokens of a %s store are a best effort only: one may come twice "
+                         "the tokens of %s %s store are a best effort only: one may come twice "
                          "after a failure%s",
-                         store->info.scheme, by);
+                         text_article(store->info.scheme), store->info.scheme, by);
     return HF_OK;
 }
 
@@ -160,8 +165,8 @@ int once_options_read(hf_store *store, const hf_once_options *options, hf_option
         return result;
     if (!(store->info.features & HF_HAS_ONCE) || !store->engine->finish)
         return error_set(err, HF_ENOTSUP,
-                         "a %s store keeps no once-records; 'holdfast stores' says which do",
-                         store->info.scheme);
+                         "%s %s store keeps no once-records; 'holdfast stores' says which do",
+                         text_article(store->info.scheme), store->info.scheme);
     if ((result = check_span(o.death_ms, "the time a death is known for", err)) != HF_OK)
         return result;
     plain.wait_ms = o.wait_ms;

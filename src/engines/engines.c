@@ -8,6 +8,7 @@
  *     {.scheme = "zookeeper", .library = "libzookeeper (libzookeeper-mt-dev)"},
  */
 #include "base/modules.h"
+#include "base/suggest.h"
 #include "engines/engine.h"
 #include "engines/file/file.h"
 #include "engines/holdfast/table.h"
@@ -42,6 +43,8 @@ static const struct known_engine known_engines[] = {
     {.scheme = "zookeeper", .library = "libzookeeper (libzookeeper-mt-dev)"},
 };
 
+#define KNOWN_COUNT (sizeof known_engines / sizeof *known_engines)
+
 /* URLs of other programs for what cannot keep these locks. */
 static const char *const refused_schemes[] = {"redis+sentinel", "redis-sentinel", "rediss+sentinel",
                                               "redis+cluster", "redis-cluster"};
@@ -71,9 +74,23 @@ static int load_engine(const struct known_engine *known, const struct engine **r
     return HF_OK;
 }
 
+static int refuse_scheme(const char *scheme, struct error_text *err)
+{
+    const char *names[KNOWN_COUNT], *near;
+
+    for (size_t i = 0; i < KNOWN_COUNT; i++)
+        names[i] = known_engines[i].scheme;
+    near = suggest_nearest(scheme, names, KNOWN_COUNT);
+    if (near)
+        return error_set(err, HF_EINVAL, "no store has the scheme '%s:': did you mean '%s:'?",
+                         scheme, near);
+    return error_set(err, HF_EINVAL, "no store has the scheme '%s:' (see 'holdfast stores')",
+                     scheme);
+}
+
 int engines_find(const char *scheme, const struct engine **ret_engine, struct error_text *err)
 {
-    for (size_t i = 0; i < sizeof known_engines / sizeof *known_engines; i++) {
+    for (size_t i = 0; i < KNOWN_COUNT; i++) {
         const struct known_engine *known = &known_engines[i];
 
         if (strcmp(known->scheme, scheme) != 0)
@@ -93,13 +110,12 @@ int engines_find(const char *scheme, const struct engine **ret_engine, struct er
     /* Somebody else's engine: a module of that name is all it needs. */
     if (module_exists(scheme))
         return load_engine(&(struct known_engine){.scheme = scheme}, ret_engine, err);
-    return error_set(err, HF_EINVAL, "no store has the scheme '%s:' (see 'holdfast stores')",
-                     scheme);
+    return refuse_scheme(scheme, err);
 }
 
 void engines_each(hf_engine_fn *fn, void *arg)
 {
-    for (size_t i = 0; i < sizeof known_engines / sizeof *known_engines; i++) {
+    for (size_t i = 0; i < KNOWN_COUNT; i++) {
         const struct engine *engine = known_engines[i].built_in;
         struct error_text err;
         hf_store_info info;

@@ -1,7 +1,9 @@
 /* commands.c: which commands there are, and what has to be true before one may begin. */
+#include "base/suggest.h"
 #include "server/log.h"
 #include "server/server.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,8 @@
 
 #define SPARE_MAX 4096u /* requests that are kept for the next ones */
 #define SHOWN_MAX 64    /* bytes of a word in an error */
+#define MEANT_MIN 5     /* bytes of a word that may be meant for another */
+#define MEANT_MAX 32
 #define NO_REDIS                                                                                \
     ": this is holdfastd, which keeps locks, and no keys or scripts: take a lock with ACQUIRE " \
     "name "                                                                                     \
@@ -102,6 +106,34 @@ static bool is_command(const struct resp_node *value)
     return true;
 }
 
+/* NULL: nothing that it could be meant for. Short words are near to anything. */
+static const char *nearest(const struct resp_node *word)
+{
+    const char *names[sizeof commands / sizeof *commands];
+    char typed[MEANT_MAX + 1];
+
+    if (word->size < MEANT_MIN || word->size > MEANT_MAX)
+        return NULL;
+    for (size_t i = 0; i < word->size; i++)
+        typed[i] = (char)toupper((unsigned char)word->text[i]);
+    typed[word->size] = '\0';
+    for (size_t i = 0; i < command_count; i++)
+        names[i] = commands[i].name;
+    return suggest_nearest(typed, names, command_count);
+}
+
+static enum verdict refuse_unknown(struct connection *connection, const struct resp_node *word)
+{
+    int shown = word->size < SHOWN_MAX ? (int)word->size : SHOWN_MAX;
+    const char *near = nearest(word);
+
+    if (is_of_redis(word) || !near)
+        return refuse(connection, "ERR unknown command '%.*s'%s", shown, word->text,
+                      is_of_redis(word) ? NO_REDIS : "");
+    return refuse(connection, "ERR unknown command '%.*s': did you mean %s?", shown, word->text,
+                  near);
+}
+
 static enum verdict check_and_run(struct connection *connection, const struct resp_node *value)
 {
     const struct command *command;
@@ -110,9 +142,7 @@ static enum verdict check_and_run(struct connection *connection, const struct re
         return refuse(connection, "ERR a command is an array of strings");
     command = find(connection, &value[1]);
     if (!command)
-        return refuse(connection, "ERR unknown command '%.*s'%s",
-                      value[1].size < SHOWN_MAX ? (int)value[1].size : SHOWN_MAX, value[1].text,
-                      is_of_redis(&value[1]) ? NO_REDIS : "");
+        return refuse_unknown(connection, &value[1]);
     if (!connection->authenticated && !(command->traits & COMMAND_OPEN))
         return refuse(connection, "NOAUTH say the password first: AUTH PASSWORD");
     if (command->arity >= 0 ? value->count != (uint32_t)command->arity

@@ -49,8 +49,9 @@ int restore_backup(const struct config *config)
     }
     printf(
         "%s is restored from %s, as a store and a cluster of its own: its last token was %" PRIu64
-        ", the next ones are above %" PRIu64 ", and %u locks are held.\n",
-        config->data, config->restore_from, found.token, found.next, found.holds);
+        ", the next ones are above %" PRIu64 ", and %u %s held.\n",
+        config->data, config->restore_from, found.token, found.next, found.holds,
+        found.holds == 1 ? "lock is" : "locks are");
     if (own)
         printf("Start it with itself as the only member, --id %" PRIu64 " --cluster %" PRIu64
                "=%s, and add the others, empty, with 'holdfast cluster add'.\n",

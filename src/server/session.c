@@ -30,6 +30,8 @@ enum verdict command_ping(struct connection *connection, const struct resp_node 
     return VERDICT_DONE;
 }
 
+#define NO_PASSWORD "this server has no password (--password-file)"
+
 /* The user is "default", as in Redis; there are no others yet. */
 static bool log_in(struct connection *connection, const struct resp_node *user,
                    const struct resp_node *password)
@@ -37,6 +39,10 @@ static bool log_in(struct connection *connection, const struct resp_node *user,
     const struct secret *secret = &connection->server->config->password;
     bool right = secret_matches(secret, password->text, password->size);
 
+    if (!secret->set) {
+        refuse(connection, "ERR " NO_PASSWORD ": leave it out");
+        return false;
+    }
     if (right && (!user || word_is(user, "default"))) {
         connection_authenticated(connection);
         return true;
@@ -54,7 +60,7 @@ enum verdict command_auth(struct connection *connection, const struct resp_node 
     if (value->count > 3)
         return refuse(connection, "ERR wrong number of arguments for 'AUTH': AUTH [user] password");
     if (!connection->server->config->password.set)
-        return refuse(connection, "ERR AUTH: this server has no password (--password-file)");
+        return refuse(connection, "ERR AUTH: " NO_PASSWORD);
     if (!log_in(connection, with_user ? word_at(value, 1) : NULL,
                 word_at(value, with_user ? 2 : 1)))
         return VERDICT_REFUSED;

@@ -271,29 +271,15 @@ static const struct setting_kind size_kind = {"SIZE", parse_size, show_size};
 
 /* ---- durations ------------------------------------------------------------------------------- */
 
-/* As somebody would write it, and text_to_ms reads it. */
-static void show_ms(int64_t ms, char *ret_text, size_t size)
-{
-    static const struct {
-        const char *name;
-        int64_t ms;
-    } spans[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-    size_t s = 0;
-
-    while (ms % spans[s].ms != 0)
-        s++;
-    snprintf(ret_text, size, "%" PRId64 "%s", ms / spans[s].ms, ms == 0 ? "" : spans[s].name);
-}
-
 static int parse_duration(const struct setting *setting, const char *text, void *field,
                           struct error_text *err)
 {
-    char least[32], most[32];
+    char least[TEXT_SPAN_MAX], most[TEXT_SPAN_MAX];
     int64_t ms;
 
     if (!text_to_ms(text, &ms) || ms < (int64_t)setting->min || ms > (int64_t)setting->max) {
-        show_ms((int64_t)setting->min, least, sizeof least);
-        show_ms((int64_t)setting->max, most, sizeof most);
+        text_duration((int64_t)setting->min, least);
+        text_duration((int64_t)setting->max, most);
         return error_set(err, HF_EINVAL,
                          "'%.80s' is not a duration from %s to %s, such as 500ms, 30s or 10m", text,
                          least, most);
@@ -308,7 +294,7 @@ static void show_duration(const struct setting *setting, const void *field, char
 
     (void)setting;
     memcpy(&ms, field, sizeof ms);
-    show_ms(ms, ret_text, SETTING_TEXT_MAX);
+    text_duration(ms, ret_text);
 }
 
 static const struct setting_kind duration_kind = {"DURATION", parse_duration, show_duration};

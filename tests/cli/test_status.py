@@ -323,3 +323,28 @@ def test_an_empty_url_is_no_url(cli, how, words):
     done = cli("--on", "", *words) if how == "--on" else cli(*words, env={"HOLDFAST_URL": ""})
     assert done.status == 64 and "in\n" not in done.stdout
     assert how in done.stderr and "is empty" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("url, said", [
+    ("fil:/tmp/x", "no store has the scheme 'fil:': did you mean 'file:'?"),
+    ("zookeper://h", "no store has the scheme 'zookeper:': did you mean 'zookeeper:'?"),
+    ("hodlfast://h", "no store has the scheme 'hodlfast:': did you mean 'holdfast:'?"),
+    ("memcached://h", "no store has the scheme 'memcached:' (see 'holdfast stores')"),
+    ("HOLDFAST://h", "store URL: write its scheme in small letters"),
+    ("File:/tmp/x", "store URL: write its scheme in small letters"),
+    ("holdfast://h?colour=red", "store URL: 'colour' is not an option of a holdfast store"),
+    ("etcd://h?colour=red", "store URL: 'colour' is not an option of an etcd store"),
+    ("etcd://h?ttl=25h", "store URL: ttl=25h is not a duration from 100ms to 1d"),
+])
+def test_what_is_wrong_with_a_url(cli, url, said):
+    if url.startswith("etcd:") and '"missing"' in [line for line in cli("stores", "--json").stdout.splitlines() if '"etcd"' in line][0]:
+        pytest.skip("no etcd store in this build")
+    done = cli("--on", url, "run", "x", "--", "true")
+    assert (done.status, done.stderr) == (64, f"holdfast: {said}\n")
+
+
+def test_limits_are_written_as_they_can_be_typed(cli):
+    done = cli("run", "-w", "9999d", "x", "--", "true")
+    assert done.status == 64 and "--wait '9999d' is not a duration from 0 to 366d, such as 500ms, 30s or 5m30s" in done.stderr
+    assert cli("run", "-w", "366d", "x", "--", "true").status == 0
+    assert cli("run", "-w", "1m30s", "x", "--", "true").status == 0

@@ -45,7 +45,11 @@ def test_too_many_words(client, name, command):
 
 @pytest.mark.parametrize("words, text", [
     (["NOPE"], "ERR unknown command 'NOPE'"),
-    (["ACQUIRE "], "ERR unknown command 'ACQUIRE '"),
+    (["ACQUIRE "], "ERR unknown command 'ACQUIRE ': did you mean ACQUIRE?"),
+    (["ACQUIR", "N", "L"], "ERR unknown command 'ACQUIR': did you mean ACQUIRE?"),
+    (["relase", "N", "L"], "ERR unknown command 'relase': did you mean RELEASE?"),
+    (["RENWE", "L"], "ERR unknown command 'RENWE': did you mean RENEW?"),
+    (["WAITING"], "ERR unknown command 'WAITING'"),
     (["GET", "N"], "ERR unknown command 'GET'" + NO_REDIS),
     (["set", "N", "L", "NX", "PX", "1000"], "ERR unknown command 'set'" + NO_REDIS),
     (["EVALSHA", "0" * 40, "1", "N"], "ERR unknown command 'EVALSHA'" + NO_REDIS),

@@ -463,7 +463,7 @@ def test_a_restored_backup_is_another_store(start):
     status, _, said = restore(server, server.data, other)
     assert status == 69 and "is not empty" in said, "not over what is there"
     status, out, said = restore(server, server.data, server.directory / "new")
-    assert (status, said) == (0, "") and f"its last token was {token}" in out
+    assert (status, said) == (0, "") and f"its last token was {token}" in out and ", and 1 lock is held.\n" in out
     above = next_above(out)
     assert above >= token + 2**40
     server.data = server.directory / "new"

@@ -62,11 +62,18 @@ static void durations_are_read_strictly(void **state)
         {"0.0009s", 0},
         {"1.5m", 90000},
         {"366d", HF_DURATION_MAX_MS},
+        {"5m30s", 330000},
+        {"1h30m", 5400000},
+        {"1d2h3m4s5ms", 93784005},
+        {"1m0.5s", 60500},
+        {"365d24h", HF_DURATION_MAX_MS},
         {"1.999999999999999999999s", 1999},
     };
-    static const char *const bad[] = {"",      "s",    "-1s", "+1",  "1 s",  "1S",
-                                      "1.",    ".5",   "1.s", "1e3", "367d", "99999999999999999999",
-                                      "1h30m", "1.2.3"};
+    static const char *const bad[] = {
+        "",        "s",     "-1s",   "+1",      "1 s",  "1S",
+        "1.",      ".5",    "1.s",   "1e3",     "367d", "99999999999999999999",
+        "1.2.3",   "30s5m", "5m5m",  "1.5h30m", "5m30", "5m 30s",
+        "366d1ms", "5min",  "1ms1s", "5m30x"};
     int64_t ms;
 
     (void)state;
@@ -95,6 +102,31 @@ static void durations_are_shown_to_people(void **state)
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         text_from_ms(shown[i].ms, text);
         assert_string_equal(shown[i].text, text);
+    }
+}
+
+static void durations_are_written_as_they_are_typed(void **state)
+{
+    static const struct {
+        int64_t ms;
+        const char *text;
+    } written[] = {{0, "0"},
+                   {100, "100ms"},
+                   {30000, "30s"},
+                   {330000, "330s"},
+                   {86400000, "1d"},
+                   {1001, "1001ms"},
+                   {HF_DURATION_MAX_MS, "366d"},
+                   {93784005, "93784005ms"}};
+    char text[TEXT_SPAN_MAX];
+    int64_t ms;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+        text_duration(written[i].ms, text);
+        assert_string_equal(written[i].text, text);
+        assert_true(text_to_ms(text, &ms));
+        assert_int_equal(written[i].ms, ms);
     }
 }
 
@@ -494,6 +526,7 @@ int main(void)
         cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(durations_are_read_strictly),
         cmocka_unit_test(durations_are_shown_to_people),
+        cmocka_unit_test(durations_are_written_as_they_are_typed),
         cmocka_unit_test(percent_encoding_goes_there_and_back),
         cmocka_unit_test(bad_percent_encoding_is_refused),
         cmocka_unit_test(utf8_is_told_from_the_rest),
