@@ -11,7 +11,7 @@ import cluster_page
 import stores_page
 import systemd_page
 from kinds import DRAWING, ELSEWHERE, ROTATION, SYNTAX, SYSTEMD, TOOL, Excused, File, Run
-from servers import ETCD, POSTGRES, REDIS, SERVER, SHOP, program
+from servers import POSTGRES, REDIS, SERVER, SHOP, program
 
 
 @dataclasses.dataclass
@@ -194,7 +194,10 @@ PAGES = {
     "docs/capacity.md": Page([]),
     "docs/cluster.md": Page(cluster_page.BLOCKS, machines=cluster_page.MACHINES, needs=("make", "openssl")),
     "docs/compare.md": COMPARE,
-    "docs/etcd-store.md": Page(needs=("etcd", "etcdctl", "src/engines/holdfast-etcd.so"), setting=ETCD, blocks=[
+    "docs/etcd-store.md": Page(needs=("etcd", "etcdctl", "src/engines/holdfast-etcd.so"), setting="export ETCD_UNSUPPORTED_ARCH=arm64", blocks=[
+        Run("$ etcd --data-dir /tmp/etcd-to-try", asides={"etcd": "ready to serve client requests"},
+            after="until etcdctl endpoint health >/dev/null 2>&1; do sleep 0.05; done"),
+        Run("$ holdfast --on etcd://127.0.0.1 run nightly"),
         Excused("etcd://[USER", SYNTAX),
         Excused("holder      ", DRAWING),
         Run("etcdctl lock holdfast/nightly", says=("^theirs$", "^ours$")),
@@ -218,7 +221,13 @@ PAGES = {
     "docs/server.md": SERVER_PAGE,
     "docs/stores.md": Page(stores_page.BLOCKS, setting=stores_page.SETTING, needs=stores_page.NEEDS),
     "docs/systemd.md": Page(systemd_page.BLOCKS, systemd_page.setting, systemd_page.MACHINES, ("openssl",), booted=True),
-    "docs/zookeeper-store.md": Page([Excused("zookeeper://[USER", SYNTAX), Excused("holder       create", DRAWING)]),
+    "docs/zookeeper-store.md": Page(needs=("java", "src/engines/holdfast-zookeeper.so"), blocks=[
+        Run("$ mkdir /tmp/zookeeper-to-try", asides={"java": ""},
+            after="until holdfast --on zookeeper://127.0.0.1/locks ls >/dev/null 2>&1; do sleep 0.05; done"),
+        Run("$ holdfast --on zookeeper://127.0.0.1/locks run nightly"),
+        Excused("zookeeper://[USER", SYNTAX),
+        Excused("holder       create", DRAWING),
+    ]),
     "docs/upgrades.md": Page([
         Run("holdfastd --restore-from OLD --data NEW", stands_for={"OLD": "/srv/holdfastd", "NEW": "new"},
             before=SERVER + "kill -TERM $server; wait $server", after="ls new", says=("^node$",)),

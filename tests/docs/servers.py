@@ -21,11 +21,6 @@ export PGHOST=/var/run/postgresql PGUSER=postgres
 createdb shop
 """
 
-ETCD = """
-ETCD_UNSUPPORTED_ARCH=arm64 etcd --data-dir /srv/etcd --log-level error >/dev/null 2>&1 &
-until etcdctl endpoint health >/dev/null 2>&1; do sleep 0.05; done
-"""
-
 SERVER = """
 holdfastd --data /srv/holdfastd 2>/dev/null &
 server=$!
