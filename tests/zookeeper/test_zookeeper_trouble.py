@@ -178,12 +178,12 @@ def test_a_full_disk_of_one_server_costs_no_hold(cramped, cli_on, hold, role):
     else:
         pytest.skip("it never becomes a " + role)
     url = made.url("/cramped")
-    holders = [hold(url, f"held{i}", "ttl=5000") for i in range(4)]  # some of them talk to that server
+    holders = [hold(url, f"held{i}", "ttl=15000") for i in range(4)]  # some of them talk to that server
     fill(data, made.kazoo(), lambda: "imok" not in four_letters(made.hosts, node, "ruok"))
     cli = cli_on(url)
     for _ in range(3):
         assert cli("run", "one", "--", "true").status == 0
-    time.sleep(5)  # all of them have to renew
+    time.sleep(6)  # all of them have to renew
     assert all(holder.left() > 0 for holder in holders)
     assert [holder.release() for holder in holders] == ["HF_OK"] * 4
     (data / "filler").unlink()
