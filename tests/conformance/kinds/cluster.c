@@ -1,13 +1,10 @@
 /* cluster.c: clusters of holdfastd for the suite, and what happens to their leaders meanwhile.
  *
- * A process of its own, the warden, has them all, because whoever starts a server must live as long as the
- * server, and because faults come while a test runs. It is told:
+ * The warden has them all (warden.h), and is told:
  *
  *     n   a cluster for a test                  it says its ports
  *     s   the same, and nothing happens to it
  *     e   the test is over                      it says 0 when all nodes that were killed came back
- *
- * and ends, with all of them, when nobody can tell it anything any more.
  *
  * A fresh cluster needs a second or more until somebody leads it: most tests do not take that long. So some are
  * always being started for the tests to come.
@@ -16,15 +13,11 @@
  * then one every FAULT_EVERY_MS. */
 #include "servers.h"
 #include "suite.h"
+#include "warden.h"
 
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,8 +27,6 @@
 #define FAULT_EVERY_MS 5000
 #define PAUSED_MS 2500
 #define AGAIN_MS 20 /* there is no leader to do something to just now */
-
-enum fault { FAULT_NONE, FAULT_KILL, FAULT_PAUSE };
 
 /* ---- the warden ------------------------------------------------------------------------------ */
 
@@ -60,17 +51,7 @@ static void refill(void)
             _exit(1);
 }
 
-/* Sooner rather than later: many tests are over within some milliseconds. */
-static int64_t first_fault(void)
-{
-    unsigned int random[2];
-
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        _exit(1);
-    return now_ms() + random[0] % (1u << random[1] % FIRST_FAULT_DOUBLINGS);
-}
-
-static void give_out(int fd, bool steady)
+static void give_out(bool steady)
 {
     struct ward *ward = wards;
     int ports[CLUSTER_NODES];
@@ -81,11 +62,11 @@ static void give_out(int fd, bool steady)
         _exit(1);
     *ward = (struct ward){.in_use = true, .cluster = spares[0], .paused = -1};
     memmove(spares, spares + 1, sizeof *spares * (size_t)--spare_count);
-    ward->fault_ms = steady || fault == FAULT_NONE ? INT64_MAX : first_fault();
+    ward->fault_ms =
+        steady || fault == FAULT_NONE ? INT64_MAX : warden_first_fault(FIRST_FAULT_DOUBLINGS);
     for (int i = 0; i < CLUSTER_NODES; i++)
         ports[i] = ward->cluster.nodes[i].port;
-    if (write(fd, ports, sizeof ports) != sizeof ports)
-        _exit(1);
+    warden_say(ports, sizeof ports);
     refill();
 }
 
@@ -97,7 +78,7 @@ static bool has_ended(const struct holdfastd *node)
     return waitid(P_PID, (id_t)node->pid, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid;
 }
 
-static void take_back(int fd)
+static void take_back(void)
 {
     int missing = 0;
 
@@ -109,8 +90,7 @@ static void take_back(int fd)
         cluster_stop(&ward->cluster);
         ward->in_use = false;
     }
-    if (write(fd, &missing, sizeof missing) != sizeof missing)
-        _exit(1);
+    warden_say(&missing, sizeof missing);
 }
 
 static void do_harm(struct ward *ward)
@@ -150,67 +130,40 @@ static int64_t look_after(struct ward *ward)
 
 static int look_after_all(void)
 {
-    int64_t next_ms = INT64_MAX, left_ms;
+    int64_t next_ms = INT64_MAX;
 
     for (struct ward *ward = wards; ward < wards + CLUSTERS_MAX; ward++) {
         int64_t ward_ms = look_after(ward);
 
         next_ms = ward_ms < next_ms ? ward_ms : next_ms;
     }
-    left_ms = next_ms - now_ms();
-    return next_ms == INT64_MAX ? -1 : left_ms > 0 ? (int)left_ms : 0;
+    return warden_until(next_ms);
 }
 
-static void become_warden(int fd, pid_t parent)
+static void obey(char order)
 {
-    struct pollfd pollfd = {.fd = fd, .events = POLLIN};
-    char order;
+    if (order == 'e')
+        take_back();
+    else
+        give_out(order == 's');
+}
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
-    refill();
-    for (;;) {
-        if (poll(&pollfd, 1, look_after_all()) == 0)
-            continue;
-        if (read(fd, &order, 1) != 1)
-            break;
-        if (order == 'e')
-            take_back(fd);
-        else
-            give_out(fd, order == 's');
-    }
+static void end(void)
+{
     for (int i = 0; i < spare_count; i++)
         cluster_stop(&spares[i]);
     if (fault != FAULT_NONE)
         printf("leaders were %s %d times\n", fault == FAULT_KILL ? "killed" : "paused", faults);
-    fflush(stdout);
-    _exit(0);
 }
 
 /* ---- the side of the suite ------------------------------------------------------------------- */
 
-static pid_t warden;
-static int warden_fd = -1;
-
 static int start_warden(enum fault its_fault)
 {
-    pid_t parent = getpid();
-    int ends[2];
+    static const struct warden warden = {refill, look_after_all, obey, end};
 
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return -1;
-    fflush(NULL);
     fault = its_fault;
-    warden = fork();
-    if (warden == 0) {
-        close(ends[0]);
-        alarm(0);
-        become_warden(ends[1], parent);
-    }
-    close(ends[1]);
-    warden_fd = ends[0];
-    return warden > 0 ? 0 : -1;
+    return warden_start(&warden);
 }
 
 static int start(char ret_url[URL_SIZE])
@@ -231,23 +184,13 @@ static int start_paused(char ret_url[URL_SIZE])
     return start_warden(FAULT_PAUSE);
 }
 
-/* Says it and hears the answer. */
-static int tell(char order, void *answer, size_t size)
-{
-    if (write(warden_fd, &order, 1) == 1 &&
-        recv(warden_fd, answer, size, MSG_WAITALL) == (ssize_t)size)
-        return 0;
-    fprintf(stderr, "the process that has the clusters has ended\n");
-    return -1;
-}
-
 static int start_for(const char *dir, char ret_url[URL_SIZE])
 {
     struct cluster cluster = {0};
     int ports[CLUSTER_NODES];
 
     (void)dir;
-    if (tell(steady_server ? 's' : 'n', ports, sizeof ports) < 0)
+    if (warden_tell(steady_server ? 's' : 'n', ports, sizeof ports) < 0)
         return -1;
     for (int i = 0; i < CLUSTER_NODES; i++)
         cluster.nodes[i].port = ports[i];
@@ -260,22 +203,16 @@ static void stop_all(void)
 {
     int missing = 0;
 
-    if (tell('e', &missing, sizeof missing) == 0 && missing == 0)
+    if (warden_tell('e', &missing, sizeof missing) == 0 && missing == 0)
         return;
     fprintf(stderr, "%d nodes that were killed did not come back\n", missing);
     exit(1);
 }
 
-static void stop(void)
-{
-    close(warden_fd);
-    waitpid(warden, NULL, 0);
-}
-
 #define CLUSTER_KIND(its_name, its_start, leaders_do_fall)                                  \
     {                                                                                       \
         .name = its_name, .start = its_start, .start_for = start_for, .stop_all = stop_all, \
-        .stop = stop, .shows_waiters = true, .time_max_s = TIME_MAX_NETWORK_S,              \
+        .stop = warden_stop, .shows_waiters = true, .time_max_s = TIME_MAX_NETWORK_S,       \
         .leaders_fall = leaders_do_fall                                                     \
     }
 

@@ -1,20 +1,14 @@
 /* etcd.c: three nodes of etcd, which all tests share: each has a prefix of its own.
  *
- * Where nodes fail, a process of its own has the cluster, because whoever starts a server must live as long as it: every few seconds it kills
- * one of the nodes, in turn, and starts it again; or pauses the leader for longer than the leases that the tests wait for. It is
- * told 's' before a test that is to be spared, 'n' before any other. Before the former, and some of the latter, it waits until all nodes serve. */
+ * Where nodes fail, the warden has the cluster (warden.h): every few seconds it kills one of the nodes, in turn, and starts it
+ * again; or pauses the leader for longer than the leases that the tests wait for. It is told 's' before a test that is to be spared, 'n'
+ * before any other. Before the former, and some of the latter, it waits until all nodes serve. */
 #include "etcd.h"
 #include "suite.h"
+#include "warden.h"
 
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FIRST_FAULT_DOUBLINGS 10u /* the first fault comes within 1 ms, or 2, 4, ... 512 ms */
@@ -25,8 +19,6 @@
 #define BACK_AFTER_MS 700
 #define FAILING_TIMEOUT "500ms" /* most of a test's patience is not to be spent on one server */
 #define AGAIN_MS 20             /* there is nothing to do something to just now */
-
-enum fault { FAULT_NONE, FAULT_KILL, FAULT_PAUSE };
 
 static struct etcd_cluster cluster;
 static char url[URL_SIZE];
@@ -48,7 +40,7 @@ static int start(char ret_url[URL_SIZE])
 
 static enum fault fault;
 static int faults, victim = -1;
-static int64_t next_ms; /* of the next fault, or of the end of this one */
+static int64_t next_ms = INT64_MAX; /* of the next fault, or of the end of this one */
 
 static void end_fault(void)
 {
@@ -101,72 +93,47 @@ static void go_on(void)
     }
 }
 
-/* Sooner rather than later: many tests are over within some milliseconds. */
-static int64_t first_fault(void)
+static int look_after(void)
 {
-    unsigned int random[2];
-
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        _exit(1);
-    return now_ms() + random[0] % (1u << random[1] % FIRST_FAULT_DOUBLINGS);
+    if (next_ms != INT64_MAX && now_ms() >= next_ms)
+        go_on();
+    return warden_until(next_ms);
 }
 
-static void become_warden(int fd, pid_t parent)
+static void obey(char order)
 {
-    struct pollfd pollfd = {.fd = fd, .events = POLLIN};
-    int tests = 0, own_fault_every = getenv("HF_SOAK") ? 1 : OWN_FAULT_EVERY;
-    char order;
+    static int tests;
+    int own_fault_every = getenv("HF_SOAK") ? 1 : OWN_FAULT_EVERY;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || start(url) < 0 || write(fd, url, sizeof url) != sizeof url)
-        _exit(1);
-    next_ms = INT64_MAX;
-    for (;;) {
-        int64_t left_ms = next_ms - now_ms();
-
-        if (poll(&pollfd, 1, next_ms == INT64_MAX ? -1 : left_ms > 0 ? (int)left_ms : 0) == 0) {
-            go_on();
-            continue;
-        }
-        if (read(fd, &order, 1) != 1)
-            break;
-        if (order == 's' || next_ms == INT64_MAX || tests++ % own_fault_every == 0) {
-            end_fault();
-            await_whole();
-            next_ms = order == 's' ? INT64_MAX : first_fault();
-        }
-        if (write(fd, &order, 1) != 1)
-            break;
+    if (order == 's' || next_ms == INT64_MAX || tests++ % own_fault_every == 0) {
+        end_fault();
+        await_whole();
+        next_ms = order == 's' ? INT64_MAX : warden_first_fault(FIRST_FAULT_DOUBLINGS);
     }
+    warden_say(&order, 1);
+}
+
+static void begin(void)
+{
+    if (start(url) < 0)
+        _exit(1);
+    warden_say(url, sizeof url);
+}
+
+static void end(void)
+{
     stop();
     printf("nodes were %s %d times\n", fault == FAULT_KILL ? "killed" : "paused", faults);
-    fflush(stdout);
-    _exit(0);
 }
 
 /* ---- the side of the suite ------------------------------------------------------------------- */
 
-static pid_t warden;
-static int warden_fd = -1;
-
 static int start_warden(enum fault its_fault)
 {
-    pid_t parent = getpid();
-    int ends[2];
+    static const struct warden warden = {begin, look_after, obey, end};
 
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return -1;
-    fflush(NULL);
     fault = its_fault;
-    warden = fork();
-    if (warden == 0) {
-        close(ends[0]);
-        alarm(0);
-        become_warden(ends[1], parent);
-    }
-    close(ends[1]);
-    warden_fd = ends[0];
-    return warden > 0 && recv(warden_fd, url, sizeof url, MSG_WAITALL) == sizeof url ? 0 : -1;
+    return warden_start(&warden) == 0 ? warden_hear(url, sizeof url) : -1;
 }
 
 static int start_killed(char ret_url[URL_SIZE])
@@ -187,24 +154,16 @@ static int start_for(const char *dir, char ret_url[URL_SIZE])
     char order = steady_server ? 's' : 'n';
     int used;
 
-    if (write(warden_fd, &order, 1) != 1 || recv(warden_fd, &order, 1, 0) != 1) {
-        fprintf(stderr, "the process that has the servers has ended\n");
+    if (warden_tell(order, &order, 1) < 0)
         return -1;
-    }
     used = snprintf(ret_url, URL_SIZE, url, dir + 1);
     snprintf(ret_url + used, URL_SIZE - (size_t)used, "?timeout=" FAILING_TIMEOUT);
     return 0;
 }
 
-static void stop_warden(void)
-{
-    close(warden_fd);
-    waitpid(warden, NULL, 0);
-}
-
 #define FAILING_KIND(its_name, its_start)                                                  \
     {                                                                                      \
-        .name = its_name, .start = its_start, .start_for = start_for, .stop = stop_warden, \
+        .name = its_name, .start = its_start, .start_for = start_for, .stop = warden_stop, \
         .shows_waiters = true, .time_max_s = TIME_MAX_NETWORK_S, .leaders_fall = true,     \
         .short_ttl_ms = 1000                                                               \
     }
