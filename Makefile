@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-client soak-guards soak-amd64 clean help
+	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-guards soak-amd64 clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -91,6 +91,12 @@ bench:
 			build-bench/bench/bench-zookeeper build-bench/src/cli/holdfast || failed=1; \
 	else \
 		echo 'bench-zookeeper: left out (needs libzookeeper_mt and ZooKeeper)'; \
+	fi; \
+	if [ -x build-bench/bench/bench-postgres ]; then \
+		HOLDFAST_MODULE_DIR='$(CURDIR)/build-bench/src/engines' HOLDFAST_TEST_DIR='$(CURDIR)/build-bench/play' \
+			build-bench/bench/bench-postgres build-bench/src/cli/holdfast || failed=1; \
+	else \
+		echo 'bench-postgres: left out (needs libpq and PostgreSQL)'; \
 	fi; \
 	if [ -x build-bench/src/server/holdfastd ]; then \
 		bench/server_speed.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
@@ -173,6 +179,14 @@ soak-zookeeper:
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --timeout-multiplier 3 --print-errorlogs \
 		conformance-zookeeper-killed conformance-zookeeper-paused zookeeper_others
 
+# PostgreSQL killed under load 50 times, and the suite while it is killed and its connections are ended.
+soak-postgres:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --timeout-multiplier 4 --print-errorlogs \
+		postgres-crash conformance-postgres-killed stress-postgres
+
 # Under both sanitizers, the stores side by side. HF_SEED=N: chooses as a run did that printed N.
 soak-client: built-asan built-tsan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-asan
@@ -222,6 +236,8 @@ help:
 	@echo 'make soak-etcd   the conformance suite while nodes of etcd are killed and paused, in full; etcdctl lock beside ours'
 	@echo 'make soak-zookeeper'
 	@echo '                 the conformance suite while ZooKeeper servers are killed and paused, and 500 rounds beside kazoo and Curator'
+	@echo 'make soak-postgres'
+	@echo '                 PostgreSQL killed under load 50 times, and the conformance suite meanwhile, in full'
 	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'

@@ -1,9 +1,9 @@
 /* postgres.h: a real PostgreSQL server, replicas of it, and pgbouncer before it. As servers.h says of the others: start them
  * from the main thread.
  *
- * PostgreSQL does not run as root: then it is Debian's user postgres who has it. Data are in memory (/dev/shm) where there is
- * some, and fsync stays on: what a killed process had written is kept there, too. Everybody may log in from 127.0.0.1 and
- * through the socket, as any role, without a password. */
+ * PostgreSQL does not run as root: then it is Debian's user postgres who has it. Data are in memory (/dev/shm) where there is some,
+ * unless $HF_POSTGRES_ON_DISK is set, and fsync stays on: what a killed process had written is kept there, too. Everybody may
+ * log in from 127.0.0.1 and through the socket, as any role, without a password. */
 #ifndef TESTS_SERVERS_POSTGRES_H
 #define TESTS_SERVERS_POSTGRES_H
 

@@ -122,9 +122,11 @@ static bool is_reachable(const char *path)
 
 int postgres_make_directory(const char *name, char ret_dir[SERVER_DIR_MAX])
 {
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : getenv("HOLDFAST_TEST_DIR");
+    const char *base = getenv("HOLDFAST_TEST_DIR");
     struct server_user user = postgres_user();
 
+    if (!getenv("HF_POSTGRES_ON_DISK") && access("/dev/shm", W_OK) == 0)
+        base = "/dev/shm";
     if (!base || strlen(base) > SERVER_DIR_MAX / 2 || (user.other && !is_reachable(base)))
         base = "/tmp";
     snprintf(ret_dir, SERVER_DIR_MAX, "%s/%s.XXXXXX", base, name);

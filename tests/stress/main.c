@@ -1,10 +1,11 @@
 /* main.c: begins the threads, maltreats the server, watches that nothing hangs, and looks at what is left at the end.
  *
- *     stress-client file|redis|holdfast
+ *     stress-client file|redis|holdfast|postgres
  *
  * $HF_SOAK: five minutes instead of some seconds. $HF_SECONDS: so many. $HF_SEED: chooses as a run did that printed it. */
 #include "stress.h"
 
+#include "postgres.h"
 #include "servers.h"
 
 #include <dirent.h>
@@ -225,6 +226,7 @@ static void start(pthread_t *thread, void *(*run)(void *), void *arg)
 
 static struct redis_server redis;
 static struct holdfastd holdfastd;
+static struct postgres postgres;
 static char url[HF_URL_MAX], folder[HF_URL_MAX];
 
 static bool is_kind(const char *kind)
@@ -244,6 +246,9 @@ static void begin_server(const char *kind)
     } else if (strcmp(kind, "redis") == 0) {
         failed = redis_start(&redis, NULL) != 0;
         snprintf(url, sizeof url, "redis://127.0.0.1:%d", redis.port);
+    } else if (strcmp(kind, "postgres") == 0) {
+        failed = postgres_start(&postgres, NULL) != 0;
+        snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d/postgres", postgres.port);
     } else {
         failed = holdfastd_start(&holdfastd, NULL) != 0;
         snprintf(url, sizeof url, "holdfast://127.0.0.1:%d", holdfastd.port);
@@ -258,6 +263,7 @@ static void end_server(void)
 
     redis_stop(&redis);
     holdfastd_stop(&holdfastd);
+    postgres_stop(&postgres);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     if (folder[0] && system(command) != 0) /* NOLINT: a path of our own */
         violated("the folder cannot be removed");
@@ -271,26 +277,37 @@ static void be_away(struct worker *mine)
 
 static void pause_server(struct worker *mine)
 {
-    if (is_kind("redis") ? redis_pause(&redis) != 0 : holdfastd_pause(&holdfastd) != 0)
+    if (is_kind("redis")      ? redis_pause(&redis) != 0
+        : is_kind("postgres") ? postgres_pause(&postgres) != 0
+                              : holdfastd_pause(&holdfastd) != 0)
         violated("it cannot be paused");
     be_away(mine);
-    if (is_kind("redis") ? redis_resume(&redis) != 0 : holdfastd_resume(&holdfastd) != 0)
+    if (is_kind("redis")      ? redis_resume(&redis) != 0
+        : is_kind("postgres") ? postgres_resume(&postgres) != 0
+                              : holdfastd_resume(&holdfastd) != 0)
         violated("it cannot be resumed");
+}
+
+static void kill_server(struct worker *mine)
+{
+    if (is_kind("postgres"))
+        postgres_kill9(&postgres);
+    else
+        holdfastd_kill9(&holdfastd);
+    be_away(mine);
+    if (is_kind("postgres") ? postgres_restart(&postgres) != 0 : holdfastd_restart(&holdfastd) != 0)
+        violated("it does not start again");
 }
 
 static void hurt_server(struct worker *mine)
 {
     count(COUNT_FAULTS);
-    if (below(mine, 2)) {
+    if (below(mine, 2))
         pause_server(mine);
-    } else if (is_kind("redis")) {
+    else if (is_kind("redis"))
         REDIS_DO(&redis, NULL, 0, "CLIENT", "KILL", "TYPE", below(mine, 2) ? "normal" : "pubsub");
-    } else {
-        holdfastd_kill9(&holdfastd);
-        be_away(mine);
-        if (holdfastd_restart(&holdfastd) != 0)
-            violated("it does not start again");
-    }
+    else
+        kill_server(mine);
 }
 
 /* ---- strangers -------------------------------------------------------------------------------------------- */

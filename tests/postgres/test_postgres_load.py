@@ -1,0 +1,156 @@
+"""How many statements the server is asked, counted there (pg_stat_statements)."""
+import time
+
+import pytest
+from conftest import PATIENCE, await_claims, eventually, make_table, seconds
+from holder import hold, start_holder  # noqa: F401
+
+WAITERS = 50
+RELEASES = 20
+PER_RELEASE = 5  # at most: the release, the next one's grant, and some to spare
+IDLE_S = 8
+
+
+@pytest.fixture
+def counting(servers):
+    """A server that counts."""
+    server = servers.postgres("-c", "shared_preload_libraries=pg_stat_statements", "-c", "pg_stat_statements.track=top")
+    server.session()("CREATE EXTENSION pg_stat_statements")
+    return server
+
+
+def statements(session, table):
+    """All that were about this table, so far."""
+    return int(session.value("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE %s "
+                             "AND query NOT LIKE '%%pg_stat_statements%%'", f"%{table}%"))
+
+
+def await_quiet(session, table):
+    """Until nothing is asked for a moment but what is asked all the time."""
+    eventually(lambda: (before := statements(session, table), time.sleep(0.5), statements(session, table) - before)[2] <= WAITERS,
+               "those who came have settled")
+
+
+def test_fifty_waiters_and_each_release_wakes_one(counting, table, hold, start_holder, cli_on):
+    """With a herd each release would be WAITERS statements. Each waiter looks now and then by itself: at most once a second."""
+    make_table(cli_on, counting, table)
+    session = counting.session()
+    first = hold(counting.url(table), "x", "ttl=300000")
+    line = [start_holder(counting.url(table), "x", "ttl=300000") for _ in range(WAITERS)]
+    await_claims(session, table, "x", WAITERS + 1)
+    await_quiet(session, table)
+    before = statements(session, table)
+    began = time.monotonic()
+    inside, waiting = first, line
+    for _ in range(RELEASES):
+        assert inside.release() == "HF_OK"
+        token = inside.token
+        inside = eventually(lambda: next((holder for holder in waiting if not holder.waits()), None), "the next")
+        waiting.remove(inside)
+        assert inside.token > token
+        assert all(holder.waits() for holder in waiting)
+    took = seconds(began)
+    looks = WAITERS * (took + 1)
+    asked = statements(session, table) - before
+    print(f"{RELEASES} releases in {took:.1f} s: {asked} statements, of which looks are at most {looks:.0f}")
+    assert asked <= PER_RELEASE * RELEASES + looks
+    assert took < PATIENCE
+
+
+def test_one_release_among_fifty_is_a_handful_of_statements(counting, table, hold, start_holder, cli_on):
+    """Just one, measured over as short a time as it takes; three tries, because looks come by chance."""
+    make_table(cli_on, counting, table)
+    session = counting.session()
+    inside = hold(counting.url(table), "x", "ttl=300000")
+    waiting = [start_holder(counting.url(table), "x", "ttl=300000") for _ in range(WAITERS)]
+    await_claims(session, table, "x", WAITERS + 1)
+    await_quiet(session, table)
+    fewest, slowest = None, 0
+    for _ in range(5):
+        before, began = statements(session, table), time.monotonic()
+        assert inside.release() == "HF_OK"
+        inside = eventually(lambda: next((holder for holder in waiting if not holder.waits()), None), "the next")
+        slowest = max(slowest, seconds(began))
+        waiting.remove(inside)
+        asked = statements(session, table) - before
+        fewest = asked if fewest is None else min(fewest, asked)
+    print(f"a release among {WAITERS}: {fewest} statements, at most {slowest * 1000:.0f} ms")
+    assert fewest <= 12  # WAITERS, with a herd
+    assert slowest < 1  # told, not found by a look
+
+
+def test_an_idle_wait_costs_at_most_a_statement_a_second(counting, table, hold, start_holder, cli_on):
+    make_table(cli_on, counting, table)
+    session = counting.session()
+    hold(counting.url(table), "x", "ttl=300000")
+    waiters = [start_holder(counting.url(table), "x", "ttl=300000") for _ in range(3)]
+    await_claims(session, table, "x", 4)
+    time.sleep(1)
+    before = statements(session, table)
+    time.sleep(IDLE_S)
+    asked = statements(session, table) - before
+    print(f"{len(waiters)} waiters, {IDLE_S} s: {asked} statements")
+    assert asked <= len(waiters) * (IDLE_S + 1)
+    assert all(waiter.waits() for waiter in waiters)
+
+
+def test_nobody_listens_while_nobody_waits(counting, table, hold, start_holder, cli_on):
+    """Holding needs no second connection, and a release of what nobody waits for notifies nobody."""
+    make_table(cli_on, counting, table)
+    session = counting.session()
+    holder = hold(counting.url(table), "x", "ttl=300000")
+    connections = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    listening = "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%%' AND pid <> pg_backend_pid()"
+    assert session.value(listening) == 0
+    alone = session.value(connections)
+    waiter = start_holder(counting.url(table), "x", "ttl=300000")
+    await_claims(session, table, "x", 2)
+    eventually(lambda: session.value(connections) > alone, "whoever waits has a connection")
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
+def test_listen_off_only_looks(counting, table, hold, start_holder, cli_on):
+    make_table(cli_on, counting, table)
+    session = counting.session()
+    holder = hold(counting.url(table, listen="off"), "x", "ttl=300000")
+    waiter = start_holder(counting.url(table, listen="off"), "x", "ttl=300000")
+    await_claims(session, table, "x", 2)
+    assert session.value("SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%%' AND pid <> pg_backend_pid()") == 0
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
+def test_listening_elsewhere_wakes_those_behind_a_pooler(servers, counting, table, hold, start_holder, cli_on):
+    """?listen=URL: statements go through the pooler, and one direct connection is told."""
+    make_table(cli_on, counting, table)
+    pooler = servers.pgbouncer(counting)
+    url = pooler.url(table, listen=counting.url())
+    session = counting.session()
+    times = []
+    for _ in range(5):
+        holder = hold(url, "x", "ttl=300000")
+        waiter = start_holder(url, "x", "ttl=300000")
+        await_claims(session, table, "x", 2)
+        time.sleep(1.5)  # it has begun to listen, and looks seldom
+        began = time.monotonic()
+        assert holder.release() == "HF_OK"
+        assert waiter.token > holder.token
+        times.append(seconds(began))
+        assert waiter.release() == "HF_OK"
+    print("handed over in", [f"{t * 1000:.0f} ms" for t in times])
+    assert sorted(times)[2] < 0.25
+
+
+def test_behind_a_pooler_that_swallows_notifications_waiting_works(servers, counting, table, hold, start_holder, cli_on):
+    make_table(cli_on, counting, table)
+    pooler = servers.pgbouncer(counting)
+    session = counting.session()
+    holder = hold(pooler.url(table), "x", "ttl=300000")
+    waiter = start_holder(pooler.url(table), "x", "ttl=300000")
+    await_claims(session, table, "x", 2)
+    time.sleep(2)
+    began = time.monotonic()
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+    assert seconds(began) < 3

@@ -1,0 +1,207 @@
+"""Expiry without believing a clock of the server: nobody is early, whatever it shows; and a crash costs one TTL, whoever comes and goes
+meanwhile."""
+import signal
+import time
+
+import pytest
+from conftest import await_claims, await_gone, claims, eventually, make_table, seconds
+from holder import hold, start_holder  # noqa: F401
+
+TTL_MS = 2000
+TTL = TTL_MS / 1000
+SLACK = 5  # seconds, on a busy machine
+
+JUMPS = ["+10d", "-10d"]
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_a_clock_that_jumps_ends_no_hold(servers, table, hold, start_holder, jump):
+    """Far beyond any TTL, while somebody waits, who would be the first to be early."""
+    server = servers.postgres(clock=True)
+    holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
+    waiter = start_holder(server.url(table), "x", f"ttl={TTL_MS}")
+    session = server.session()
+    await_claims(session, table, "x", 2)
+    before = session.value("SELECT clock_timestamp()")
+    server.set_clock(jump)
+    eventually(lambda: abs((session.value("SELECT clock_timestamp()") - before).days) >= 9, "the clock has jumped")
+    time.sleep(2 * TTL)
+    assert waiter.waits()
+    assert not holder.told_lost()
+    server.set_clock("+0")
+    time.sleep(TTL / 2)
+    assert waiter.waits()
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_a_dead_holder_is_over_after_a_ttl_whatever_the_clock_shows(servers, table, hold, start_holder, jump):
+    server = servers.postgres(clock=True)
+    holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
+    waiter = start_holder(server.url(table), "x", f"ttl={TTL_MS}")
+    await_claims(server.session(), table, "x", 2)
+    holder.kill()
+    killed = time.monotonic()
+    server.set_clock(jump)
+    assert waiter.token > holder.token
+    assert TTL / 2 < seconds(killed) < TTL + SLACK  # it was renewed at most TTL / 3 before it died
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_tokens_grow_whatever_the_clock_shows(servers, table, cli_on, jump):
+    server = servers.postgres(clock=True)
+    cli = cli_on(server.url(table))
+    tokens = []
+    for offset in ("+0", jump, "+0"):
+        server.set_clock(offset)
+        for name in ("x", "y"):
+            tokens.append((name, int(cli("run", name, "--", "sh", "-c", "echo $HOLDFAST_TOKEN").stdout)))
+    for name in ("x", "y"):
+        own = [token for its, token in tokens if its == name]
+        assert own == sorted(set(own))
+        assert own[-1] < own[0] + 100  # of a name that is known here, the clock says nothing
+
+
+# ---- those who do not stay
+
+
+def dead_holder(cli):
+    """A hold of a process that is gone; when it went."""
+    holder = cli.hold("x", "--ttl", f"{TTL_MS}ms")
+    holder.kill(signal.SIGKILL)
+    await_gone(holder.job)
+    return time.monotonic()
+
+
+@pytest.mark.parametrize("how", [["--no-wait"], ["--wait", "300ms"]], ids=["no-wait", "short-waits"])
+def test_a_chain_of_those_who_do_not_stay_gets_there_in_one_ttl(server, table, cli_on, how):
+    """None of them is there for a TTL. What the first has seen is kept in the row for the next."""
+    cli = cli_on(server.url(table))
+    killed = dead_holder(cli)
+    tries = 0
+    while True:
+        done = cli("run", *how, "--ttl", f"{TTL_MS}ms", "x", "--", "true")
+        tries += 1
+        if done.status == 0:
+            break
+        assert done.status == 75, done
+        assert seconds(killed) < TTL + SLACK
+        time.sleep(0.1)
+    assert tries > 2
+    assert seconds(killed) > TTL / 2
+    assert claims(server.session(), table, "x") == []
+
+
+def test_a_chain_is_never_early(server, table, hold, cli_on):
+    """The same against a holder that lives and renews."""
+    holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
+    cli = cli_on(server.url(table))
+    began = time.monotonic()
+    while seconds(began) < 2.5 * TTL:
+        assert cli("run", "--no-wait", "--ttl", f"{TTL_MS}ms", "x", "--", "true").status == 75
+        assert cli("run", "--wait", "50ms", "--ttl", f"{TTL_MS}ms", "x", "--", "true").status == 75
+    assert not holder.told_lost()
+    assert holder.release() == "HF_OK"
+
+
+def test_a_holder_that_is_paused_between_looks_is_not_taken_for_alive(server, table, hold, cli_on):
+    """Pauses just short of a TTL, twice: it renews in between, so counting begins again each time."""
+    holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
+    cli = cli_on(server.url(table))
+    for _ in range(2):
+        holder.pause()
+        began = time.monotonic()
+        while seconds(began) < TTL / 2:
+            assert cli("run", "--no-wait", "--ttl", f"{TTL_MS}ms", "x", "--", "true").status == 75
+        holder.resume()
+        before = claims(server.session(), table, "x")[0]["beat"]
+        eventually(lambda: claims(server.session(), table, "x")[0]["beat"] > before, "a renewal")
+    assert holder.release() == "HF_OK"
+
+
+# ---- dead waiters
+
+
+def test_dead_waiters_cost_one_ttl_together(server, table, hold, start_holder):
+    """Four of them, one behind the other, and the holder lives: whoever is behind them finds out about all at once."""
+    holder = hold(server.url(table), "x", "ttl=60000")
+    session = server.session()
+    dead = []
+    for i in range(4):
+        dead.append(start_holder(server.url(table), "x", f"ttl={TTL_MS}"))
+        await_claims(session, table, "x", i + 2)
+    last = start_holder(server.url(table), "x", f"ttl={TTL_MS}")
+    await_claims(session, table, "x", 6)
+    for waiter in dead:
+        waiter.kill()
+    killed = time.monotonic()
+    assert holder.release() == "HF_OK"
+    assert last.token > holder.token
+    assert seconds(killed) < TTL + SLACK
+    assert len(claims(session, table, "x")) == 1
+
+
+def test_a_dead_waiter_does_not_delay_whoever_comes_without_waiting(server, table, hold, start_holder, cli_on):
+    holder = hold(server.url(table), "x", "ttl=60000")
+    waiter = start_holder(server.url(table), "x", f"ttl={TTL_MS}")
+    await_claims(server.session(), table, "x", 2)
+    waiter.kill()
+    killed = time.monotonic()
+    assert holder.release() == "HF_OK"
+    cli = cli_on(server.url(table))
+    while cli("run", "--no-wait", "x", "--", "true").status != 0:
+        assert seconds(killed) < TTL + SLACK
+        time.sleep(0.1)
+
+
+def test_a_live_waiter_keeps_its_place(server, table, hold, start_holder):
+    """For much longer than its TTL, behind a holder that stays; in the order in which they came."""
+    holder = hold(server.url(table), "x", "ttl=60000")
+    session = server.session()
+    line = []
+    for i in range(3):
+        line.append(start_holder(server.url(table), "x", "ttl=1000"))
+        await_claims(session, table, "x", i + 2)
+    time.sleep(3.5)
+    assert len(claims(session, table, "x")) == 4
+    assert holder.release() == "HF_OK"
+    token = holder.token
+    for waiter in line:
+        assert waiter.token > token
+        token = waiter.token
+        assert waiter.release() == "HF_OK"
+
+
+def test_a_lock_delay_is_counted_like_a_ttl(server, table, hold, start_holder):
+    holder = hold(server.url(table), "x", "ttl=1000", "delay=2000")
+    waiter = start_holder(server.url(table), "x", "ttl=1000")
+    await_claims(server.session(), table, "x", 2)
+    holder.kill()
+    killed = time.monotonic()
+    assert waiter.token > holder.token
+    assert seconds(killed) > 2.3  # 3 s, less the third of a TTL that may have gone since it renewed
+
+
+def test_what_was_seen_before_a_crash_buries_nobody_after_it(servers, table, hold, start_holder, cli_on):
+    """A server that crashes may forget a waiter's last renewal, and come to the same number again: by then it may hold."""
+    server = servers.postgres("-c", "wal_writer_delay=10000")
+    make_table(cli_on, server, table)
+    first = hold(server.url(table), "x", "ttl=60000")
+    session = server.session()
+    second = start_holder(server.url(table), "x", "ttl=3000")
+    await_claims(session, table, "x", 2)
+    third = start_holder(server.url(table), "x", "ttl=3000")
+    await_claims(session, table, "x", 3)
+    time.sleep(1.5)  # renewals of those who wait
+    server.kill9()
+    server.start()
+    assert first.release() == "HF_OK"
+    assert second.token > first.token
+    began = time.monotonic()
+    while seconds(began) < 4.5:
+        assert third.waits()
+        assert not second.told_lost()
+        time.sleep(0.05)
+    assert second.release() == "HF_OK"
+    assert third.token > second.token

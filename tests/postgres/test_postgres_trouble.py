@@ -1,0 +1,313 @@
+"""What goes wrong with a server or a table: clear words, the right exit status, and nothing left behind."""
+import os
+import subprocess
+import time
+
+import pytest
+from conftest import Server, await_claims, claims, eventually, guard_sql, make_table, seconds
+from holder import hold, start_holder  # noqa: F401
+
+UNREACHED, REFUSED, USAGE = 69, 77, 64
+
+
+def fails(cli, *words, status=REFUSED, command=("run", "-n", "x", "--", "echo", "inside")):
+    """One line that says it all, and nothing was run."""
+    done = cli(*command)
+    assert done.status == status, done
+    assert "inside" not in done.stdout
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("holdfast: "), done.stderr
+    for word in words:
+        assert word in lines[0], done.stderr
+    return lines[0]
+
+
+def tables(session):
+    return [name for (name,) in session("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')")]
+
+
+# ---- tables
+
+
+def test_no_table_and_no_right_to_make_one(servers, table, cli_on):
+    server = servers.postgres()
+    server.session()("CREATE ROLE nobody_special LOGIN")
+    fails(cli_on(server.url(table, user="nobody_special")), "guard sql --dialect postgres --locks")
+    assert tables(server.session()) == []
+
+
+def test_what_the_command_prints_is_what_the_first_use_makes(servers, cli_on):
+    """For those who may not CREATE: an operator applies it, and the store works."""
+    server = servers.postgres()
+    session = server.session()
+    session(guard_sql("--locks"))
+    made = sorted(tables(session))
+    assert "holdfast_locks" in made
+    assert cli_on(server.url())("run", "-n", "x", "--", "true").status == 0
+    assert sorted(tables(session)) == made
+    session(guard_sql("--locks"))  # again, over what is there
+
+
+def test_a_table_of_another_shape(server, table, cli_on):
+    server.session()(f"CREATE TABLE {table} (id integer)")
+    fails(cli_on(server.url(table)), table)
+    assert server.session()("SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0", table) == [("id",)]
+
+
+def test_a_table_of_another_version(server, table, cli_on):
+    make_table(cli_on, server, table)
+    server.session()(f"UPDATE {table}_meta SET version = 999")
+    line = fails(cli_on(server.url(table)), "version")
+    assert "999" in line
+
+
+def test_a_table_that_goes_away_meanwhile(server, table, cli_on, hold):
+    holder = hold(server.url(table), "x", "ttl=3000")
+    session = server.session()
+    for name in (table + "_claims", table + "_once", table + "_meta", table):
+        session(f"DROP TABLE {name} CASCADE")
+    holder.await_lost()
+    assert holder.release() != "HF_OK"
+
+
+def test_two_who_make_the_table_at_once(server, cli_on):
+    """Many at once, on a table that none of them finds."""
+    for round_number in range(3):
+        cli = cli_on(server.url(f"at_once_{round_number}"))
+        started = [cli.start("run", f"n{i}", "--", "true") for i in range(8)]
+        assert [process.wait() for process in started] == [0] * 8
+
+
+def test_no_rights_on_a_table_that_is_there(server, table, cli_on):
+    make_table(cli_on, server, table)
+    server.session()("DROP ROLE IF EXISTS looker")
+    server.session()("CREATE ROLE looker LOGIN")
+    fails(cli_on(server.url(table, user="looker")), "permission denied")
+
+
+@pytest.mark.parametrize("name", ["a-b", "a b", "a;b", "1a", "", "a.b.c", "x" * 64, 'a"b'])
+def test_names_that_are_no_tables(server, cli_on, name):
+    import urllib.parse
+    url = server.url() + "?table=" + urllib.parse.quote(name)
+    fails(cli_on(url), "table", status=USAGE)
+
+
+def test_a_table_in_a_schema(server, table, cli_on):
+    server.session()(f"CREATE SCHEMA s_{table}")
+    cli = cli_on(server.url(f"s_{table}.locks"))
+    assert cli("run", "x", "--", "true").status == 0
+    assert server.session().value(f"SELECT count(*) FROM s_{table}.locks") == 1
+
+
+# ---- servers
+
+
+def test_no_server(cli_on):
+    began = time.monotonic()
+    fails(cli_on("postgres://postgres@127.0.0.1:1/postgres"), "127.0.0.1", status=UNREACHED)
+    assert seconds(began) < 10
+
+
+def test_no_such_database(server, cli_on):
+    fails(cli_on(server.url(database="nowhere")), "nowhere")
+
+
+def test_no_such_role(server, cli_on):
+    fails(cli_on(server.url(user="nobody_here")), "nobody_here")
+
+
+def test_a_server_that_hangs(servers, table, cli_on, hold):
+    """The holder is told in time, and whoever asks is told that nobody answers."""
+    server = servers.postgres()
+    holder = hold(server.url(table), "x", "ttl=3000")
+    server.pause()
+    began = time.monotonic()
+    holder.await_lost()
+    assert seconds(began) < 4
+    fails(cli_on(server.url(table)), status=UNREACHED)
+    server.resume()
+    assert hold(server.url(table), "x", "ttl=3000").token > holder.token
+
+
+def test_a_server_that_is_down_for_a_moment_costs_no_hold(servers, table, hold, start_holder):
+    server = servers.postgres()
+    holder = hold(server.url(table), "x", "ttl=6000")
+    waiter = start_holder(server.url(table), "x", "ttl=6000")
+    await_claims(server.session(), table, "x", 2)
+    server.kill9()
+    time.sleep(2.5)
+    server.start()
+    time.sleep(4)
+    assert holder.left() > 0
+    assert waiter.waits()
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
+def test_connections_that_are_ended_cost_no_hold(server, table, hold, start_holder):
+    holder = hold(server.url(table), "x", "ttl=3000")
+    waiter = start_holder(server.url(table), "x", "ttl=3000")
+    session = server.session()
+    await_claims(session, table, "x", 2)
+    for _ in range(10):
+        session("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+        time.sleep(0.5)
+    assert holder.left() > 0 and not holder.told_lost()
+    assert waiter.waits()
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
+# ---- settings
+
+
+def test_read_only(servers, table, cli_on, hold):
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    holder = hold(server.url(table), "held", "ttl=3000")
+    server.set("default_transaction_read_only", "on")
+    fails(cli_on(server.url(table)), "read-only")
+    server.set("default_transaction_read_only", "off")
+    assert cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0
+    assert holder.release() in ("HF_OK", "HF_ELOST")
+
+
+def test_statement_timeout(servers, table, cli_on):
+    """A role whose statements are ended: said in words, and nothing is left."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    session = server.session()
+    session("CREATE ROLE hasty LOGIN SUPERUSER")
+    session("ALTER ROLE hasty SET statement_timeout = '300ms'")
+    blocker = server.session()
+    blocker("BEGIN")
+    blocker(f"INSERT INTO {table} VALUES (%s, 0, '')", b"x")
+    line = fails(cli_on(server.url(table, user="hasty")), "statement_timeout", status=UNREACHED)
+    blocker("ROLLBACK")
+    assert claims(session, table, "x") == [], line
+
+
+def test_a_serializable_role_is_served(server, table, cli_on):
+    """Failures to serialize are tried again."""
+    session = server.session()
+    session("DROP ROLE IF EXISTS strict_one")
+    session("CREATE ROLE strict_one LOGIN SUPERUSER")
+    session("ALTER ROLE strict_one SET default_transaction_isolation = 'serializable'")
+    cli = cli_on(server.url(table, user="strict_one"))
+    started = [cli.start("run", "x", "--", "true") for _ in range(8)]
+    assert [process.wait() for process in started] == [0] * 8
+
+
+def test_connection_slots_used_up(servers, table, cli_on, hold):
+    server = servers.postgres("-c", "max_connections=6", "-c", "superuser_reserved_connections=0")
+    holder = hold(server.url(table), "held", "ttl=3000")
+    taken = []
+    with pytest.raises(Exception, match="too many clients"):
+        while len(taken) < 20:
+            taken.append(server.connect())
+    fails(cli_on(server.url(table)), "too many clients", status=UNREACHED)
+    time.sleep(4)
+    assert holder.left() > 0  # it has its connection
+    for connection in taken:
+        connection.close()
+    eventually(lambda: cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0, "there is room again")
+    assert holder.release() == "HF_OK"
+
+
+# ---- a full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A few megabytes that anybody may use, as a place for a table."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    for folder in (mount, *mount.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0777", "tmpfs", mount], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("cannot mount: " + done.stderr)
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_a_full_disk(servers, small_disk, table, cli_on, hold):
+    """Nobody new is let in, with the server's own words; and when there is room again, all is well."""
+    server = servers.postgres()
+    folder = small_disk / "space"
+    folder.mkdir()
+    os.chown(folder, (server.directory / "data").stat().st_uid, -1)
+    session = server.session()
+    session(f"CREATE TABLESPACE small LOCATION '{folder}'")
+    session("CREATE DATABASE tight")
+    session("ALTER DATABASE tight SET default_tablespace = 'small'")
+    url = server.url(table, database="tight")
+    make_table(cli_on, server, table, database="tight")
+    kept = hold(url, "kept", "ttl=60000")
+    (folder / "filler").write_bytes(b"")
+    with open(folder / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
+        while True:
+            filler.write(bytes(4096))
+    cli = cli_on(url)
+    done = None
+    for i in range(400):  # until the pages that are there are full
+        done = cli("run", "-n", f"{i}" + "x" * 500, "--", "true")
+        if done.status != 0:
+            break
+    assert done.status == UNREACHED and "No space left" in done.stderr, done
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    (folder / "filler").unlink()
+    assert cli("run", "-n", "x" * 500, "--", "true").status == 0
+    assert kept.release() == "HF_OK"
+
+
+# ---- URLs
+
+
+@pytest.mark.parametrize("url, words", [
+    ("postgres://h/db?nonsense=1", "nonsense"),
+    ("postgres://h/db?tabel=x", "table"),
+    ("postgres://h/db?mode=colum", "mode"),
+    ("postgres://h/db?listen=nonsense", "listen"),
+    ("postgres://h/db?sslmode=perhaps", "sslmode"),
+])
+def test_wrong_urls(cli_on, url, words):
+    done = cli_on(url)("run", "x", "--", "true")
+    assert done.status == USAGE and words in done.stderr, done
+
+
+def test_both_schemes(server, table, cli_on):
+    url = server.url(table)
+    assert cli_on("postgresql" + url[len("postgres"):])("run", "x", "--", "true").status == 0
+
+
+def test_not_postgres(cli_on):
+    """Something that speaks another protocol."""
+    import socket
+    import threading
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.close()
+
+    threading.Thread(target=talk, daemon=True).start()
+    try:
+        done = cli_on(f"postgres://postgres@127.0.0.1:{listener.getsockname()[1]}/x")("run", "-n", "x", "--", "true")
+        assert done.status in (UNREACHED, REFUSED), done
+    finally:
+        listener.close()
+
+
+def test_a_program_that_is_not_there(servers):
+    """The tests' own: a server that does not start says so."""
+    with pytest.raises(AssertionError):
+        servers.keep(Server("server", "-c", "nonsense=1"))
