@@ -81,7 +81,7 @@ ARCHITECTURE = Page(
     ])
 
 COMPARE = Page(
-    needs=("redis-server", "psql", "flock"),
+    needs=("redis-server", "psql", "flock", "src/engines/holdfast-postgres.so"),
     setting="mkdir bin; PATH=$PWD/bin:$PATH\n" + program("bin/fetch-all", "echo fetching") + program("bin/backup", "echo backing up") +
             program("bin/make-report", "echo reporting"),
     blocks=[
@@ -106,6 +106,7 @@ SELECT holdfast_enter('batch:4472', $HOLDFAST_TOKEN);
 SELECT 'settled';
 COMMIT;
 SQL"""), says=("^settled$",)),
+        Run("holdfast --on postgres:///shop run batch:4472", says=("^settled$",)),
         Run("holdfast --on 'redis://127.0.0.1?prefix=lock:'", before=REDIS, says=("^reporting$",)),
         # The one above has report for fourteen minutes.
         File("import redis, uuid", "report.py", "/usr/bin/python3 report.py", "run", stands_for={'"report"': '"another"'},
@@ -210,6 +211,23 @@ PAGES = {
         Excused("waiter      ", DRAWING),
     ]),
     "docs/holdfast-store.md": Page([Excused("holdfast://[USER", SYNTAX), Excused("client      ", DRAWING)]),
+    "docs/postgres-store.md": Page(needs=("psql", "src/engines/holdfast-postgres.so"), setting=POSTGRES + SHOP, blocks=[
+        Excused("postgres://[USER", SYNTAX),
+        Run("holdfast guard sql --dialect postgres --locks", says=("^under the lock$",)),
+        File("GRANT SELECT", "grants.sql", """
+psql -q -v ON_ERROR_STOP=1 shop -c 'CREATE ROLE app LOGIN' -f grants.sql
+export HOLDFAST_URL=postgres://app@/shop
+holdfast run nightly -- true
+holdfast run --shared nightly -- true
+holdfast once pay -- echo paid
+holdfast floor 1
+holdfast ls
+unset HOLDFAST_URL
+""", "run", says=("^paid$",)),
+        Excused("holder A  ", DRAWING),
+        Excused("postgres://app@pooler", SYNTAX),  # tests/postgres/test_postgres_load.py does it
+        Run("holdfast guard sql --dialect postgres | psql", says=("^UPDATE 1$", "^t$"), after="psql -qAt shop -c 'SELECT settled FROM batches'"),
+    ]),
     "docs/protocol.md": Page([Run("$ redis-cli -p 7420 ACQUIRE")], setting=SERVER, needs=("redis-cli",)),
     "docs/redis-store.md": Page(needs=("redis-server",), setting=REDIS, blocks=[
         Excused("redis://[USER", SYNTAX),

@@ -82,4 +82,5 @@ BLOCKS = [
     File("ACL SETUSER locks", "acl", EVERY_COMMAND, "run", stands_for={"PASSWORD": "a-password", "PREFIX": "holdfast:"},
          says=("^OK$", "^paid$", "^stays: held", "broke 1 hold", r"^\(empty array\)$")),
     Excused("holder A     ", DRAWING),
+    *[Excused("time    ", DRAWING) for _ in ("a pause on PostgreSQL", "an asynchronous standby", "a synchronous one")],
 ]
