@@ -40,6 +40,11 @@ static const struct known_engine known_engines[] = {
      .module = "etcd",
      .library = "libcurl and jansson (libcurl4-openssl-dev, libjansson-dev)",
      .another_spelling = true},
+    {.scheme = "postgres", .library = "libpq (libpq-dev)"},
+    {.scheme = "postgresql",
+     .module = "postgres",
+     .library = "libpq (libpq-dev)",
+     .another_spelling = true},
     {.scheme = "zookeeper", .library = "libzookeeper (libzookeeper-mt-dev)"},
 };
 

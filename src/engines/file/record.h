@@ -27,7 +27,7 @@
 #ifndef ENGINES_FILE_RECORD_H
 #define ENGINES_FILE_RECORD_H
 
-#include "engines/file/bootclock.h"
+#include "base/bootclock.h"
 #include "engines/file/directory.h"
 
 #include <stdbool.h>

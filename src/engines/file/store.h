@@ -4,7 +4,7 @@
 
 #include "base/list.h"
 #include "engines/engine.h"
-#include "engines/file/bootclock.h"
+#include "base/bootclock.h"
 #include "engines/file/directory.h"
 #include "engines/file/lockfile.h"
 #include "engines/file/record.h"

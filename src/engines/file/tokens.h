@@ -32,7 +32,7 @@
 #define ENGINES_FILE_TOKENS_H
 
 #include "base/error.h"
-#include "engines/file/bootclock.h"
+#include "base/bootclock.h"
 
 #include <stddef.h>
 #include <stdint.h>

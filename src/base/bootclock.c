@@ -1,4 +1,4 @@
-#include "engines/file/bootclock.h"
+#include "base/bootclock.h"
 
 #include "base/clock.h"
 

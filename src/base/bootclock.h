@@ -1,10 +1,10 @@
 /* bootclock.h: which boot this is, and a clock that reads the same for all who share the kernel.
  *
- * Times that are written to a file are read by others, perhaps in a container with a time namespace of its own,
+ * Times that are written down are read by others, perhaps in a container with a time namespace of its own,
  * where CLOCK_BOOTTIME reads later or earlier by an offset. So what is written is the kernel's own
  * CLOCK_BOOTTIME: ours, less that offset. Waits, which nobody else sees, go by ours. */
-#ifndef ENGINES_FILE_BOOTCLOCK_H
-#define ENGINES_FILE_BOOTCLOCK_H
+#ifndef BASE_BOOTCLOCK_H
+#define BASE_BOOTCLOCK_H
 
 #include "base/error.h"
 

@@ -1,0 +1,122 @@
+/* errors.c: what an SQLSTATE means. */
+#include "engines/postgres/store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct refusal {
+    const char *state; /* the first two characters stand for a class */
+    enum verdict verdict;
+    int code;          /* with VERDICT_FINAL */
+    const char *words; /* what to do about it; NULL: the server's own say it */
+};
+
+/* The first that fits. */
+static const struct refusal refusals[] = {
+    {"40001", VERDICT_AGAIN, 0, NULL}, /* serialization_failure: the role's default may be that */
+    {"40P01", VERDICT_AGAIN, 0, NULL}, /* deadlock_detected */
+    {"55P03", VERDICT_UNDONE, 0,
+     "another transaction has had the row locked all the time (see pg_locks)"},
+    {"57014", VERDICT_UNDONE, 0,
+     "the statement was cancelled: a statement_timeout of the role or the server is too short for "
+     "it, or somebody "
+     "cancelled it"},
+    {"57P01", VERDICT_BROKEN, 0, NULL}, /* admin_shutdown */
+    {"57P02", VERDICT_BROKEN, 0, NULL}, /* crash_shutdown */
+    {"57P03", VERDICT_BROKEN, 0, NULL}, /* cannot_connect_now */
+    {"57P05", VERDICT_BROKEN, 0, NULL}, /* idle_session_timeout */
+    {"08", VERDICT_BROKEN, 0, NULL},
+    {"25006", VERDICT_UNDONE, 0,
+     "the server is read-only: a standby, or default_transaction_read_only is on; locks need the "
+     "primary"},
+    {"53100", VERDICT_FINAL, HF_EIO, "the server's disk is full"},
+    {"53200", VERDICT_UNDONE, 0, "the server is out of memory"},
+    {"53", VERDICT_UNDONE, 0, NULL},
+    {"58", VERDICT_FINAL, HF_EIO, NULL},
+    {"42501", VERDICT_FINAL, HF_EREFUSED,
+     "the role lacks a right: it needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE "
+     "on the tables of the locks"},
+    {"42P01", VERDICT_FINAL, HF_EREFUSED,
+     "a table of the locks is missing: apply what 'holdfast guard sql --dialect postgres --locks' "
+     "prints"},
+    {"42883", VERDICT_FINAL, HF_EREFUSED,
+     "a function of the locks is missing: apply what 'holdfast guard sql --dialect postgres "
+     "--locks' prints"},
+    {"42703", VERDICT_FINAL, HF_EREFUSED,
+     "the tables are of another shape than this version of holdfast makes: name another one with "
+     "?table="},
+    {"3F000", VERDICT_FINAL, HF_EREFUSED,
+     "there is no such schema: make it, or name another one with ?table=SCHEMA.TABLE"},
+};
+
+enum verdict error_read(const struct engine_store *store, const PGresult *answer, int *ret_code,
+                        struct error_text *err)
+{
+    const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
+    const char *message = PQresultErrorField(answer, PG_DIAG_MESSAGE_PRIMARY);
+    struct error_text said = {""};
+
+    *ret_code = HF_EREFUSED;
+    connection_words(message ? message : PQresultErrorMessage(answer), &said);
+    if (!state) { /* libpq's own: the connection broke */
+        error_write(err, "%s: %s", store->shown, said.text);
+        return VERDICT_BROKEN;
+    }
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const struct refusal *refusal = &refusals[i];
+
+        if (strncmp(state, refusal->state, strlen(refusal->state)) != 0)
+            continue;
+        if (refusal->words)
+            error_write(err, "%s: %s: %s", store->shown, said.text, refusal->words);
+        else
+            error_write(err, "%s: %s", store->shown, said.text);
+        *ret_code = refusal->code;
+        return refusal->verdict;
+    }
+    error_write(err, "%s: %s (SQLSTATE %s)", store->shown, said.text, state);
+    return VERDICT_FINAL;
+}
+
+/* libpq has no SQLSTATE for a connection that was refused, only words. What is not known here is taken for something that passes. */
+static const struct {
+    const char *message;
+    const char *words;
+} final_words[] = {
+    {"password authentication failed",
+     "is the password right? (HOLDFAST_PASSWORD, ?password-file=, .pgpass)"},
+    {"no password supplied", "it wants a password: HOLDFAST_PASSWORD, ?password-file=, or .pgpass"},
+    {"authentication failed", NULL},
+    {"no pg_hba.conf entry", "the server's pg_hba.conf lets nobody in from here"},
+    {"pg_hba.conf rejects", NULL},
+    {"certificate", NULL},
+    {"not permitted to log in", NULL},
+    {"permission denied for database", NULL},
+    {"no such database", "create it first, or name another one in the URL"},
+    {"server does not support SSL", NULL},
+    {"invalid ", NULL},
+    {"definition of service", NULL},
+};
+
+int error_of_connection(const struct engine_store *store, const char *message,
+                        struct error_text *err)
+{
+    const char *fatal = strstr(message, "FATAL:");
+    struct error_text said = {""};
+
+    connection_words(fatal ? fatal : message, &said);
+    if (fatal && strstr(said.text, "database \"") && strstr(said.text, "does not exist"))
+        return error_set(err, HF_EREFUSED,
+                         "%s: %s: create it first, or name another one in the URL", store->shown,
+                         said.text);
+    if (fatal && strstr(said.text, "role \"") && strstr(said.text, "does not exist"))
+        return error_set(err, HF_EREFUSED, "%s: %s", store->shown, said.text);
+    for (size_t i = 0; i < sizeof final_words / sizeof *final_words; i++)
+        if (strstr(said.text, final_words[i].message)) {
+            if (final_words[i].words)
+                return error_set(err, HF_EREFUSED, "%s: %s: %s", store->shown, said.text,
+                                 final_words[i].words);
+            return error_set(err, HF_EREFUSED, "%s: %s", store->shown, said.text);
+        }
+    return error_set(err, HF_EUNREACH, "%s: %s", store->shown, said.text);
+}

@@ -1,0 +1,466 @@
+/* listener.c: the thread behind LISTEN.
+ *
+ * It has a connection of its own, made for the first who waits or observes, or when a hold is HELD_AFTER_MS old: most are over by then. What comes:
+ *
+ *     w ID ID ...    these can go now          o ID ID ...    who holds has changed, for these observers
+ *     b ID ID ...    these holds were broken   t NUMBER       a test of ours
+ *
+ * A pooler that gives each transaction another connection swallows all of it, and nobody says so. Therefore a notification is sent over one of
+ * the connections for all; until it has come in here, those who wait look by themselves.
+ *
+ * A place of an observer is a row with a beat, too, which is renewed here. */
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/random.h"
+#include "engines/postgres/store.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define STACK_BYTES 524288
+#define HELD_AFTER_MS 500
+#define CONNECT_MS 1500
+#define TEST_MS 1000 /* for a test to come in */
+#define AGAIN_MS 100 /* until it is tried again; doubles */
+#define AGAIN_MS_MAX 2000
+#define UNHEARD_AGAIN_MS 60000
+#define LINGER_MS 5000  /* with nobody to tell */
+#define OBSERVE_MS 1000 /* an observer looks so often where nothing is heard */
+#define ASK_MS 2000
+#define CHANNEL_MAX 64
+
+struct hearing {
+    struct connection *conn;
+    char channel[CHANNEL_MAX];
+    int64_t again_ms, next_ms; /* the pause, and when it is over */
+    uint64_t test;             /* 0: it has come */
+    int64_t test_until_ms;
+    int64_t poll_ms; /* when observers look next, where nothing is heard */
+    int64_t idle_ms; /* since when there is nobody */
+};
+
+bool listener_hears(struct engine_store *store)
+{
+    return atomic_load(&store->hears);
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+/* With the mutex. */
+static void tell(struct engine_store *store, struct pg_claim *own)
+{
+    if (own->claim->mode == ENGINE_OBSERVE) {
+        store->host->nudge(store->host->context, own->claim);
+        return;
+    }
+    atomic_fetch_add(&own->bell, 1);
+    futex_wake(&own->bell, FUTEX_MASK_ALL, 1);
+}
+
+static void tell_all(struct engine_store *store, bool waiters)
+{
+    pthread_mutex_lock(&store->mutex);
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        if (own->claim->mode == ENGINE_OBSERVE || (waiters && own->queued))
+            tell(store, own);
+    }
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static void take_id(struct engine_store *store, char kind, int64_t id)
+{
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        if (atomic_load(&own->id) != id)
+            continue;
+        if (kind == 'b')
+            store->host->lost(store->host->context, own->claim, "broken by an operator");
+        else
+            tell(store, own);
+        return;
+    }
+    if (kind == 'w') /* perhaps it has not learnt its id yet */
+        store->news[store->news_count++ % PG_NEWS_MAX] = id;
+}
+
+static void take_payload(struct engine_store *store, struct hearing *hearing, const char *payload)
+{
+    const char *at = payload + 1;
+
+    if (payload[0] == 't') {
+        if (strtoull(at, NULL, 10) == hearing->test)
+            hearing->test = 0;
+        return;
+    }
+    if (!payload[0])
+        return;
+    pthread_mutex_lock(&store->mutex);
+    for (;;) {
+        char *end;
+        int64_t id = strtoll(at, &end, 10);
+
+        if (end == at)
+            break;
+        take_id(store, payload[0], id);
+        at = end;
+    }
+    pthread_mutex_unlock(&store->mutex);
+}
+
+/* False: the connection is over. */
+static bool take_notifications(struct engine_store *store, struct hearing *hearing)
+{
+    PGnotify *notify;
+
+    if (!PQconsumeInput(hearing->conn->pg))
+        return false;
+    while ((notify = PQnotifies(hearing->conn->pg))) {
+        if (strcmp(notify->relname, hearing->channel) == 0)
+            take_payload(store, hearing, notify->extra);
+        PQfreemem(notify);
+    }
+    return PQstatus(hearing->conn->pg) == CONNECTION_OK;
+}
+
+/* ---- the connection -------------------------------------------------------------------------- */
+
+static void hang_up(struct engine_store *store, struct hearing *hearing, int64_t after_ms)
+{
+    atomic_store(&store->hears, false);
+    connection_free(store, hearing->conn);
+    hearing->conn = NULL;
+    hearing->next_ms = clock_after(clock_boot_ms(), after_ms);
+}
+
+static void hang_up_for_now(struct engine_store *store, struct hearing *hearing)
+{
+    hang_up(store, hearing, hearing->again_ms);
+    hearing->again_ms = 2 * hearing->again_ms < AGAIN_MS_MAX ? 2 * hearing->again_ms : AGAIN_MS_MAX;
+}
+
+/* Sends ourselves something, over a connection that is not this one. */
+static bool send_test(struct engine_store *store, struct hearing *hearing)
+{
+    struct question question = {.statement = STATEMENT_TELL, .reads = true};
+    char payload[32];
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    int result;
+
+    do
+        random_fill(&hearing->test, sizeof hearing->test);
+    while (hearing->test == 0);
+    snprintf(payload, sizeof payload, "t%" PRIu64, hearing->test);
+    question_add_text(&question, hearing->channel);
+    question_add_text(&question, payload);
+    result = store_ask(store, &question, clock_after(clock_boot_ms(), TEST_MS), &answer, &ignored);
+    PQclear(answer);
+    hearing->test_until_ms = clock_after(clock_boot_ms(), TEST_MS);
+    return result == HF_OK;
+}
+
+static void listen_anew(struct engine_store *store, struct hearing *hearing)
+{
+    const struct parameters *parameters =
+        store->listen == LISTEN_ELSEWHERE ? &store->listen_parameters : &store->parameters;
+    int64_t deadline_ms = clock_after(clock_boot_ms(), CONNECT_MS);
+    char text[CHANNEL_MAX + 16];
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    bool well = false;
+
+    pthread_mutex_lock(&store->mutex);
+    snprintf(hearing->channel, sizeof hearing->channel, "holdfast_%.*s",
+             (int)strcspn(store->incarnation, "."), store->incarnation);
+    pthread_mutex_unlock(&store->mutex);
+    snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
+    if (connection_new(store, (const char *const *)parameters->keywords,
+                       (const char *const *)parameters->values, deadline_ms, &hearing->conn,
+                       &ignored) == HF_OK) {
+        answer = connection_run(hearing->conn, text, deadline_ms, &ignored);
+        well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;
+        PQclear(answer);
+    }
+    if (!well || !send_test(store, hearing))
+        hang_up_for_now(store, hearing);
+}
+
+static void warn_unheard(struct engine_store *store)
+{
+    bool warned = store->warned;
+
+    store->warned = true;
+    if (!warned)
+        store->host->warn(
+            store->host->context,
+            "no notification of the database comes through (a transaction pooler?): those who wait "
+            "look once a second; ?listen=URL names a direct connection, ?listen=off ends this "
+            "warning");
+}
+
+/* ---- observers ------------------------------------------------------------------------------- */
+
+struct observer {
+    uint64_t serial;
+    struct key key;
+    unsigned char lease[32];
+    int64_t id;
+};
+
+/* With the mutex: the first whose place is to be made or renewed. */
+static bool find_due_observer(struct engine_store *store, int64_t now_ms, struct observer *ret_due)
+{
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        if (own->claim->mode != ENGINE_OBSERVE || own->renew_ms > now_ms)
+            continue;
+        own->renew_ms = clock_after(now_ms, PG_OBSERVER_TTL_MS / 3);
+        *ret_due =
+            (struct observer){.serial = own->serial, .key = own->key, .id = atomic_load(&own->id)};
+        memcpy(ret_due->lease, own->lease, sizeof own->lease);
+        return true;
+    }
+    return false;
+}
+
+static void renew_observer(struct engine_store *store, const struct observer *due)
+{
+    struct question question = {.statement = STATEMENT_OBSERVE, .patience = true};
+    int64_t id = 0, made = 0, deadline_ms = clock_after(clock_boot_ms(), ASK_MS);
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    int result = store_reach(store, deadline_ms, &ignored);
+
+    question_add_expected(&question);
+    question_add_number(&question, 0);
+    question_add_bytes(&question, due->key.bytes, due->key.size);
+    question_add_bytes(&question, due->lease, sizeof due->lease);
+    question_add_bytes(&question, "", 0);
+    question_add_number(&question, PG_OBSERVER_TTL_MS);
+    question_add_number(&question, due->id);
+    if (result == HF_OK)
+        result = store_ask_anyhow(store, &question, deadline_ms, &answer, &ignored);
+    if (result == HF_OK &&
+        (!answer_number(answer, 0, 0, &made) || !answer_number(answer, 0, 2, &id)))
+        result = HF_EINTERNAL;
+    PQclear(answer);
+    pthread_mutex_lock(&store->mutex);
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        if (own->serial != due->serial)
+            continue;
+        if (result == HF_OK) {
+            atomic_store(&own->id, id);
+            if (made == 1) /* from here on nothing is missed */
+                tell(store, own);
+        } else {
+            own->renew_ms = clock_after(clock_boot_ms(), OBSERVE_MS);
+        }
+        break;
+    }
+    pthread_mutex_unlock(&store->mutex);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* With the mutex. Is there anybody to be told? ret_next_ms: when there will be, or when an observer is to be renewed. */
+static bool is_wanted(struct engine_store *store, int64_t now_ms, int64_t *ret_next_ms)
+{
+    bool wanted = false;
+
+    *ret_next_ms = CLOCK_NEVER;
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+        bool observes = own->claim->mode == ENGINE_OBSERVE;
+        int64_t when_ms = observes ? own->renew_ms : own->listed_ms + HELD_AFTER_MS;
+
+        if (observes || own->queued || when_ms <= now_ms)
+            wanted = true;
+        if ((observes || when_ms > now_ms) && when_ms < *ret_next_ms)
+            *ret_next_ms = when_ms;
+    }
+    return wanted;
+}
+
+static void sleep_until(struct engine_store *store, struct hearing *hearing, int64_t next_ms)
+{
+    struct pollfd fds[2] = {
+        {.fd = store->bell_fd, .events = POLLIN},
+        {.fd = hearing->conn ? PQsocket(hearing->conn->pg) : -1, .events = POLLIN}};
+    int64_t left_ms = next_ms - clock_boot_ms();
+    eventfd_t ignored;
+
+    if (next_ms != CLOCK_NEVER && left_ms <= 0)
+        left_ms = 0;
+    poll(fds, 2, next_ms == CLOCK_NEVER ? -1 : left_ms > 60000 ? 60000 : (int)left_ms);
+    if (fds[0].revents)
+        eventfd_read(store->bell_fd, &ignored);
+    if (hearing->conn && fds[1].revents && !take_notifications(store, hearing))
+        hang_up_for_now(store, hearing);
+}
+
+static void look_after(struct engine_store *store, struct hearing *hearing, bool wanted,
+                       int64_t now_ms)
+{
+    bool reachable = atomic_load(&store->settled);
+
+    if (wanted && reachable && store->listen != LISTEN_OFF && !hearing->conn &&
+        now_ms >= hearing->next_ms)
+        listen_anew(store, hearing);
+    if (hearing->conn && hearing->test == 0 && !atomic_load(&store->hears)) {
+        atomic_store(&store->hears, true);
+        hearing->again_ms = AGAIN_MS;
+        tell_all(store, true); /* whatever was missed */
+    } else if (hearing->conn && hearing->test != 0 && clock_boot_ms() >= hearing->test_until_ms) {
+        hang_up(store, hearing, UNHEARD_AGAIN_MS);
+        warn_unheard(store);
+    }
+    if (!wanted && hearing->conn && now_ms - hearing->idle_ms >= LINGER_MS)
+        hang_up(store, hearing, 0);
+    if (!atomic_load(&store->hears) && wanted && now_ms >= hearing->poll_ms) {
+        hearing->poll_ms = clock_after(now_ms, OBSERVE_MS);
+        tell_all(store, false);
+    }
+}
+
+static void *listener_main(void *arg)
+{
+    struct engine_store *store = arg;
+    struct hearing hearing = {.again_ms = AGAIN_MS};
+
+    pthread_mutex_lock(&store->mutex);
+    while (!store->stop) {
+        int64_t now_ms = clock_boot_ms(), next_ms;
+        bool wanted = is_wanted(store, now_ms, &next_ms), due;
+        struct observer observer;
+
+        store->listener_sleeps = false;
+        if (wanted)
+            hearing.idle_ms = now_ms;
+        due = find_due_observer(store, now_ms, &observer);
+        pthread_mutex_unlock(&store->mutex);
+        if (due)
+            renew_observer(store, &observer);
+        look_after(store, &hearing, wanted, now_ms);
+        if (wanted && !atomic_load(&store->hears) && hearing.poll_ms < next_ms)
+            next_ms = hearing.poll_ms;
+        if (wanted && !hearing.conn && store->listen != LISTEN_OFF && hearing.next_ms < next_ms)
+            next_ms = hearing.next_ms;
+        if (hearing.conn && hearing.test != 0 && hearing.test_until_ms < next_ms)
+            next_ms = hearing.test_until_ms;
+        if (!wanted && hearing.conn && hearing.idle_ms + LINGER_MS < next_ms)
+            next_ms = hearing.idle_ms + LINGER_MS;
+        pthread_mutex_lock(&store->mutex);
+        if (due || store->stop) /* there may be more */
+            continue;
+        /* For a while after the last one it looks by itself, so that whoever holds one lock after the other need not wake it. */
+        if (next_ms == CLOCK_NEVER && now_ms - hearing.idle_ms < LINGER_MS)
+            next_ms = clock_after(now_ms, HELD_AFTER_MS);
+        store->listener_sleeps = next_ms == CLOCK_NEVER;
+        pthread_mutex_unlock(&store->mutex);
+        sleep_until(store, &hearing, next_ms);
+        pthread_mutex_lock(&store->mutex);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    hang_up(store, &hearing, 0);
+    return NULL;
+}
+
+/* ---- from outside ---------------------------------------------------------------------------- */
+
+/* With the mutex. */
+static bool start_thread(struct engine_store *store)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int failed;
+
+    if (store->listener_runs)
+        return true;
+    if (store->bell_fd < 0)
+        store->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (store->bell_fd < 0)
+        return false;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&store->listener, &attributes, listener_main, store);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (failed)
+        return false;
+    pthread_setname_np(store->listener, "holdfast-pg");
+    store->listener_runs = true;
+    return true;
+}
+
+static bool was_told(struct engine_store *store, int64_t id)
+{
+    for (int i = 0; i < PG_NEWS_MAX; i++)
+        if (store->news[i] == id) {
+            store->news[i] = 0;
+            return true;
+        }
+    return false;
+}
+
+void listener_add(struct engine_store *store, struct pg_claim *own)
+{
+    bool urgent = own->queued || own->claim->mode == ENGINE_OBSERVE, wake;
+
+    pthread_mutex_lock(&store->mutex);
+    wake = !own->listens;
+    if (!own->listens && start_thread(store)) {
+        own->listens = true;
+        own->serial = ++store->serials;
+        own->listed_ms = clock_boot_ms();
+        own->renew_ms = 0;
+        list_append(&store->listening, &own->node);
+    }
+    if (own->queued && was_told(store, atomic_load(&own->id)))
+        tell(store, own);
+    wake = own->listens && (store->listener_sleeps || (wake && urgent));
+    pthread_mutex_unlock(&store->mutex);
+    if (wake)
+        eventfd_write(store->bell_fd, 1);
+}
+
+void listener_drop(struct engine_store *store, struct pg_claim *own)
+{
+    if (!own->listens)
+        return;
+    pthread_mutex_lock(&store->mutex);
+    own->listens = false;
+    list_remove(&own->node);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+void listener_stop(struct engine_store *store)
+{
+    if (store->listener_runs && !store->forked) {
+        pthread_mutex_lock(&store->mutex);
+        store->stop = true;
+        pthread_mutex_unlock(&store->mutex);
+        eventfd_write(store->bell_fd, 1);
+        pthread_join(store->listener, NULL);
+    }
+    if (store->bell_fd >= 0)
+        close(store->bell_fd);
+}

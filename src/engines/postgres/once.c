@@ -1,0 +1,215 @@
+/* once.c: once-records. Whoever runs one holds its key as an exclusive lock; what came out is in a table of its own.
+ *
+ * A result is kept for at least as long as it must be, counted by those who look: a host that has seen it for so long may forget it. So
+ * may nobody else. */
+#include "base/clock.h"
+#include "engines/postgres/store.h"
+
+#include <holdfast/once.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ENTERED_MS 20
+#define ROUNDS 3
+
+/* When this host first saw it, in ours. A record counts as something with an id of its own: no claim has a negative one. */
+static int64_t seen_since(struct engine_store *store, uint32_t era, int64_t arrived_ms,
+                          int64_t token, int64_t at_ms, bool *ret_noted)
+{
+    const int64_t shown[SIGHTING_NUMBERS] = {-token, token, 0, at_ms};
+    struct sighting sighting;
+
+    sightings_note(store, era, arrived_ms, shown, &sighting);
+    *ret_noted = sighting.noted;
+    return sighting.since_ms;
+}
+
+/* Of a record as a row has it. Returns what is left of it, at least 0; -1: it was kept long enough. */
+static int64_t left_of(struct engine_store *store, uint32_t era, int64_t arrived_ms,
+                       const struct key *key, int64_t token, int64_t keep_ms, int64_t at_ms)
+{
+    bool noted;
+    int64_t since_ms = seen_since(store, era, arrived_ms, token, at_ms, &noted);
+    int64_t left_ms = keep_ms - (clock_boot_ms() - since_ms);
+
+    if (left_ms <= 0)
+        return -1;
+    if (!noted)
+        note_seen(store, era, key, NULL, 0, token, store_kernel_ms(store, since_ms));
+    return left_ms < keep_ms ? left_ms : keep_ms;
+}
+
+int once_answer(struct engine_store *store, struct pg_claim *own, const PGresult *answer,
+                int64_t arrived_ms, int64_t *ret_forget, struct error_text *err)
+{
+    int64_t code = 0, token = 0, keep_ms = 0, at_ms = -1;
+    struct engine_record *record = &own->claim->record;
+    size_t size = 0;
+    char *bytes;
+
+    if (!answer_number(answer, 0, 0, &code) || !answer_number(answer, 0, 3, &token) || token < 1 ||
+        !answer_number(answer, 0, 6, &keep_ms) || !answer_number(answer, 0, 7, &at_ms))
+        return error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
+    if (left_of(store, store_era(store), arrived_ms, &own->key, token, keep_ms, at_ms) < 0) {
+        *ret_forget = token;
+        return 0;
+    }
+    bytes = code == ENGINE_DONE ? answer_hex(answer, 0, 5, HF_ONCE_RESULT_MAX, &size) : NULL;
+    if (code == ENGINE_DONE && !bytes)
+        return error_set(err, HF_ENOMEM, "out of memory, or the result is damaged");
+    free(record->bytes);
+    record->token = (uint64_t)token;
+    record->bytes = bytes;
+    record->size = size;
+    return (int)code;
+}
+
+/* ---- finishing ------------------------------------------------------------------------------- */
+
+int pg_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
+              size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err)
+{
+    struct pg_claim *own = claim_private(store, claim);
+    int64_t sent_ms = clock_boot_ms(), code = 0;
+    char host[PG_HOST_MAX];
+    int result;
+
+    if (!own)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    if (size > HF_ONCE_RESULT_MAX || keep_ms < 1)
+        return error_set(err, HF_EINVAL, "a result has at most %d bytes, kept for 1 ms or more",
+                         HF_ONCE_RESULT_MAX);
+    result = store_reach(store, deadline_ms, err);
+    if (result != HF_OK)
+        return result;
+    listener_drop(store, own);
+    store_host(store, host);
+    do {
+        struct question question = {
+            .statement = STATEMENT_FINISH, .patience = true, .urgent = true};
+        struct timespec span = {0, ENTERED_MS * 1000000};
+        PGresult *answer = NULL;
+
+        if (code != 0)
+            nanosleep(&span, NULL);
+        question_add_expected(&question);
+        question_add_number(&question, 0);
+        question_add_bytes(&question, own->key.bytes, own->key.size);
+        question_add_bytes(&question, own->lease, sizeof own->lease);
+        question_add_number(&question, (int64_t)claim->token);
+        question_add_bytes(&question, bytes, size);
+        question_add_number(&question, keep_ms);
+        question_add_text(&question, host);
+        question_add_number(&question, store_kernel_ms(store, sent_ms));
+        result = store_ask(store, &question, deadline_ms, &answer, err);
+        if (result == HF_ESTORE)
+            return error_set(
+                err, HF_ESTALE,
+                "'%.100s': the server was promoted, or is another one: nothing was stored",
+                claim->name);
+        if (result == HF_OK && !answer_number(answer, 0, 0, &code))
+            result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
+        PQclear(answer);
+    } while (result == HF_OK && code == 5 && clock_boot_ms() + ENTERED_MS < deadline_ms);
+    if (result != HF_OK)
+        return result;
+    if (code == 1)
+        return HF_OK;
+    if (code == 5)
+        return error_set(err, HF_EUNREACH, "somebody has the row of '%.100s' locked all the time",
+                         claim->name);
+    return error_set(err, HF_ESTALE, "'%.100s' is not run by us any more: nothing was stored",
+                     claim->name);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int ask_record(struct engine_store *store, const struct key *key, int64_t deadline_ms,
+                      PGresult **ret_answer, struct error_text *err)
+{
+    struct question question = {.statement = STATEMENT_ONCE_READ, .reads = true};
+    char host[PG_HOST_MAX];
+
+    store_host(store, host);
+    question_add_bytes(&question, key->bytes, key->size);
+    question_add_text(&question, host);
+    return store_ask(store, &question, deadline_ms, ret_answer, err);
+}
+
+/* ENGINE_DONE or ENGINE_DIED, ENGINE_BUSY: nothing is known; else an error. ret_forget: of one that was kept long enough. */
+static int read_record(struct engine_store *store, const struct key *key, int64_t deadline_ms,
+                       struct engine_record *ret_record, int64_t *ret_left_ms, int64_t *ret_forget,
+                       struct error_text *err)
+{
+    uint32_t era = store_era(store);
+    int64_t token = 0, keep_ms = 0, at_ms = -1, left_ms;
+    PGresult *answer = NULL;
+    int result = ask_record(store, key, deadline_ms, &answer, err);
+    size_t size = 0;
+
+    if (result != HF_OK)
+        return result;
+    result = ENGINE_BUSY;
+    if (answer_number(answer, 0, 2, &token) && answer_number(answer, 0, 3, &keep_ms) &&
+        answer_number(answer, 0, 4, &at_ms)) {
+        left_ms = left_of(store, era, clock_boot_ms(), key, token, keep_ms, at_ms);
+        if (left_ms < 0) {
+            *ret_forget = token;
+        } else {
+            result = answer_text(answer, 0, 1)[0] == 'd' ? ENGINE_DONE : ENGINE_DIED;
+            ret_record->token = (uint64_t)token;
+            *ret_left_ms = left_ms;
+        }
+    }
+    if (result == ENGINE_DONE) {
+        ret_record->bytes = answer_hex(answer, 0, 5, HF_ONCE_RESULT_MAX, &size);
+        ret_record->size = size;
+        if (!ret_record->bytes)
+            result = error_set(err, HF_ENOMEM, "out of memory, or the result is damaged");
+    }
+    PQclear(answer);
+    return result;
+}
+
+struct runner {
+    struct engine_record *record;
+    bool found;
+};
+
+static int take_runner(void *context, const hf_entry *entry)
+{
+    struct runner *runner = context;
+
+    if (entry->kind != HF_ENTRY_HOLDER || runner->found)
+        return HF_OK;
+    runner->found = true;
+    runner->record->token = entry->token;
+    runner->record->owner = strdup(entry->owner);
+    runner->record->age_ms = entry->age_ms;
+    return HF_OK;
+}
+
+/* Whoever runs it first: if that is dead, it becomes a record, which is read then. */
+int pg_once_read(struct engine_store *store, const char *name, struct engine_record *ret_record,
+                 int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
+{
+    struct runner runner = {.record = ret_record};
+    const struct engine_sink sink = {&runner, take_runner};
+    int64_t forget = 0;
+    struct key key;
+    int result;
+
+    key_of(name, true, &key);
+    result = show_key(store, &key, name, &sink, deadline_ms, err);
+    if (result == HF_OK && runner.found)
+        return ENGINE_HELD;
+    if (result == HF_OK)
+        result = read_record(store, &key, deadline_ms, ret_record, ret_left_ms, &forget, err);
+    if (forget != 0) {
+        int swept = sweep_dead(store, &key, NULL, 0, forget, deadline_ms, err);
+
+        result = swept < 0 ? swept : result;
+    }
+    return result;
+}

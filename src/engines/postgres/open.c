@@ -1,0 +1,284 @@
+/* open.c: from a URL to libpq's parameters.
+ *
+ *     postgres://[user[:password]@][h1[:port][,h2[:port]...]][/database][?table=T&listen=URL|off&...]
+ *
+ * All but our own options are libpq's: sslmode, service, passfile, target_session_attrs and whatever else it knows, by the names that it
+ * has for them. What none of us knows is refused by the client. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "engines/postgres/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define URI_MAX (HF_URL_MAX + 16)
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static void parameters_free(struct parameters *parameters)
+{
+    for (int i = 0; i < parameters->count; i++) {
+        if (parameters->values[i])
+            explicit_bzero(parameters->values[i], strlen(parameters->values[i]));
+        free(parameters->keywords[i]);
+        free(parameters->values[i]);
+    }
+    *parameters = (struct parameters){.count = 0};
+}
+
+static const char *parameters_get(const struct parameters *parameters, const char *keyword)
+{
+    for (int i = 0; i < parameters->count; i++)
+        if (strcmp(parameters->keywords[i], keyword) == 0)
+            return parameters->values[i];
+    return NULL;
+}
+
+/* Takes the place of what was there. */
+static int parameters_set(struct parameters *parameters, const char *keyword, const char *value,
+                          struct error_text *err)
+{
+    char *name = strdup(keyword), *copy = strdup(value);
+    int at = 0;
+
+    while (at < parameters->count && strcmp(parameters->keywords[at], keyword) != 0)
+        at++;
+    if (!name || !copy || at == PG_KEYWORDS_MAX) {
+        free(name);
+        free(copy);
+        return error_set(err, HF_ENOMEM, "out of memory, or too many parameters");
+    }
+    if (at < parameters->count) {
+        free(parameters->keywords[at]);
+        free(parameters->values[at]);
+    } else {
+        parameters->count++;
+    }
+    parameters->keywords[at] = name;
+    parameters->values[at] = copy;
+    return HF_OK;
+}
+
+static int parameters_default(struct parameters *parameters, const char *keyword, const char *value,
+                              struct error_text *err)
+{
+    return parameters_get(parameters, keyword) ? HF_OK
+                                               : parameters_set(parameters, keyword, value, err);
+}
+
+/* Those of libpq's that a URI has. */
+static int parameters_of_uri(struct parameters *parameters, const char *uri, struct error_text *err)
+{
+    char *words = NULL;
+    PQconninfoOption *options = PQconninfoParse(uri, &words);
+    int result = HF_OK;
+
+    if (!options) {
+        result = error_set(err, words ? HF_EINVAL : HF_ENOMEM, "store URL: %.200s",
+                           words ? words : "out of memory");
+        PQfreemem(words);
+        return result;
+    }
+    for (PQconninfoOption *option = options; option->keyword && result == HF_OK; option++)
+        if (option->val && option->val[0])
+            result = parameters_set(parameters, option->keyword, option->val, err);
+    PQconninfoFree(options);
+    return result;
+}
+
+/* ---- options of the URL ---------------------------------------------------------------------- */
+
+/* A URL is shown to people and children: a password in it would be, too. */
+static bool is_secret(const char *keyword)
+{
+    return strcmp(keyword, "password") == 0 || strcmp(keyword, "sslpassword") == 0;
+}
+
+static int read_libpq_options(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    PQconninfoOption *options = PQconndefaults();
+    int result = HF_OK;
+
+    if (!options)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    for (PQconninfoOption *option = options; option->keyword && result == HF_OK; option++) {
+        const char *value = url_get(url, option->keyword);
+
+        if (!value)
+            continue;
+        if (is_secret(option->keyword))
+            result = error_set(err, HF_EINVAL,
+                               "store URL: no %s among the options: HOLDFAST_PASSWORD, "
+                               "?password-file= and .pgpass are for that",
+                               option->keyword);
+        else
+            result = parameters_set(&store->parameters, option->keyword, value, err);
+    }
+    PQconninfoFree(options);
+    return result;
+}
+
+/* What all stores call the same. */
+static int read_access(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    static const struct {
+        const char *keyword;
+        size_t offset;
+    } same[] = {{"password", offsetof(struct access, password)},
+                {"sslrootcert", offsetof(struct access, ca_file)},
+                {"sslcert", offsetof(struct access, cert_file)},
+                {"sslkey", offsetof(struct access, key_file)}};
+    struct access access;
+    int result = access_read(url, NULL, 0, &access, err);
+
+    for (size_t i = 0; i < sizeof same / sizeof *same && result == HF_OK; i++) {
+        const char *value = (const char *)&access + same[i].offset;
+
+        if (value[0])
+            result = i == 0 ? parameters_default(&store->parameters, same[i].keyword, value, err)
+                            : parameters_set(&store->parameters, same[i].keyword, value, err);
+    }
+    access_wipe(&access);
+    return result;
+}
+
+static int read_listen(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    const char *listen = url_get(url, "listen");
+    const char *password = parameters_get(&store->parameters, "password");
+    int result;
+
+    if (!listen)
+        return HF_OK;
+    if (strcmp(listen, "off") == 0) {
+        store->listen = LISTEN_OFF;
+        return HF_OK;
+    }
+    store->listen = LISTEN_ELSEWHERE;
+    if (strncmp(listen, "postgres://", 11) != 0 && strncmp(listen, "postgresql://", 13) != 0)
+        return error_set(
+            err, HF_EINVAL,
+            "store URL: listen is 'off', or the URL of a direct connection, postgres://...");
+    result = parameters_of_uri(&store->listen_parameters, listen, err);
+    if (result == HF_OK && password)
+        result = parameters_default(&store->listen_parameters, "password", password, err);
+    return result;
+}
+
+/* So that a server that went away is found out, and one of several that serves is found. */
+static int add_defaults(struct parameters *parameters, struct error_text *err)
+{
+    const char *hosts = parameters_get(parameters, "host");
+    static const char *const defaults[][2] = {{"fallback_application_name", "holdfast"},
+                                              {"keepalives_idle", "20"},
+                                              {"keepalives_interval", "5"},
+                                              {"keepalives_count", "3"}};
+    int result = HF_OK;
+
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults && result == HF_OK; i++)
+        result = parameters_default(parameters, defaults[i][0], defaults[i][1], err);
+    if (result == HF_OK && hosts && strchr(hosts, ','))
+        result = parameters_default(parameters, "target_session_attrs", "read-write", err);
+    return result;
+}
+
+static int read_url(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    const char *table = url_get(url, "table");
+    char uri[URI_MAX];
+    int result = pgnames_read(table ? table : PGNAMES_TABLE, &store->wanted, err);
+
+    snprintf(uri, sizeof uri, "postgresql:%s", strncmp(url->rest, "//", 2) == 0 ? url->rest : "//");
+    if (result == HF_OK && strncmp(url->rest, "//", 2) != 0)
+        result =
+            error_set(err, HF_EINVAL, "store URL: postgres://[USER@]HOST[:PORT]/DATABASE is meant");
+    if (result == HF_OK)
+        result = parameters_of_uri(&store->parameters, uri, err);
+    if (result == HF_OK)
+        result = read_access(store, url, err);
+    if (result == HF_OK)
+        result = read_libpq_options(store, url, err);
+    if (result == HF_OK)
+        result = read_listen(store, url, err);
+    if (result == HF_OK)
+        result = url_get_ms(url, "timeout", PG_TIMEOUT_MIN_MS, PG_TIMEOUT_MAX_MS,
+                            &store->timeout_ms, err);
+    explicit_bzero(uri, sizeof uri);
+    if (result == HF_OK)
+        result = add_defaults(&store->parameters, err);
+    if (result == HF_OK && store->listen == LISTEN_ELSEWHERE)
+        result = add_defaults(&store->listen_parameters, err);
+    return result;
+}
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static void say_where(struct engine_store *store, char *ret_where)
+{
+    const char *host = parameters_get(&store->parameters, "host");
+    const char *port = parameters_get(&store->parameters, "port");
+    const char *service = parameters_get(&store->parameters, "service");
+    const char *database = parameters_get(&store->parameters, "dbname");
+
+    if (service)
+        snprintf(store->shown, sizeof store->shown, "service %.200s", service);
+    else
+        snprintf(store->shown, sizeof store->shown, "%.200s%s%.40s",
+                 host ? host : "the local server", port ? ":" : "", port ? port : "");
+    snprintf(ret_where, HF_URL_MAX + 1, "%s, database %s, table %s%s%s%s", store->shown,
+             database ? database : "(default)", store->wanted.schema,
+             store->wanted.schema[0] ? "." : "", store->wanted.table,
+             store->listen == LISTEN_OFF         ? ", waiters look (listen=off)"
+             : store->listen == LISTEN_ELSEWHERE ? ", waiters are told over the URL of listen="
+                                                 : "");
+}
+
+int pg_open(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
+            char *ret_where, struct error_text *err)
+{
+    struct engine_store *store = calloc(1, sizeof *store);
+    int result = HF_OK;
+
+    if (!store)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    store->host = host;
+    store->timeout_ms = PG_TIMEOUT_MS;
+    store->bell_fd = -1;
+    list_init(&store->idle);
+    list_init(&store->listening);
+    for (int i = 0; i < PG_SOCKETS_MAX; i++)
+        atomic_store(&store->sockets[i], -1);
+    pthread_mutex_init(&store->mutex, NULL);
+    pthread_cond_init(&store->freed, NULL);
+    store->sightings = sightings_new();
+    if (!store->sightings)
+        result = error_set(err, HF_ENOMEM, "out of memory");
+    if (result == HF_OK)
+        result = bootclock_read(&store->bootclock, err);
+    if (result == HF_OK)
+        result = read_url(store, url, err);
+    if (result != HF_OK) {
+        pg_close(store);
+        return result;
+    }
+    say_where(store, ret_where);
+    *ret_store = store;
+    return HF_OK;
+}
+
+void pg_close(struct engine_store *store)
+{
+    listener_stop(store);
+    pool_free(store);
+    schema_free(store);
+    if (!store->forked) {
+        sightings_free(store->sightings);
+        pthread_cond_destroy(&store->freed);
+        pthread_mutex_destroy(&store->mutex);
+    }
+    parameters_free(&store->parameters);
+    parameters_free(&store->listen_parameters);
+    free(store);
+}

@@ -1,0 +1,321 @@
+/* pool.c: connections that are there for all, and one question with its answer.
+ *
+ *     a question ──▶ an idle connection, a new one, or whoever gives one back ──▶ answer
+ *                         ▲                                                         │ error
+ *                         └── nothing was done, or it only reads: again ◀───────────┤
+ *                                                                 may have been done └──▶ HF_EUNKNOWN
+ *
+ * Renewals find a connection even when all are waiting for rows that somebody has locked. */
+#include "base/clock.h"
+#include "base/random.h"
+#include "engines/postgres/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define AGAIN_MS 5 /* until it is asked again; doubles */
+#define AGAIN_MS_MAX 200
+#define PATIENCE_PART 4 /* of a deadline: what is left for the answer, when a row was waited for */
+#define ROW_PATIENCE_MS_MAX 2000
+#define CODE_OTHER_INCARNATION (-3)
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static struct connection *take_idle(struct engine_store *store)
+{
+    struct connection *conn = NULL;
+
+    while (!list_empty(&store->idle)) {
+        conn = LIST_ENTRY(store->idle.prev, struct connection, node);
+        list_remove(&conn->node);
+        if (connection_is_alive(conn))
+            return conn;
+        store->connections--;
+        connection_free(store, conn);
+    }
+    return NULL;
+}
+
+/* NULL: *ret_make says whether a new one is to be made, which is then counted already; else the deadline has come. */
+static struct connection *take(struct engine_store *store, bool urgent, int64_t deadline_ms,
+                               bool *ret_make)
+{
+    int most = urgent ? PG_POOL_URGENT_MAX : PG_POOL_MAX;
+    struct connection *conn = NULL;
+
+    *ret_make = false;
+    pthread_mutex_lock(&store->mutex);
+    while (!(conn = take_idle(store)) && store->connections >= most) {
+        struct timespec until = clock_monotonic_in(deadline_ms - clock_boot_ms());
+
+        if (clock_boot_ms() >= deadline_ms)
+            break;
+        pthread_cond_clockwait(&store->freed, &store->mutex, CLOCK_MONOTONIC, &until);
+    }
+    if (!conn && store->connections < most) {
+        store->connections++;
+        *ret_make = true;
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return conn;
+}
+
+static void give_back(struct engine_store *store, struct connection *conn)
+{
+    pthread_mutex_lock(&store->mutex);
+    if (conn && PQstatus(conn->pg) == CONNECTION_OK &&
+        PQtransactionStatus(conn->pg) == PQTRANS_IDLE) {
+        list_append(&store->idle, &conn->node);
+        conn = NULL;
+    } else {
+        store->connections--;
+    }
+    pthread_cond_signal(&store->freed);
+    pthread_mutex_unlock(&store->mutex);
+    connection_free(store, conn);
+}
+
+static void forget_one(struct engine_store *store)
+{
+    pthread_mutex_lock(&store->mutex);
+    store->connections--;
+    pthread_cond_signal(&store->freed);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static int connect_new(struct engine_store *store, int64_t deadline_ms,
+                       struct connection **ret_conn, struct error_text *err)
+{
+    int64_t most_ms = clock_after(clock_boot_ms(), store->timeout_ms);
+    const struct parameters *parameters = &store->parameters;
+    char incarnation[PG_INCARNATION_MAX + 1];
+    struct connection *conn = NULL;
+    int result;
+
+    most_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
+    result = connection_new(store, (const char *const *)parameters->keywords,
+                            (const char *const *)parameters->values, most_ms, &conn, err);
+    if (result == HF_OK)
+        result = schema_settle(store, conn, most_ms, incarnation, err);
+    if (result != HF_OK) {
+        connection_free(store, conn);
+        return result;
+    }
+    store_note_incarnation(store, incarnation);
+    store->host->connected(store->host->context, incarnation);
+    *ret_conn = conn;
+    return HF_OK;
+}
+
+static int get_connection(struct engine_store *store, bool urgent, int64_t deadline_ms,
+                          struct connection **ret_conn, struct error_text *err)
+{
+    bool make = false;
+    int result;
+
+    *ret_conn = take(store, urgent, deadline_ms, &make);
+    if (*ret_conn)
+        return HF_OK;
+    if (!make)
+        return error_set(err, HF_EUNREACH, "%s: all connections to it are busy", store->shown);
+    result = connect_new(store, deadline_ms, ret_conn, err);
+    if (result != HF_OK)
+        forget_one(store);
+    return result;
+}
+
+void pool_free(struct engine_store *store)
+{
+    LIST_EACH_SAFE(node, &store->idle)
+    {
+        struct connection *conn = LIST_ENTRY(node, struct connection, node);
+
+        list_remove(node);
+        if (!store->forked) /* the parent's is still in use: what libpq has of it stays */
+            connection_free(store, conn);
+    }
+}
+
+/* ---- who is there ---------------------------------------------------------------------------- */
+
+void store_note_incarnation(struct engine_store *store, const char *incarnation)
+{
+    uint32_t era = 0;
+    bool changed;
+
+    pthread_mutex_lock(&store->mutex);
+    changed = strcmp(store->incarnation, incarnation) != 0;
+    if (changed) {
+        memcpy(store->incarnation, incarnation, strlen(incarnation) + 1);
+        era = atomic_fetch_add(&store->era, 1) + 1;
+    }
+    pthread_mutex_unlock(&store->mutex);
+    if (changed)
+        sightings_clear(store->sightings, era);
+}
+
+uint32_t store_era(struct engine_store *store)
+{
+    return atomic_load(&store->era);
+}
+
+int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err)
+{
+    struct connection *conn;
+    int result;
+
+    if (atomic_load(&store->settled))
+        return HF_OK;
+    result = get_connection(store, false, deadline_ms, &conn, err);
+    if (result == HF_OK)
+        give_back(store, conn);
+    return result;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static void pause_before_again(int64_t *pause_ms, int64_t deadline_ms)
+{
+    int64_t left_ms = deadline_ms - clock_boot_ms();
+    int64_t span_ms = *pause_ms / 2 + (int64_t)random_below((uint64_t)*pause_ms);
+    struct timespec span;
+
+    *pause_ms = 2 * *pause_ms < AGAIN_MS_MAX ? 2 * *pause_ms : AGAIN_MS_MAX;
+    span_ms = span_ms < left_ms ? span_ms : left_ms;
+    if (span_ms <= 0)
+        return;
+    span = (struct timespec){span_ms / 1000, span_ms % 1000 * 1000000};
+    nanosleep(&span, NULL);
+}
+
+/* What is the same in all statements: who is expected there, and how long they may wait for a row. */
+static void put_in(struct engine_store *store, struct question *question, int64_t deadline_ms,
+                   char expected[PG_INCARNATION_MAX + 1])
+{
+    int64_t left_ms = deadline_ms - clock_boot_ms();
+
+    question->text = store->texts[question->statement];
+    pthread_mutex_lock(&store->mutex);
+    memcpy(expected, store->incarnation, sizeof store->incarnation);
+    pthread_mutex_unlock(&store->mutex);
+    if (question->expects)
+        question->values[0] = expected;
+    if (question->patience) {
+        int64_t patience_ms = left_ms - left_ms / PATIENCE_PART;
+        int count = question->count;
+
+        patience_ms = patience_ms < ROW_PATIENCE_MS_MAX ? patience_ms : ROW_PATIENCE_MS_MAX;
+        question->count = 1;
+        question_add_number(question, patience_ms > 1 ? patience_ms : 1);
+        question->count = count;
+    }
+}
+
+/* One try. HF_OK: *ret_answer is what came. */
+static int ask_once(struct engine_store *store, struct question *question, int64_t deadline_ms,
+                    PGresult **ret_answer, enum verdict *ret_verdict, struct error_text *err)
+{
+    char expected[PG_INCARNATION_MAX + 1];
+    struct error_text said = {""};
+    struct connection *conn;
+    PGresult *answer;
+    bool sent = false, unreplicated;
+    int64_t code = 0;
+    int result = get_connection(store, question->urgent, deadline_ms, &conn, err);
+
+    *ret_verdict = VERDICT_FINAL;
+    if (result != HF_OK) {
+        *ret_verdict = result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL;
+        return result;
+    }
+    put_in(store, question, deadline_ms, expected);
+    answer = connection_ask(conn, question, deadline_ms, &sent, &said);
+    unreplicated = conn->unreplicated;
+    if (!answer) {
+        *ret_verdict = sent ? VERDICT_BROKEN : VERDICT_UNDONE;
+        result = error_set(err, sent && !question->reads ? HF_EUNKNOWN : HF_EUNREACH, "%s: %s",
+                           store->shown, said.text);
+        pthread_mutex_lock(&store->mutex);
+        store->connections--;
+        pthread_cond_signal(&store->freed);
+        pthread_mutex_unlock(&store->mutex);
+        connection_free(store, conn);
+        return result;
+    }
+    give_back(store, conn);
+    if (PQresultStatus(answer) != PGRES_TUPLES_OK) {
+        *ret_verdict = error_read(store, answer, &result, err);
+        PQclear(answer);
+        if (*ret_verdict == VERDICT_BROKEN)
+            return question->reads ? HF_EUNREACH : HF_EUNKNOWN;
+        return *ret_verdict == VERDICT_FINAL ? result : HF_EUNREACH;
+    }
+    if (unreplicated && !question->reads) {
+        PQclear(answer);
+        *ret_verdict = VERDICT_BROKEN;
+        return error_set(err, HF_EUNKNOWN,
+                         "%s: the commit is not known to be at the standby that has to have it",
+                         store->shown);
+    }
+    if (question->expects &&
+        (!answer_number(answer, 0, 0, &code) || code == CODE_OTHER_INCARNATION)) {
+        const char *incarnation = answer_text(answer, 0, 1);
+
+        if (code == CODE_OTHER_INCARNATION && incarnation[0] &&
+            strlen(incarnation) <= PG_INCARNATION_MAX) {
+            char now[PG_INCARNATION_MAX + 1];
+
+            memcpy(now, incarnation, strlen(incarnation) + 1);
+            store_note_incarnation(store, now);
+            store->host->connected(store->host->context, now);
+            result = error_set(err, HF_ESTORE,
+                               "%s: the server is another one than before, or was promoted",
+                               store->shown);
+        } else {
+            result = error_set(err, HF_EINTERNAL, "%s: the server returned an invalid answer",
+                               store->shown);
+        }
+        PQclear(answer);
+        return result;
+    }
+    *ret_answer = answer;
+    return HF_OK;
+}
+
+int store_ask(struct engine_store *store, struct question *question, int64_t deadline_ms,
+              PGresult **ret_answer, struct error_text *err)
+{
+    int64_t pause_ms = AGAIN_MS;
+    enum verdict verdict;
+    int result;
+
+    for (;;) {
+        result = ask_once(store, question, deadline_ms, ret_answer, &verdict, err);
+        if (result == HF_OK || verdict == VERDICT_FINAL || clock_boot_ms() >= deadline_ms)
+            return result;
+        if (verdict == VERDICT_BROKEN && !question->reads && !question->ret_again)
+            return result;
+        if (verdict == VERDICT_UNDONE && !(question->reads || question->ret_again))
+            return result;
+        if (verdict == VERDICT_BROKEN && question->ret_again)
+            *question->ret_again = true;
+        if (store->host->closing(store->host->context) && verdict != VERDICT_AGAIN)
+            return result;
+        if (verdict != VERDICT_AGAIN)
+            store->host->trouble(store->host->context, err->text);
+        pause_before_again(&pause_ms, deadline_ms);
+        if (clock_boot_ms() >= deadline_ms)
+            return result;
+    }
+}
+
+int store_ask_anyhow(struct engine_store *store, struct question *question, int64_t deadline_ms,
+                     PGresult **ret_answer, struct error_text *err)
+{
+    int result = store_ask(store, question, deadline_ms, ret_answer, err);
+
+    if (result == HF_ESTORE)
+        result = store_ask(store, question, deadline_ms, ret_answer, err);
+    return result == HF_ESTORE ? HF_EUNREACH : result;
+}

@@ -1,0 +1,54 @@
+/* postgres.c: locks in a PostgreSQL database, the `postgres:` store. docs/postgres-store.md tells how it works. */
+#include "engines/postgres/store.h"
+
+#include <unistd.h>
+
+/* What libpq would say to the server belongs to the parent: only the descriptors are closed. */
+static void pg_after_fork(struct engine_store *store)
+{
+    store->forked = true;
+    for (int i = 0; i < PG_SOCKETS_MAX; i++)
+        if (store->sockets[i] >= 0)
+            close(store->sockets[i]);
+}
+
+static const struct engine postgres_engine = {
+    .abi = ENGINE_ABI,
+    .traits = {.size = sizeof(hf_store_info),
+               .scheme = "postgres",
+               .url = "postgres://HOST/DATABASE",
+               .features = HF_HAS_TTL | HF_HAS_SHARED | HF_HAS_PERMITS | HF_HAS_FIFO |
+                           HF_HAS_DELAY | HF_HAS_DETACH | HF_HAS_BREAK | HF_HAS_FLOOR |
+                           HF_HAS_ONCE | HF_HAS_PUSH,
+               .exclusion = HF_STRICT,
+               .tokens = HF_STRICT,
+               .survives = "survives restarts; a failover only to a synchronous standby",
+               .wakes = "told by NOTIFY, in their order; where a pooler swallows that, they look",
+               .ttl_ms = HF_TTL_DEFAULT_MS},
+    .open = pg_open,
+    .close = pg_close,
+    .after_fork = pg_after_fork,
+    .id = pg_id,
+    .acquire = pg_acquire,
+    .wait = pg_wait,
+    .wake = pg_wake,
+    .observe = pg_observe,
+    .abandon = pg_abandon,
+    .release = pg_release,
+    .renew = pg_renew,
+    .dispose = pg_dispose,
+    .show = pg_show,
+    .list = pg_list,
+    .check = pg_check,
+    .break_name = pg_break,
+    .floor = pg_floor,
+    .finish = pg_finish,
+    .once_read = pg_once_read,
+};
+
+const struct engine *holdfast_engine(void);
+
+HF_API const struct engine *holdfast_engine(void)
+{
+    return &postgres_engine;
+}

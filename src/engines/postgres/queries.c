@@ -1,0 +1,368 @@
+/* queries.c: asking about locks, and the operator's ways out.
+ *
+ * Whoever asks has seen something, too: a claim that it knows to be dead is removed first, and then the answer is that of the database. */
+#include "base/clock.h"
+#include "engines/postgres/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_ROWS 1000
+#define BREAK_MS 10000
+#define DIGEST_DIGITS 16 /* of a lease, for people */
+#define NOTE_MS 500      /* for what nobody waits for */
+
+/* Columns of show and list. */
+enum column {
+    COLUMN_NOW,
+    COLUMN_ID,
+    COLUMN_BEAT,
+    COLUMN_SPAN,
+    COLUMN_AT,
+    COLUMN_MODE,
+    COLUMN_PERMITS,
+    COLUMN_TOKEN,
+    COLUMN_BROKEN,
+    COLUMN_OWNER,
+    COLUMN_LEASE,
+    COLUMN_AGE,
+    COLUMN_NAME
+};
+
+int pg_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, struct error_text *err)
+{
+    struct question question = {.statement = STATEMENT_HELLO, .reads = true};
+    PGresult *answer = NULL;
+    const char *incarnation;
+    int result = store_reach(store, deadline_ms, err);
+
+    if (result == HF_OK)
+        result = store_ask(store, &question, deadline_ms, &answer, err);
+    if (result != HF_OK)
+        return result;
+    incarnation = answer_text(answer, 0, 1);
+    if (incarnation[0] && strlen(incarnation) <= PG_INCARNATION_MAX)
+        snprintf(ret_id, 65, "%s", incarnation);
+    else
+        result = error_set(err, HF_EINTERNAL, "the server does not say which one it is");
+    PQclear(answer);
+    return result;
+}
+
+/* ---- what is only noted, what is removed ----------------------------------------------------- */
+
+void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
+               const struct sighting *list, int count, int64_t record, int64_t record_ms)
+{
+    struct question question = {.statement = STATEMENT_NOTE};
+    struct text ids = {0}, beats = {0}, times = {0};
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    char host[PG_HOST_MAX];
+    int unnoted = sightings_unnoted(store, list, count, &ids, &beats, &times);
+
+    store_host(
+        store,
+        host); /* first: what was seen of another server must not pass for what this one has */
+    question_add_expected(&question);
+    question_add_bytes(&question, key->bytes, key->size);
+    question_add_text(&question, host);
+    question_add_text(&question, ids.bytes);
+    question_add_text(&question, beats.bytes);
+    question_add_text(&question, times.bytes);
+    question_add_number(&question, record);
+    question_add_number(&question, record_ms);
+    if ((unnoted > 0 || record > 0) && era == store_era(store) && !ids.failed && !beats.failed &&
+        !times.failed)
+        store_ask(store, &question, clock_after(clock_boot_ms(), NOTE_MS), &answer, &ignored);
+    PQclear(answer);
+    text_drop(&ids);
+    text_drop(&beats);
+    text_drop(&times);
+}
+
+int sweep_dead(struct engine_store *store, const struct key *key, const struct sighting *list,
+               int count, int64_t forget, int64_t deadline_ms, struct error_text *err)
+{
+    struct question question = {.statement = STATEMENT_SWEEP, .patience = true};
+    struct text ids = {0}, beats = {0};
+    int64_t now_ms = clock_boot_ms(), next_ms;
+    PGresult *answer = NULL;
+    char host[PG_HOST_MAX];
+    int dead = sightings_dead(list, count, now_ms, &ids, &beats, &next_ms), result = HF_OK;
+
+    store_host(store, host);
+    question_add_expected(&question);
+    question_add_number(&question, 0);
+    question_add_bytes(&question, key->bytes, key->size);
+    question_add_text(&question, ids.bytes);
+    question_add_text(&question, beats.bytes);
+    question_add_number(&question, forget);
+    question_add_text(&question, host);
+    question_add_number(&question, store_kernel_ms(store, now_ms));
+    if (ids.failed || beats.failed)
+        result = error_set(err, HF_ENOMEM, "out of memory");
+    else if (dead > 0 || forget > 0)
+        result = store_ask(store, &question, deadline_ms, &answer, err);
+    PQclear(answer);
+    text_drop(&ids);
+    text_drop(&beats);
+    if (result == HF_ESTORE)
+        return 0; /* then nobody knows of anybody that it is dead */
+    return result != HF_OK ? result : dead > 0 || forget > 0;
+}
+
+/* ---- show and list --------------------------------------------------------------------------- */
+
+static int read_entry(const PGresult *answer, int row, const char *name,
+                      char owner[HF_OWNER_MAX + 1], char digest[DIGEST_DIGITS + 1],
+                      hf_entry *ret_entry, struct error_text *err)
+{
+    int64_t token = 0, permits = 0, age_ms = -1;
+    bool broken = answer_text(answer, row, COLUMN_BROKEN)[0] == 't';
+    char mode = answer_text(answer, row, COLUMN_MODE)[0];
+    size_t size = 0;
+    char *bytes = answer_hex(answer, row, COLUMN_OWNER, HF_OWNER_MAX, &size);
+
+    if (!bytes)
+        return error_set(err, HF_ENOMEM, "out of memory, or a row is damaged");
+    memcpy(owner, bytes, size + 1);
+    free(bytes);
+    snprintf(digest, DIGEST_DIGITS + 1, "%s", answer_text(answer, row, COLUMN_LEASE));
+    answer_number(answer, row, COLUMN_TOKEN, &token);
+    answer_number(answer, row, COLUMN_PERMITS, &permits);
+    answer_number(answer, row, COLUMN_AGE, &age_ms);
+    *ret_entry = (hf_entry){.size = sizeof *ret_entry,
+                            .kind = broken      ? HF_ENTRY_WITHHELD
+                                    : token > 0 ? HF_ENTRY_HOLDER
+                                                : HF_ENTRY_WAITER,
+                            .mode = mode == 's'   ? HF_SHARED
+                                    : mode == 'p' ? HF_PERMIT
+                                                  : HF_EXCLUSIVE,
+                            .permits = (uint32_t)permits,
+                            .name = name,
+                            .token = broken ? 0 : (uint64_t)token,
+                            .owner = broken ? "" : owner,
+                            .lease = digest,
+                            .age_ms = age_ms < 0 ? 0 : age_ms,
+                            .left_ms = -1};
+    return HF_OK;
+}
+
+static int ask_rows(struct engine_store *store, const struct key *key, int64_t deadline_ms,
+                    uint32_t *ret_era, PGresult **ret_answer, struct error_text *err)
+{
+    struct question question = {.statement = STATEMENT_SHOW, .reads = true};
+    char host[PG_HOST_MAX];
+    int result = store_reach(store, deadline_ms, err);
+
+    if (result != HF_OK)
+        return result;
+    *ret_era = store_era(store);
+    store_host(store, host);
+    question_add_bytes(&question, key->bytes, key->size);
+    question_add_text(&question, host);
+    return store_ask(store, &question, deadline_ms, ret_answer, err);
+}
+
+/* What is seen with them. ret_list: one for each row that there is. */
+static int see_rows(struct engine_store *store, uint32_t era, const PGresult *answer,
+                    struct sighting **ret_list)
+{
+    int64_t arrived_ms = clock_boot_ms();
+    int count = 0, rows = PQntuples(answer);
+    struct sighting *list = calloc((size_t)rows + 1, sizeof *list);
+
+    for (int i = 0; list && i < rows; i++) {
+        int64_t shown[SIGHTING_NUMBERS];
+        bool there = true;
+
+        for (int n = 0; n < SIGHTING_NUMBERS; n++)
+            there = there && answer_number(answer, i, COLUMN_ID + n, &shown[n]);
+        if (there)
+            sightings_note(store, era, arrived_ms, shown, &list[count++]);
+    }
+    *ret_list = list;
+    return count;
+}
+
+/* The rows of a key, without those that are dead. */
+static int live_rows(struct engine_store *store, const struct key *key, int64_t deadline_ms,
+                     PGresult **ret_answer, struct error_text *err)
+{
+    struct sighting *list = NULL;
+    uint32_t era = 0;
+    int count, swept, result = ask_rows(store, key, deadline_ms, &era, ret_answer, err);
+
+    if (result != HF_OK)
+        return result;
+    count = see_rows(store, era, *ret_answer, &list);
+    swept = list ? sweep_dead(store, key, list, count, 0, deadline_ms, err) : 0;
+    free(list);
+    if (swept == 0)
+        return HF_OK;
+    PQclear(*ret_answer);
+    *ret_answer = NULL;
+    return swept < 0 ? swept : ask_rows(store, key, deadline_ms, &era, ret_answer, err);
+}
+
+int show_key(struct engine_store *store, const struct key *key, const char *name,
+             const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
+{
+    char owner[HF_OWNER_MAX + 1], digest[DIGEST_DIGITS + 1];
+    PGresult *answer = NULL;
+    bool withheld = false;
+    int result = live_rows(store, key, deadline_ms, &answer, err);
+
+    for (int i = 0; result == HF_OK && i < PQntuples(answer); i++) {
+        hf_entry entry;
+
+        if (PQgetisnull(answer, i, COLUMN_ID))
+            continue;
+        result = read_entry(answer, i, name, owner, digest, &entry, err);
+        if (result != HF_OK ||
+            (entry.kind == HF_ENTRY_WITHHELD && withheld)) /* one stands for all */
+            continue;
+        withheld = withheld || entry.kind == HF_ENTRY_WITHHELD;
+        result = sink->add(sink->context, &entry);
+    }
+    PQclear(answer);
+    return result;
+}
+
+int pg_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
+            int64_t deadline_ms, struct error_text *err)
+{
+    struct key key;
+
+    key_of(name, false, &key);
+    return show_key(store, &key, name, sink, deadline_ms, err);
+}
+
+/* The rows of a page. ret_last and ret_id: where the next one begins. */
+static int list_page(const PGresult *answer, bool all, const struct engine_sink *sink,
+                     struct key *ret_last, int64_t *ret_id, struct error_text *err)
+{
+    char owner[HF_OWNER_MAX + 1], digest[DIGEST_DIGITS + 1];
+    int result = HF_OK;
+
+    for (int i = 0; result == HF_OK && i < PQntuples(answer); i++) {
+        hf_entry entry;
+        size_t size = 0;
+        char *name;
+
+        if (PQgetisnull(answer, i, COLUMN_ID))
+            continue;
+        name = answer_hex(answer, i, COLUMN_NAME, HF_NAME_MAX, &size);
+        if (!name || !answer_number(answer, i, COLUMN_ID, ret_id)) {
+            free(name);
+            return error_set(err, HF_ENOMEM, "out of memory, or a row is damaged");
+        }
+        memcpy(ret_last->bytes, name, size + 1);
+        ret_last->size = size;
+        result = read_entry(answer, i, name, owner, digest, &entry, err);
+        if (result == HF_OK && (entry.kind == HF_ENTRY_HOLDER || all))
+            result = sink->add(sink->context, &entry);
+        free(name);
+    }
+    return result;
+}
+
+int pg_list(struct engine_store *store, const char *match, bool all, const struct engine_sink *sink,
+            int64_t deadline_ms, struct error_text *err)
+{
+    struct key last = {.size = 0};
+    char host[PG_HOST_MAX];
+    int64_t id = 0;
+    int rows, result = store_reach(store, deadline_ms, err);
+
+    (void)match; /* the client filters */
+    if (result != HF_OK)
+        return result;
+    store_host(store, host);
+    do {
+        struct question question = {.statement = STATEMENT_LIST, .reads = true};
+        PGresult *answer = NULL;
+
+        question_add_bytes(&question, last.bytes, last.size);
+        question_add_text(&question, host);
+        question_add_number(&question, id);
+        result = store_ask(store, &question, deadline_ms, &answer, err);
+        rows = result == HF_OK ? PQntuples(answer) : 0;
+        if (result == HF_OK)
+            result = list_page(answer, all, sink, &last, &id, err);
+        PQclear(answer);
+    } while (result == HF_OK && rows == PAGE_ROWS);
+    return result;
+}
+
+int pg_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
+             int64_t deadline_ms, struct error_text *err)
+{
+    PGresult *answer = NULL;
+    struct key key;
+    int result;
+
+    key_of(name, false, &key);
+    result = live_rows(store, &key, deadline_ms, &answer, err);
+    if (result != HF_OK)
+        return result;
+    *ret_mode = ENGINE_GONE;
+    for (int i = 0; i < PQntuples(answer); i++) {
+        char mode = answer_text(answer, i, COLUMN_MODE)[0];
+        int64_t there = 0;
+
+        if (answer_number(answer, i, COLUMN_TOKEN, &there) && (uint64_t)there == token &&
+            answer_text(answer, i, COLUMN_BROKEN)[0] == 'f')
+            *ret_mode = mode == 's' ? HF_SHARED : mode == 'p' ? HF_PERMIT : HF_EXCLUSIVE;
+    }
+    PQclear(answer);
+    return HF_OK;
+}
+
+/* ---- the operator's ways out ----------------------------------------------------------------- */
+
+int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
+             struct error_text *err)
+{
+    struct question question = {.statement = STATEMENT_BREAK, .patience = true};
+    int64_t deadline_ms = clock_after(clock_boot_ms(), BREAK_MS), broken = 0;
+    PGresult *answer = NULL;
+    struct key key;
+    int result = store_reach(store, deadline_ms, err);
+
+    key_of(name, false, &key);
+    question_add_expected(&question);
+    question_add_number(&question, 0);
+    question_add_bytes(&question, key.bytes, key.size);
+    question_add_bool(&question, grace_ms == 0);
+    if (result == HF_OK)
+        result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
+    if (result == HF_OK && !answer_number(answer, 0, 2, &broken))
+        result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
+    PQclear(answer);
+    if (result == HF_OK)
+        *ret_broken = (uint32_t)broken;
+    return result;
+}
+
+int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
+             struct error_text *err)
+{
+    bool again = false; /* it may be done twice */
+    struct question question = {
+        .statement = STATEMENT_FLOOR, .patience = true, .ret_again = &again};
+    PGresult *answer = NULL;
+    int result = store_reach(store, deadline_ms, err);
+
+    if (token >= HF_TOKEN_MAX)
+        return error_set(err, HF_EINVAL, "a floor is below the last token that there can be");
+    question_add_expected(&question);
+    question_add_number(&question, 0);
+    question_add_number(&question, (int64_t)token);
+    if (result == HF_OK)
+        result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
+    PQclear(answer);
+    return result;
+}

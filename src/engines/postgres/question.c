@@ -1,0 +1,175 @@
+/* question.c: the statements, and their parameters. */
+#include "engines/postgres/store.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLAIM_COLUMNS                                                                            \
+    "k.id, k.beat, k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE "       \
+    "k.delay_ms END, CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> $2)::bigint, -1) " \
+    "ELSE -1 END, k.mode, k.permits, k.token, k.broken, encode(k.owner, 'hex'), "                \
+    "encode(k.lease, 'hex'), (extract(epoch FROM clock_timestamp() - k.since) * 1000)::bigint, " \
+    "encode(k.name, 'hex')"
+
+const char *const statement_texts[STATEMENT_COUNT] = {
+    [STATEMENT_HELLO] = "SELECT m.version, @_incarnation@() FROM @_meta@ AS m",
+    [STATEMENT_ACQUIRE] =
+        "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), keep_ms, "
+        "seen_ms FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
+        "$13, $14, $15, $16, $17, $18, $19)",
+    [STATEMENT_RENEW] = "SELECT code, incarnation, lefts FROM @_renew@($1, $2, $3, $4, $5, $6, $7)",
+    [STATEMENT_RELEASE] =
+        "SELECT code, incarnation FROM @_release@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6, $7, $8)",
+    [STATEMENT_SWEEP] = "SELECT code, incarnation FROM @_sweep@($1, $2, $3, $4, $5, $6, $7, $8)",
+    [STATEMENT_BREAK] = "SELECT code, incarnation, broken FROM @_break@($1, $2, $3, $4)",
+    [STATEMENT_FLOOR] = "SELECT code, incarnation FROM @_floor@($1, $2, $3)",
+    [STATEMENT_OBSERVE] =
+        "SELECT code, incarnation, claim FROM @_observe@($1, $2, $3, $4, $5, $6, $7)",
+    [STATEMENT_FINISH] =
+        "SELECT code, incarnation FROM @_finish@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    /* Of these the first column is always there: a standby, or another server, does not pass for an empty store. */
+    [STATEMENT_ONCE_READ] =
+        "SELECT i.now, o.state, o.token, o.keep_ms, coalesce((o.seen ->> $2)::bigint, -1), "
+        "encode(o.result, 'hex') FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN @_once@ "
+        "AS o ON o.name = $1",
+    [STATEMENT_SHOW] =
+        "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
+        "@_claims@ AS k ON k.name = $1 AND k.mode IN ('x', 's', 'p') ORDER BY k.token IS NULL, "
+        "k.id LIMIT 4096",
+    [STATEMENT_LIST] =
+        "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
+        "@_claims@ AS k ON get_byte(k.name, 0) <> 0 AND k.mode IN ('x', 's', 'p') AND k.token IS "
+        "NOT "
+        "NULL AND (k.name, k.id) > ($1, $3::bigint) ORDER BY k.name, k.id LIMIT 1000",
+    [STATEMENT_TELL] = "SELECT pg_notify($1, $2)",
+};
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+void text_add(struct text *text, const char *format, ...)
+{
+    va_list arguments;
+    int size;
+
+    va_start(arguments, format);
+    size = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (size < 0)
+        text->failed = true;
+    if (!text->failed && text->size + (size_t)size + 1 > text->room) {
+        size_t room = 2 * (text->size + (size_t)size + 1);
+        char *bytes = realloc(text->bytes, room);
+
+        text->failed = !bytes;
+        text->bytes = bytes ? bytes : text->bytes;
+        text->room = bytes ? room : text->room;
+    }
+    if (text->failed)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text->bytes + text->size, text->room - text->size, format, arguments);
+    va_end(arguments);
+    text->size += (size_t)size;
+}
+
+void text_drop(struct text *text)
+{
+    free(text->bytes);
+    *text = (struct text){0};
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static void add(struct question *question, const char *value, size_t size, int format)
+{
+    INVARIANT(question->count < PG_PARAMETERS_MAX);
+    question->values[question->count] = value;
+    question->lengths[question->count] = (int)size;
+    question->formats[question->count++] = format;
+}
+
+void question_add_expected(struct question *question)
+{
+    INVARIANT(question->count == 0);
+    question->expects = true;
+    add(question, "", 0, 0);
+}
+
+void question_add_number(struct question *question, int64_t number)
+{
+    char *text = question->numbers[question->count];
+
+    snprintf(text, sizeof question->numbers[0], "%" PRId64, number);
+    add(question, text, 0, 0);
+}
+
+void question_add_bool(struct question *question, bool yes)
+{
+    add(question, yes ? "t" : "f", 0, 0);
+}
+
+void question_add_text(struct question *question, const char *text)
+{
+    add(question, text, 0, 0);
+}
+
+void question_add_bytes(struct question *question, const void *bytes, size_t size)
+{
+    add(question, size ? bytes : "", size, 1); /* a NULL pointer would be NULL in SQL */
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+bool answer_number(const PGresult *answer, int row, int column, int64_t *ret_number)
+{
+    const char *text;
+    char *end;
+    long long number;
+
+    if (row >= PQntuples(answer) || column >= PQnfields(answer) || PQgetisnull(answer, row, column))
+        return false;
+    text = PQgetvalue(answer, row, column);
+    number = strtoll(text, &end, 10);
+    if (end == text || *end)
+        return false;
+    *ret_number = number;
+    return true;
+}
+
+const char *answer_text(const PGresult *answer, int row, int column)
+{
+    if (row >= PQntuples(answer) || column >= PQnfields(answer) || PQgetisnull(answer, row, column))
+        return "";
+    return PQgetvalue(answer, row, column);
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+char *answer_hex(const PGresult *answer, int row, int column, size_t max, size_t *ret_size)
+{
+    const char *text = answer_text(answer, row, column);
+    size_t length = strlen(text);
+    char *bytes = length % 2 || length / 2 > max ? NULL : malloc(length / 2 + 1);
+
+    if (!bytes)
+        return NULL;
+    for (size_t i = 0; i < length / 2; i++) {
+        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+
+        if (high < 0 || low < 0) {
+            free(bytes);
+            return NULL;
+        }
+        bytes[i] = (char)(high * 16 + low);
+    }
+    bytes[length / 2] = '\0';
+    *ret_size = length / 2;
+    return bytes;
+}

@@ -1,0 +1,238 @@
+/* schema.c: the tables and functions of the locks.
+ *
+ *     a connection ──▶ where is TABLE_meta? ──▶ nowhere: make all of it, in one transaction ──▶ which version, which incarnation?
+ *
+ * The schema is found once: where the search_path finds the table, else the one that new tables go to. From then on every statement names it,
+ * so that nobody's search_path leads elsewhere. */
+#include "base/clock.h"
+#include "engines/postgres/store.h"
+
+#include <postgres-schema.h> /* made by tools/embed-sql */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The answer to one statement, an error of it in words. NULL: *ret_code says what it is. */
+static PGresult *ask(struct engine_store *store, struct connection *conn, const char *text,
+                     bool several, int64_t deadline_ms, int *ret_code, struct error_text *err)
+{
+    struct question question = {.text = text};
+    struct error_text said = {""};
+    bool sent = false;
+    PGresult *answer = several ? connection_run(conn, text, deadline_ms, &said)
+                               : connection_ask(conn, &question, deadline_ms, &sent, &said);
+    enum verdict verdict;
+
+    if (!answer) { /* nothing that counts was done */
+        *ret_code = error_set(err, HF_EUNREACH, "%s: %s", store->shown, said.text);
+        return NULL;
+    }
+    if (PQresultStatus(answer) != PGRES_FATAL_ERROR)
+        return answer;
+    verdict = error_read(store, answer, ret_code, err);
+    if (verdict != VERDICT_FINAL)
+        *ret_code = HF_EUNREACH;
+    PQclear(answer);
+    return NULL;
+}
+
+static PGresult *ask_filled(struct engine_store *store, struct connection *conn,
+                            const struct pgnames *names, const char *text, bool several,
+                            int64_t deadline_ms, int *ret_code, struct error_text *err)
+{
+    char *filled = pgnames_fill(names, text);
+    PGresult *answer = NULL;
+
+    if (filled)
+        answer = ask(store, conn, filled, several, deadline_ms, ret_code, err);
+    else
+        *ret_code = error_set(err, HF_ENOMEM, "out of memory");
+    free(filled);
+    return answer;
+}
+
+/* ---- where it is ----------------------------------------------------------------------------- */
+
+struct found {
+    bool exists;  /* our tables */
+    bool another; /* somebody else's table of that name */
+    char schema[PGNAMES_MAX + 1];
+};
+
+static bool yes(const PGresult *answer, int column)
+{
+    return strcmp(answer_text(answer, 0, column), "t") == 0;
+}
+
+/* A standby is refused, unless it may be about to be promoted: then whoever waits goes on. */
+static int refuse_standby(struct engine_store *store, const char *what, struct error_text *err)
+{
+    return error_set(
+        err, atomic_load(&store->settled) ? HF_EUNREACH : HF_EREFUSED,
+        "%s: %s: locks are kept on the primary only (several hosts in the URL find it)",
+        store->shown, what);
+}
+
+static int find(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
+                struct found *ret_found, struct error_text *err)
+{
+    char text[1024];
+    char quoted[2 * PGNAMES_MAX + 8];
+    int code = HF_EINTERNAL;
+    const struct pgnames *wanted = &store->wanted;
+    PGresult *answer;
+
+    snprintf(quoted, sizeof quoted, "%s%s%s\"%s_meta\"", wanted->schema[0] ? "\"" : "",
+             wanted->schema, wanted->schema[0] ? "\"." : "", wanted->table);
+    snprintf(
+        text, sizeof text,
+        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
+        "(SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE c.oid = to_regclass('%s')), current_schema(), to_regclass('%s%s%s\"%s\"') IS NOT "
+        "NULL, "
+        "current_setting('server_version_num')::int",
+        quoted, wanted->schema[0] ? "\"" : "", wanted->schema, wanted->schema[0] ? "\"." : "",
+        wanted->table);
+    answer = ask(store, conn, text, false, deadline_ms, &code, err);
+    if (!answer)
+        return code;
+    *ret_found = (struct found){.exists = answer_text(answer, 0, 2)[0], .another = yes(answer, 4)};
+    ret_found->another = ret_found->another && !ret_found->exists;
+    snprintf(ret_found->schema, sizeof ret_found->schema, "%s",
+             ret_found->exists   ? answer_text(answer, 0, 2)
+             : wanted->schema[0] ? wanted->schema
+                                 : answer_text(answer, 0, 3));
+    if (yes(answer, 0))
+        code = refuse_standby(store, "this server is a standby", err);
+    else if (yes(answer, 1))
+        code = refuse_standby(
+            store, "this server, or this role, is read-only (default_transaction_read_only)", err);
+    else
+        code = HF_OK;
+    PQclear(answer);
+    return code;
+}
+
+/* ---- making it ------------------------------------------------------------------------------- */
+
+static int make(struct engine_store *store, struct connection *conn, const struct pgnames *names,
+                int64_t deadline_ms, struct error_text *err)
+{
+    struct found found;
+    struct error_text ignored = {""};
+    int code = HF_EINTERNAL;
+    PGresult *answer =
+        ask_filled(store, conn, names, sql_text_schema, true, deadline_ms, &code, err);
+
+    PQclear(answer);
+    if (answer)
+        return HF_OK;
+    /* Perhaps somebody else has made it meanwhile, who may what we may not. */
+    if (PQstatus(conn->pg) == CONNECTION_OK &&
+        find(store, conn, deadline_ms, &found, &ignored) == HF_OK && found.exists)
+        return HF_OK;
+    if (code == HF_EREFUSED) {
+        struct error_text why = *err;
+
+        error_write(err,
+                    "the tables of the locks are not there, and could not be made: %.250s (whoever "
+                    "may applies "
+                    "what 'holdfast guard sql --dialect postgres --locks' prints)",
+                    why.text);
+    }
+    return code;
+}
+
+/* ---- using it -------------------------------------------------------------------------------- */
+
+static int fill_texts(struct engine_store *store, const struct pgnames *names,
+                      struct error_text *err)
+{
+    char *texts[STATEMENT_COUNT] = {NULL};
+    bool well = true;
+
+    for (int i = 0; i < STATEMENT_COUNT; i++) {
+        texts[i] = pgnames_fill(names, statement_texts[i]);
+        well = well && texts[i];
+    }
+    pthread_mutex_lock(&store->mutex);
+    if (well && !atomic_load(&store->settled)) {
+        memcpy(store->texts, texts, sizeof texts);
+        store->names = *names;
+        atomic_store(&store->settled, true);
+        memset(texts, 0, sizeof texts);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    for (int i = 0; i < STATEMENT_COUNT; i++)
+        free(texts[i]);
+    return well ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
+}
+
+static int hello(struct engine_store *store, struct connection *conn, const struct pgnames *names,
+                 int64_t deadline_ms, char ret_incarnation[PG_INCARNATION_MAX + 1],
+                 struct error_text *err)
+{
+    int code = HF_EINTERNAL;
+    int64_t version = 0;
+    PGresult *answer = ask_filled(store, conn, names, statement_texts[STATEMENT_HELLO], false,
+                                  deadline_ms, &code, err);
+    const char *incarnation;
+
+    if (!answer)
+        return code;
+    incarnation = answer_text(answer, 0, 1);
+    if (!answer_number(answer, 0, 0, &version) || version != PG_SCHEMA_VERSION)
+        code = error_set(err, HF_EREFUSED,
+                         "%s: the tables of the locks are of version %lld, and this holdfast has "
+                         "%d: use the same version "
+                         "everywhere, or name another table with ?table=",
+                         store->shown, (long long)version, PG_SCHEMA_VERSION);
+    else if (!incarnation[0] || strlen(incarnation) > PG_INCARNATION_MAX)
+        code = error_set(err, HF_EINTERNAL, "%s: the server does not say which one it is",
+                         store->shown);
+    else
+        code = HF_OK;
+    if (code == HF_OK)
+        snprintf(ret_incarnation, PG_INCARNATION_MAX + 1, "%s", incarnation);
+    PQclear(answer);
+    return code;
+}
+
+int schema_settle(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
+                  char ret_incarnation[PG_INCARNATION_MAX + 1], struct error_text *err)
+{
+    struct pgnames names = store->wanted;
+    struct found found;
+    int result;
+
+    if (atomic_load(&store->settled))
+        return hello(store, conn, &store->names, deadline_ms, ret_incarnation, err);
+    result = find(store, conn, deadline_ms, &found, err);
+    if (result == HF_OK && found.another)
+        result = error_set(
+            err, HF_EREFUSED,
+            "%s: there is a table %s that is not one of holdfast's: name another one with ?table=",
+            store->shown, names.table);
+    if (result == HF_OK && strpbrk(found.schema, "\"'\\@"))
+        result = error_set(err, HF_EREFUSED, "%s: a schema with such a name cannot be used: '%s'",
+                           store->shown, found.schema);
+    if (result == HF_OK && !found.schema[0])
+        result =
+            error_set(err, HF_EREFUSED,
+                      "%s: the role's search_path has no schema: name one with ?table=SCHEMA.TABLE",
+                      store->shown);
+    if (result != HF_OK)
+        return result;
+    snprintf(names.schema, sizeof names.schema, "%s", found.schema);
+    if (!found.exists)
+        result = make(store, conn, &names, deadline_ms, err);
+    if (result == HF_OK)
+        result = hello(store, conn, &names, deadline_ms, ret_incarnation, err);
+    return result == HF_OK ? fill_texts(store, &names, err) : result;
+}
+
+void schema_free(struct engine_store *store)
+{
+    for (int i = 0; i < STATEMENT_COUNT; i++)
+        free(store->texts[i]);
+}

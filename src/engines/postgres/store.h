@@ -1,0 +1,362 @@
+/* store.h: what the files of the PostgreSQL engine share.
+ *
+ *     open.c         from a URL to libpq's parameters
+ *     connection.c   one connection: making it, asking, within a deadline
+ *     pool.c         connections that are there for all; one question and its answer
+ *     errors.c       what an SQLSTATE means
+ *     schema.c       the tables and functions: made, looked for, of the right version
+ *     question.c     the parameters of a statement
+ *     sightings.c    what was seen of others' claims, and since when: who is dead
+ *     claims.c       taking and giving up
+ *     waiting.c      waiting, and observing
+ *     renewing.c     keeping
+ *     listener.c     the thread behind LISTEN
+ *     once.c         once-records
+ *     queries.c      asking about locks, and the operator's ways out
+ *
+ * What happens in the database is in schema.sql: each operation is one statement, which calls one function. Nothing of a session
+ * outlives a statement, so a transaction pooler may be between us and the server.
+ *
+ * Expiry. A claim has a beat, which each renewal raises. It is dead when somebody has seen the same beat for the whole of its span
+ * (TTL, drift allowance, lock-delay) by his own CLOCK_BOOTTIME, from when the answer that showed it had arrived. Whoever
+ * knows that hands in id and beat with his next statement, and the function removes exactly that. The holder counts from before it
+ * sent its last renewal that was acknowledged, which is earlier. So nobody believes the clock of a server. */
+#ifndef ENGINES_POSTGRES_STORE_H
+#define ENGINES_POSTGRES_STORE_H
+
+#include "base/bootclock.h"
+#include "base/list.h"
+#include "base/pgnames.h"
+#include "engines/engine.h"
+#include "net/address.h"
+
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define PG_SCHEMA_VERSION 1
+#define PG_POOL_MAX 8         /* connections for all, */
+#define PG_POOL_URGENT_MAX 10 /* and so many with those that renewals may have besides */
+#define PG_SOCKETS_MAX 512
+#define PG_KEYWORDS_MAX 64
+#define PG_PARAMETERS_MAX 20
+#define PG_INCARNATION_MAX 64
+#define PG_HOST_MAX 17 /* 16 hexadecimal digits */
+#define PG_TIMEOUT_MS \
+    5000 /* for a connection to be made; the statement's deadline is the client's */
+#define PG_TIMEOUT_MIN_MS 50
+#define PG_TIMEOUT_MAX_MS 60000
+#define PG_DEAD_MAX 256 /* that one statement removes */
+#define PG_OBSERVER_TTL_MS 30000
+#define PG_NEWS_MAX 64 /* ids that were told of last, for whoever learns its own id only now */
+
+struct engine_store;
+
+/* ---- connection.c ---------------------------------------------------------------------------- */
+
+struct connection {
+    struct list node;
+    PGconn *pg;
+    int slot;          /* in store->sockets; -1: none */
+    bool unreplicated; /* a commit was not waited for by those who should have it */
+    bool fresh;        /* nobody has asked anything over it */
+};
+
+/* Made by the deadline, and its server is one that can be used. HF_EUNREACH or HF_EREFUSED. */
+int connection_new(struct engine_store *store, const char *const *keywords,
+                   const char *const *values, int64_t deadline_ms, struct connection **ret_conn,
+                   struct error_text *err);
+void connection_free(struct engine_store *store, struct connection *conn);
+/* Is it worth being used again? */
+bool connection_is_alive(struct connection *conn);
+
+struct question;
+/* The answer to one statement, whatever it is; PQclear it. NULL: none came, and the connection is of no use any more. ret_sent: it may
+ * have been done. */
+PGresult *connection_ask(struct connection *conn, const struct question *question,
+                         int64_t deadline_ms, bool *ret_sent, struct error_text *err);
+/* Several statements without parameters, as one transaction. */
+PGresult *connection_run(struct connection *conn, const char *text, int64_t deadline_ms,
+                         struct error_text *err);
+/* Only the first line of what libpq says, in words that fit ours. */
+void connection_words(const char *message, struct error_text *err);
+
+/* ---- question.c ------------------------------------------------------------------------------ */
+
+enum statement {
+    STATEMENT_HELLO,
+    STATEMENT_ACQUIRE,
+    STATEMENT_RENEW,
+    STATEMENT_RELEASE,
+    STATEMENT_NOTE,
+    STATEMENT_SWEEP,
+    STATEMENT_BREAK,
+    STATEMENT_FLOOR,
+    STATEMENT_OBSERVE,
+    STATEMENT_FINISH,
+    STATEMENT_ONCE_READ,
+    STATEMENT_SHOW,
+    STATEMENT_LIST,
+    STATEMENT_TELL,
+    STATEMENT_COUNT
+};
+
+extern const char *const statement_texts[STATEMENT_COUNT];
+
+/* Text that grows; begin with {0}. `failed`: out of memory, and it says nothing. */
+struct text {
+    char *bytes;
+    size_t size, room;
+    bool failed;
+};
+void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_drop(struct text *text);
+
+struct question {
+    enum statement statement;
+    const char *text; /* set by ask_store from the statement, or an own one */
+    bool reads;       /* changes nothing, so its outcome is never in doubt */
+    bool urgent;      /* a hold depends on it */
+    bool expects;     /* its first parameter is the incarnation, which ask_store puts in */
+    bool patience;    /* its second how long to wait for rows, likewise */
+    bool *ret_again;  /* or NULL: set when it was asked again after it may have been done */
+    int count;
+    const char *values[PG_PARAMETERS_MAX];
+    int lengths[PG_PARAMETERS_MAX];
+    int formats[PG_PARAMETERS_MAX];
+    char numbers[PG_PARAMETERS_MAX][24];
+};
+
+/* The parameters, in their order. What they point to is borrowed until it was asked. */
+void question_add_expected(struct question *question);
+void question_add_number(struct question *question, int64_t number);
+void question_add_bool(struct question *question, bool yes);
+void question_add_text(struct question *question, const char *text);
+void question_add_bytes(struct question *question, const void *bytes, size_t size);
+
+/* Columns of a row; false: it is not there, NULL, or something else. */
+bool answer_number(const PGresult *answer, int row, int column, int64_t *ret_number);
+const char *answer_text(const PGresult *answer, int row, int column); /* "" if NULL */
+/* The bytes that a hexadecimal column stands for; free them. A NUL is behind them. NULL: malformed, or out of memory. */
+char *answer_hex(const PGresult *answer, int row, int column, size_t max, size_t *ret_size);
+
+/* ---- pool.c ---------------------------------------------------------------------------------- */
+
+/* HF_OK: ret_answer has at least one row, or the statement reads; PQclear it. HF_EUNREACH: nothing was done. HF_EUNKNOWN: it may
+ * have been. What the server refuses is another error. HF_ESTORE: the server is another incarnation than expected, and nothing was done. */
+int store_ask(struct engine_store *store, struct question *question, int64_t deadline_ms,
+              PGresult **ret_answer, struct error_text *err);
+/* The same, and again, once, where HF_ESTORE would be the answer. */
+int store_ask_anyhow(struct engine_store *store, struct question *question, int64_t deadline_ms,
+                     PGresult **ret_answer, struct error_text *err);
+/* So that schema, incarnation and host are known. */
+int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err);
+void pool_free(struct engine_store *store);
+/* A connection has said who is there. */
+void store_note_incarnation(struct engine_store *store, const char *incarnation);
+/* How often that changed. */
+uint32_t store_era(struct engine_store *store);
+
+/* ---- errors.c -------------------------------------------------------------------------------- */
+
+enum verdict {
+    VERDICT_AGAIN,  /* nothing was done, and it may be asked again at once */
+    VERDICT_BROKEN, /* this connection is of no use; it may have been done */
+    VERDICT_UNDONE, /* nothing was done, and nothing can be done just now */
+    VERDICT_FINAL   /* asking again would change nothing */
+};
+/* Of an answer that is an error. ret_code: with VERDICT_FINAL. The words are for all of them. */
+enum verdict error_read(const struct engine_store *store, const PGresult *answer, int *ret_code,
+                        struct error_text *err);
+/* Of a connection that could not be made. HF_EUNREACH or HF_EREFUSED. */
+int error_of_connection(const struct engine_store *store, const char *message,
+                        struct error_text *err);
+
+/* ---- schema.c -------------------------------------------------------------------------------- */
+
+/* Finds the tables over a new connection, or makes them; fills store->names and store->texts the first time. ret_incarnation: of this
+ * server. */
+int schema_settle(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
+                  char ret_incarnation[PG_INCARNATION_MAX + 1], struct error_text *err);
+void schema_free(struct engine_store *store);
+
+/* ---- sightings.c ----------------------------------------------------------------------------- */
+
+struct sighting {
+    int64_t id, beat, span_ms;
+    int64_t since_ms; /* clock_boot_ms; of this process, or as noted by another one of this host */
+    bool noted;       /* in the database, for this host */
+};
+
+struct sightings;
+struct sightings *sightings_new(void);
+void sightings_free(struct sightings *sightings);
+void sightings_clear(struct sightings *sightings, uint32_t era);
+/* id, beat, span in ms, and when this host noted it, as it is in the database, or -1. */
+#define SIGHTING_NUMBERS 4
+/* An answer that had arrived at arrived_ms, to what was asked in this era, showed this. Gives back what is known of it then. */
+void sightings_note(struct engine_store *store, uint32_t era, int64_t arrived_ms,
+                    const int64_t shown[SIGHTING_NUMBERS], struct sighting *ret_sighting);
+/* The same of many, all numbers in one text. The list is the caller's: free it. -1: out of memory, or malformed. */
+int sightings_read(struct engine_store *store, uint32_t era, int64_t arrived_ms, const char *text,
+                   struct sighting **ret_list);
+/* Those that are dead if a statement is sent now, as two arrays in the database's words. Returns how many; ret_next_ms: when the next
+ * one will be, or CLOCK_NEVER. */
+int sightings_dead(const struct sighting *list, int count, int64_t now_ms, struct text *ids,
+                   struct text *beats, int64_t *ret_next_ms);
+/* Those that this host has not noted yet, likewise. */
+int sightings_unnoted(struct engine_store *store, const struct sighting *list, int count,
+                      struct text *ids, struct text *beats, struct text *times);
+/* clock_boot_ms as it is in the database: the kernel's own, whatever the time namespace. */
+int64_t store_kernel_ms(const struct engine_store *store, int64_t boot_ms);
+/* What notes of this host are found by: of the kernel's boot, and the incarnation. */
+void store_host(struct engine_store *store, char ret_host[PG_HOST_MAX]);
+
+/* ---- claims.c -------------------------------------------------------------------------------- */
+
+/* A name as it is in the database: the key of a once-record has a zero byte before it. */
+struct key {
+    char bytes[HF_NAME_MAX + 2];
+    size_t size;
+};
+void key_of(const char *name, bool once, struct key *ret_key);
+
+/* claim->private */
+struct pg_claim {
+    struct engine_claim *claim;
+    struct list node; /* of store->listening; the mutex's */
+    _Atomic bool listens;
+    struct key key;
+    unsigned char lease[32]; /* its SHA-256 */
+    _Atomic int64_t id;      /* in the database, as far as is known; 0: not */
+    _Atomic uint32_t era;    /* of the store, when it got that */
+    _Atomic bool queued;     /* it has a place, as far as we know */
+    bool unsure;             /* an answer was lost: it may still arrive there */
+    _Atomic int64_t beat_ms; /* when the last statement was sent that raised its beat */
+    struct sighting *ahead;  /* who is in the way, by the last answer */
+    int ahead_count;
+    uint32_t ahead_era;
+    int64_t next_ms;  /* when the next of them will be dead */
+    int64_t asked_ms; /* when the last attempt was answered */
+    int64_t look_ms;  /* the next pause, where nobody tells us */
+    uint32_t seen;    /* the bell when the last attempt began */
+    _Atomic uint32_t bell;
+    /* listener.c. The mutex's. */
+    uint64_t serial; /* of its being listed; never used again */
+    int64_t listed_ms;
+    int64_t renew_ms; /* of an observer: when its place is to be renewed */
+};
+
+struct pg_claim *claim_private(struct engine_store *store, struct engine_claim *claim);
+int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+               struct error_text *err);
+int pg_abandon(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+               struct error_text *err);
+int pg_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+               struct error_text *err);
+void pg_dispose(struct engine_store *store, struct engine_claim *claim);
+
+/* ---- waiting.c, renewing.c ------------------------------------------------------------------- */
+
+int pg_wait(struct engine_store *store, struct engine_claim *claim, int64_t until_ms,
+            struct error_text *err);
+void pg_wake(struct engine_store *store, struct engine_claim *claim);
+int pg_observe(struct engine_store *store, struct engine_claim *claim, struct error_text *err);
+int pg_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
+             int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
+
+/* ---- listener.c ------------------------------------------------------------------------------ */
+
+/* From here on it is told: a waiter that it can go, a holder that it was broken, an observer of changes. */
+void listener_add(struct engine_store *store, struct pg_claim *own);
+/* When it returns, the claim is not told any more. */
+void listener_drop(struct engine_store *store, struct pg_claim *own);
+/* Will those who wait be told? */
+bool listener_hears(struct engine_store *store);
+void listener_stop(struct engine_store *store);
+
+/* ---- once.c, queries.c ----------------------------------------------------------------------- */
+
+/* code 3 or 4 of acquire: ENGINE_DONE or ENGINE_DIED with the claim's record, or 0: it has been kept long enough, and *ret_forget is its
+ * token. */
+int once_answer(struct engine_store *store, struct pg_claim *own, const PGresult *answer,
+                int64_t arrived_ms, int64_t *ret_forget, struct error_text *err);
+int pg_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
+              size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
+int pg_once_read(struct engine_store *store, const char *key, struct engine_record *ret_record,
+                 int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
+/* Writes down for this host what of the list it has not noted, and of a once-record (0: none). Nobody minds if that fails. */
+void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
+               const struct sighting *list, int count, int64_t record, int64_t record_ms);
+/* Removes those of the list that are dead, and a record (0: none), for whoever only asks. 1: it did; 0: there was nothing. */
+int sweep_dead(struct engine_store *store, const struct key *key, const struct sighting *list,
+               int count, int64_t forget, int64_t deadline_ms, struct error_text *err);
+
+int show_key(struct engine_store *store, const struct key *key, const char *name,
+             const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
+int pg_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, struct error_text *err);
+int pg_show(struct engine_store *store, const char *name, const struct engine_sink *sink,
+            int64_t deadline_ms, struct error_text *err);
+int pg_list(struct engine_store *store, const char *match, bool all, const struct engine_sink *sink,
+            int64_t deadline_ms, struct error_text *err);
+int pg_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
+             int64_t deadline_ms, struct error_text *err);
+int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
+             struct error_text *err);
+int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
+             struct error_text *err);
+
+/* ---- open.c ---------------------------------------------------------------------------------- */
+
+enum listen_kind { LISTEN_HERE, LISTEN_ELSEWHERE, LISTEN_OFF };
+
+/* Parameters of a connection, as libpq takes them; both end with NULL. */
+struct parameters {
+    char *keywords[PG_KEYWORDS_MAX + 1];
+    char *values[PG_KEYWORDS_MAX + 1];
+    int count;
+};
+
+int pg_open(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
+            char *ret_where, struct error_text *err);
+void pg_close(struct engine_store *store);
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+struct engine_store {
+    /* Constant. */
+    const struct engine_host *host;
+    struct parameters parameters;
+    struct parameters listen_parameters; /* with LISTEN_ELSEWHERE */
+    enum listen_kind listen;
+    struct pgnames wanted; /* as the URL has it */
+    struct bootclock bootclock;
+    char shown[256]; /* host and port for people */
+    int64_t timeout_ms;
+    bool forked;
+
+    _Atomic int sockets[PG_SOCKETS_MAX]; /* -1: none; for after_fork */
+    struct sightings *sightings;         /* has a mutex of its own */
+
+    pthread_mutex_t mutex; /* of all below; never held while somebody waits for a server */
+    pthread_cond_t freed;  /* a connection was given back */
+    struct list idle;
+    int connections;      /* idle and in use */
+    struct pgnames names; /* with the schema */
+    char *texts[STATEMENT_COUNT];
+    _Atomic bool settled; /* names and texts are there, and constant */
+    char incarnation[PG_INCARNATION_MAX + 1];
+    _Atomic uint32_t era;
+
+    /* listener.c */
+    struct list listening;
+    uint64_t serials;
+    int64_t news[PG_NEWS_MAX];
+    uint32_t news_count;
+    bool listener_runs, listener_sleeps, stop, warned;
+    pthread_t listener;
+    int bell_fd; /* an eventfd that wakes it; -1: none */
+    _Atomic bool hears;
+};
+
+#endif

@@ -1,0 +1,72 @@
+/* waiting.c: waiting, and observing.
+ *
+ * Whoever releases tells the one who can go now, and nobody else, by NOTIFY. Behind that everybody looks by himself: about once a second, and
+ * when somebody ahead of him will be dead. Where nothing can be heard, more often at first. */
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/random.h"
+#include "engines/postgres/store.h"
+
+#define RELOOK_MS 1000 /* the least between two looks, when we will be told, */
+#define RELOOK_SPREAD_MS 500
+#define LOOK_MS_LEAST 50 /* and when we will not: first, */
+#define LOOK_MS_MAX 1000 /* and at last */
+#define SPREAD_MS 30     /* those who wait for the same death come within so much of it */
+
+static int64_t next_look_ms(struct engine_store *store, struct pg_claim *own)
+{
+    bool hears = listener_hears(store);
+    int64_t least_ms = clock_after(own->asked_ms, hears ? RELOOK_MS : LOOK_MS_LEAST);
+    int64_t next_ms, dead_ms = own->next_ms;
+
+    if (hears) {
+        next_ms = least_ms + (int64_t)random_below(RELOOK_SPREAD_MS);
+    } else {
+        next_ms = clock_after(own->asked_ms,
+                              own->look_ms / 2 + (int64_t)random_below((uint64_t)own->look_ms));
+        own->look_ms = 2 * own->look_ms < LOOK_MS_MAX ? 2 * own->look_ms : LOOK_MS_MAX;
+    }
+    if (dead_ms == CLOCK_NEVER)
+        return next_ms;
+    dead_ms =
+        clock_after(dead_ms > least_ms ? dead_ms : least_ms, (int64_t)random_below(SPREAD_MS));
+    return dead_ms < next_ms ? dead_ms : next_ms;
+}
+
+int pg_wait(struct engine_store *store, struct engine_claim *claim, int64_t until_ms,
+            struct error_text *err)
+{
+    struct pg_claim *own = claim_private(store, claim);
+    int64_t look_ms;
+
+    if (!own)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    look_ms = next_look_ms(store, own);
+    look_ms = until_ms < look_ms ? until_ms : look_ms;
+    while (atomic_load(&own->bell) == own->seen && clock_boot_ms() < look_ms)
+        futex_wait(&own->bell, own->seen, FUTEX_MASK_ALL, look_ms);
+    own->seen = atomic_load(&own->bell);
+    return HF_OK;
+}
+
+void pg_wake(struct engine_store *store, struct engine_claim *claim)
+{
+    struct pg_claim *own = __atomic_load_n(&claim->private, __ATOMIC_ACQUIRE);
+
+    (void)store;
+    if (!own)
+        return;
+    atomic_fetch_add(&own->bell, 1);
+    futex_wake(&own->bell, FUTEX_MASK_ALL, 1);
+}
+
+int pg_observe(struct engine_store *store, struct engine_claim *claim, struct error_text *err)
+{
+    struct pg_claim *own = claim_private(store, claim);
+
+    if (!own)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    random_fill(own->lease, sizeof own->lease); /* an observer has no lease of its own */
+    listener_add(store, own);
+    return HF_OK;
+}
