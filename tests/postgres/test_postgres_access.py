@@ -54,7 +54,7 @@ def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holde
 def guarded(servers):
     server = servers.postgres("-c", "password_encryption=scram-sha-256")
     session = server.session()
-    session("CREATE ROLE ann LOGIN PASSWORD 'p w/d%%:'")
+    session("CREATE ROLE ann LOGIN PASSWORD 'p w/d%:'")
     session("CREATE DATABASE hers OWNER ann")
     server.let_in("host all ann 127.0.0.1/32 scram-sha-256")
     return server

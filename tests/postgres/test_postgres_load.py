@@ -58,7 +58,7 @@ def test_fifty_waiters_and_each_release_wakes_one(counting, table, hold, start_h
 
 
 def test_one_release_among_fifty_is_a_handful_of_statements(counting, table, hold, start_holder, cli_on):
-    """Just one, measured over as short a time as it takes; three tries, because looks come by chance."""
+    """Just one, measured over as short a time as it takes; the best of five, because looks come by chance."""
     make_table(cli_on, counting, table)
     session = counting.session()
     inside = hold(counting.url(table), "x", "ttl=300000")
@@ -72,6 +72,7 @@ def test_one_release_among_fifty_is_a_handful_of_statements(counting, table, hol
         inside = eventually(lambda: next((holder for holder in waiting if not holder.waits()), None), "the next")
         slowest = max(slowest, seconds(began))
         waiting.remove(inside)
+        assert inside.token
         asked = statements(session, table) - before
         fewest = asked if fewest is None else min(fewest, asked)
     print(f"a release among {WAITERS}: {fewest} statements, at most {slowest * 1000:.0f} ms")
@@ -100,7 +101,7 @@ def test_nobody_listens_while_nobody_waits(counting, table, hold, start_holder, 
     session = counting.session()
     holder = hold(counting.url(table), "x", "ttl=300000")
     connections = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    listening = "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%%' AND pid <> pg_backend_pid()"
+    listening = "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%' AND pid <> pg_backend_pid()"
     assert session.value(listening) == 0
     alone = session.value(connections)
     waiter = start_holder(counting.url(table), "x", "ttl=300000")
@@ -116,7 +117,7 @@ def test_listen_off_only_looks(counting, table, hold, start_holder, cli_on):
     holder = hold(counting.url(table, listen="off"), "x", "ttl=300000")
     waiter = start_holder(counting.url(table, listen="off"), "x", "ttl=300000")
     await_claims(session, table, "x", 2)
-    assert session.value("SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%%' AND pid <> pg_backend_pid()") == 0
+    assert session.value("SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%' AND pid <> pg_backend_pid()") == 0
     assert holder.release() == "HF_OK"
     assert waiter.token > holder.token
 

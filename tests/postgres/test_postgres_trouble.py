@@ -269,14 +269,18 @@ def test_a_full_disk(servers, small_disk, table, cli_on, hold):
 
 @pytest.mark.parametrize("url, words", [
     ("postgres://h/db?nonsense=1", "nonsense"),
-    ("postgres://h/db?tabel=x", "table"),
+    ("postgres://h/db?tabel=x", "tabel"),
     ("postgres://h/db?mode=colum", "mode"),
     ("postgres://h/db?listen=nonsense", "listen"),
-    ("postgres://h/db?sslmode=perhaps", "sslmode"),
 ])
 def test_wrong_urls(cli_on, url, words):
     done = cli_on(url)("run", "x", "--", "true")
     assert done.status == USAGE and words in done.stderr, done
+
+
+def test_what_libpq_refuses_is_said_in_its_words(cli_on):
+    done = cli_on("postgres://h/db?sslmode=perhaps")("run", "x", "--", "true")
+    assert done.status in (USAGE, REFUSED) and "sslmode" in done.stderr, done
 
 
 def test_both_schemes(server, table, cli_on):

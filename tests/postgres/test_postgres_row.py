@@ -1,0 +1,139 @@
+"""?mode=row: a lock that is an open transaction, and ends with its connection."""
+import signal
+import time
+
+import pytest
+from conftest import await_gone, eventually, seconds
+from holder import hold, start_holder  # noqa: F401
+
+SLACK = 8  # seconds, on a busy machine
+
+OPEN = "SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction' AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture
+def url(server, table):
+    return server.url(table, mode="row")
+
+
+def test_one_holds_and_the_next_has_it_after_it(url, hold, start_holder, cli_on):
+    first = hold(url, "x")
+    assert cli_on(url)("run", "-n", "x", "--", "true").status == 75
+    second = start_holder(url, "x")
+    time.sleep(1)
+    assert second.waits()
+    assert first.release() == "HF_OK"
+    assert second.token > first.token
+    assert second.release() == "HF_OK"
+
+
+def test_a_dead_holder_is_gone_at_once(url, hold, start_holder):
+    """The server sees the end of its connection: there is no TTL to wait for."""
+    first = hold(url, "x")
+    second = start_holder(url, "x")
+    time.sleep(0.5)
+    first.kill()
+    killed = time.monotonic()
+    assert second.token > first.token
+    assert seconds(killed) < SLACK
+
+
+def test_a_holder_that_is_stopped_keeps_it(url, hold, cli_on):
+    first = hold(url, "x")
+    first.pause()
+    time.sleep(4)
+    assert cli_on(url)("run", "-n", "x", "--", "true").status == 75
+    first.resume()
+    assert first.release() == "HF_OK"
+
+
+def test_a_holder_whose_connection_is_ended_is_told(server, url, hold, cli_on):
+    first = hold(url, "x")
+    session = server.session()
+    (pid,) = eventually(lambda: session(OPEN), "its transaction")[0]
+    session("SELECT pg_terminate_backend(%s)", pid)
+    ended = time.monotonic()
+    first.await_lost()
+    assert seconds(ended) < SLACK
+    assert first.left() == 0
+    done = cli_on(url)("run", "-n", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
+    assert done.status == 0 and int(done.stdout) > first.token, done
+    assert first.release() == "HF_ELOST"
+
+
+@pytest.mark.parametrize("how", ["restart", "kill9"])
+def test_a_restart_of_the_server_ends_it(servers, table, hold, how):
+    server = servers.postgres()
+    first = hold(server.url(table, mode="row"), "x")
+    getattr(server, how)()
+    first.await_lost()
+    if how == "kill9":
+        server.start()
+    second = hold(server.url(table, mode="row"), "x")
+    assert second.token > first.token
+
+
+def test_tokens_grow_also_when_a_transaction_is_aborted(server, url, hold):
+    tokens = []
+    session = server.session()
+    for _ in range(4):
+        holder = hold(url, "x")
+        tokens.append(holder.token)
+        session("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction' AND pid <> pg_backend_pid()")
+        holder.await_lost()
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_job_is_ended_when_its_connection_is(server, url, cli_on):
+    process = cli_on(url).hold("x", "--grace", "100ms")
+    session = server.session()
+    session("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction' AND pid <> pg_backend_pid()")
+    await_gone(process.job)
+    assert process.wait() == 76
+
+
+def test_a_pooler_is_refused(pooler, table, cli_on):
+    done = cli_on(pooler.url(table, mode="row"))("run", "-n", "x", "--", "echo", "inside")
+    assert done.status in (64, 77, 78) and "pooler" in done.stderr, done
+    assert "inside" not in done.stdout
+
+
+def test_both_modes_do_not_hold_a_name_together(server, table, hold, cli_on):
+    """Whichever way it is kept: refused, or busy."""
+    hold(server.url(table), "x", "ttl=30000")
+    assert cli_on(server.url(table, mode="row"))("run", "-n", "x", "--", "true").status != 0
+    hold(server.url(table, mode="row"), "y")
+    assert cli_on(server.url(table))("run", "-n", "y", "--", "true").status != 0
+
+
+def test_a_ttl_is_refused(url, cli_on):
+    done = cli_on(url)("run", "--ttl", "5s", "x", "--", "true")
+    assert done.status == 64 and "TTL" in done.stderr.upper(), done
+
+
+def test_it_says_what_it_costs(url, cli_on):
+    done = cli_on(url)("stores")
+    assert done.status == 0, done
+
+
+def test_a_role_whose_idle_transactions_are_ended(server, table, hold):
+    """Told, or kept: never silently gone."""
+    session = server.session()
+    session("DROP ROLE IF EXISTS tidy")
+    session("CREATE ROLE tidy LOGIN SUPERUSER")
+    session("ALTER ROLE tidy SET idle_in_transaction_session_timeout = '1s'")
+    holder = hold(server.url(table, mode="row", user="tidy"), "x")
+    time.sleep(4)
+    if holder.told_lost():
+        assert holder.left() == 0
+    else:
+        assert session(OPEN)
+        assert holder.release() == "HF_OK"
+
+
+def test_nothing_stays_open_after_it(server, url, cli_on):
+    session = server.session()
+    assert cli_on(url)("run", "x", "--", "true").status == 0
+    process = cli_on(url).hold("x")
+    process.kill(signal.SIGKILL)
+    eventually(lambda: session(OPEN) == [], "no transaction is open")
