@@ -11,7 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-#define LOOK_MS_MIN 100
 #define TRIES_MAX \
     3 /* of one attempt: what is dead, or was kept long enough, is removed and it goes on */
 #define BEAT_PART 4 /* of a TTL: a place in a queue is renewed by an attempt when it is that old */
@@ -57,7 +56,6 @@ struct pg_claim *claim_private(struct engine_store *store, struct engine_claim *
     key_of(claim->name, claim->once, &own->key);
     if (claim->lease)
         sha256(claim->lease, strlen(claim->lease), own->lease);
-    own->look_ms = LOOK_MS_MIN;
     own->next_ms = CLOCK_NEVER;
     /* `wake` may look while this is made. */
     __atomic_store_n(&claim->private, own, __ATOMIC_RELEASE);

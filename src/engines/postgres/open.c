@@ -184,6 +184,43 @@ static int add_defaults(struct parameters *parameters, struct error_text *err)
     return result;
 }
 
+/* libpq looks at its parameters when it connects, which is late for somebody who mistyped one: so it is made to connect to nowhere. */
+static int check_values(const struct parameters *parameters, struct error_text *err)
+{
+    static const char *const nowhere[][2] = {
+        {"host", "/nonexistent/holdfast"}, {"hostaddr", ""}, {"port", ""}};
+    struct parameters copy = {.count = 0};
+    int result = HF_OK;
+    PGconn *pg;
+
+    for (int i = 0; i < parameters->count && result == HF_OK; i++)
+        result = parameters_set(&copy, parameters->keywords[i], parameters->values[i], err);
+    for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere && result == HF_OK; i++)
+        result = parameters_set(&copy, nowhere[i][0], nowhere[i][1], err);
+    pg = result == HF_OK ? PQconnectStartParams((const char *const *)copy.keywords,
+                                                (const char *const *)copy.values, 0)
+                         : NULL;
+    if (pg && strncmp(PQerrorMessage(pg), "invalid ", strlen("invalid ")) == 0) {
+        struct error_text said = {""};
+
+        connection_words(PQerrorMessage(pg), &said);
+        result = error_set(err, HF_EINVAL, "store URL: %s", said.text);
+    }
+    PQfinish(pg);
+    parameters_free(&copy);
+    return result;
+}
+
+static int read_mode(struct engine_store *store, struct url *url, struct error_text *err)
+{
+    const char *mode = url_get(url, "mode");
+
+    (void)store;
+    if (!mode || strcmp(mode, "table") == 0)
+        return HF_OK;
+    return error_set(err, HF_EINVAL, "store URL: no mode '%.40s': there is table", mode);
+}
+
 static int read_url(struct engine_store *store, struct url *url, struct error_text *err)
 {
     const char *table = url_get(url, "table");
@@ -200,6 +237,10 @@ static int read_url(struct engine_store *store, struct url *url, struct error_te
         result = read_access(store, url, err);
     if (result == HF_OK)
         result = read_libpq_options(store, url, err);
+    if (result == HF_OK)
+        result = check_values(&store->parameters, err);
+    if (result == HF_OK)
+        result = read_mode(store, url, err);
     if (result == HF_OK)
         result = read_listen(store, url, err);
     if (result == HF_OK)

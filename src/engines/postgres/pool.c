@@ -160,19 +160,6 @@ uint32_t store_era(struct engine_store *store)
     return atomic_load(&store->era);
 }
 
-int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err)
-{
-    struct connection *conn;
-    int result;
-
-    if (atomic_load(&store->settled))
-        return HF_OK;
-    result = get_connection(store, false, deadline_ms, &conn, err);
-    if (result == HF_OK)
-        give_back(store, conn);
-    return result;
-}
-
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 static void pause_before_again(int64_t *pause_ms, int64_t deadline_ms)
@@ -283,6 +270,39 @@ static int ask_once(struct engine_store *store, struct question *question, int64
     return HF_OK;
 }
 
+/* Is it to be tried again? Waits until then. */
+static bool try_again(struct engine_store *store, enum verdict verdict, int64_t *pause_ms,
+                      int64_t deadline_ms, const struct error_text *err)
+{
+    if (verdict == VERDICT_FINAL || clock_boot_ms() >= deadline_ms)
+        return false;
+    if (verdict != VERDICT_AGAIN) {
+        if (store->host->closing(store->host->context))
+            return false;
+        store->host->trouble(store->host->context, err->text);
+    }
+    pause_before_again(pause_ms, deadline_ms);
+    return clock_boot_ms() < deadline_ms;
+}
+
+int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err)
+{
+    int64_t pause_ms = AGAIN_MS;
+    struct connection *conn;
+    int result;
+
+    if (atomic_load(&store->settled))
+        return HF_OK;
+    do
+        result = get_connection(store, false, deadline_ms, &conn, err);
+    while (result != HF_OK &&
+           try_again(store, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL, &pause_ms,
+                     deadline_ms, err));
+    if (result == HF_OK)
+        give_back(store, conn);
+    return result;
+}
+
 int store_ask(struct engine_store *store, struct question *question, int64_t deadline_ms,
               PGresult **ret_answer, struct error_text *err)
 {
@@ -292,20 +312,12 @@ int store_ask(struct engine_store *store, struct question *question, int64_t dea
 
     for (;;) {
         result = ask_once(store, question, deadline_ms, ret_answer, &verdict, err);
-        if (result == HF_OK || verdict == VERDICT_FINAL || clock_boot_ms() >= deadline_ms)
-            return result;
-        if (verdict == VERDICT_BROKEN && !question->reads && !question->ret_again)
-            return result;
-        if (verdict == VERDICT_UNDONE && !(question->reads || question->ret_again))
+        if (result == HF_OK ||
+            (verdict == VERDICT_BROKEN && !question->reads && !question->ret_again))
             return result;
         if (verdict == VERDICT_BROKEN && question->ret_again)
             *question->ret_again = true;
-        if (store->host->closing(store->host->context) && verdict != VERDICT_AGAIN)
-            return result;
-        if (verdict != VERDICT_AGAIN)
-            store->host->trouble(store->host->context, err->text);
-        pause_before_again(&pause_ms, deadline_ms);
-        if (clock_boot_ms() >= deadline_ms)
+        if (!try_again(store, verdict, &pause_ms, deadline_ms, err))
             return result;
     }
 }

@@ -234,7 +234,7 @@ struct pg_claim {
     bool unsure;             /* an answer was lost: it may still arrive there */
     _Atomic int64_t beat_ms; /* when the last statement was sent that raised its beat */
     struct sighting *ahead;  /* who is in the way, by the last answer */
-    int ahead_count;
+    int ahead_count, ahead_before;
     uint32_t ahead_era;
     int64_t next_ms;  /* when the next of them will be dead */
     int64_t asked_ms; /* when the last attempt was answered */

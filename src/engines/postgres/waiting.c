@@ -9,23 +9,32 @@
 
 #define RELOOK_MS 1000 /* the least between two looks, when we will be told, */
 #define RELOOK_SPREAD_MS 500
-#define LOOK_MS_LEAST 50 /* and when we will not: first, */
+#define LOOK_MS_MIN 25   /* and when we will not: first, for each who is before us, */
 #define LOOK_MS_MAX 1000 /* and at last */
 #define SPREAD_MS 30     /* those who wait for the same death come within so much of it */
+
+/* Where nobody tells us: soon at first, and again whenever somebody before us has gone; then more and more seldom. */
+static int64_t next_pause_ms(struct pg_claim *own)
+{
+    int64_t first_ms = (int64_t)LOOK_MS_MIN * (own->ahead_count > 0 ? own->ahead_count : 1);
+    int64_t pause_ms;
+
+    if (own->ahead_count < own->ahead_before || own->look_ms == 0)
+        own->look_ms = first_ms < LOOK_MS_MAX ? first_ms : LOOK_MS_MAX;
+    own->ahead_before = own->ahead_count;
+    pause_ms = own->look_ms / 2 + (int64_t)random_below((uint64_t)own->look_ms);
+    own->look_ms = 2 * own->look_ms < LOOK_MS_MAX ? 2 * own->look_ms : LOOK_MS_MAX;
+    return pause_ms;
+}
 
 static int64_t next_look_ms(struct engine_store *store, struct pg_claim *own)
 {
     bool hears = listener_hears(store);
-    int64_t least_ms = clock_after(own->asked_ms, hears ? RELOOK_MS : LOOK_MS_LEAST);
-    int64_t next_ms, dead_ms = own->next_ms;
+    int64_t least_ms = clock_after(own->asked_ms, hears ? RELOOK_MS : LOOK_MS_MIN);
+    int64_t dead_ms = own->next_ms;
+    int64_t next_ms = hears ? least_ms + (int64_t)random_below(RELOOK_SPREAD_MS)
+                            : clock_after(own->asked_ms, next_pause_ms(own));
 
-    if (hears) {
-        next_ms = least_ms + (int64_t)random_below(RELOOK_SPREAD_MS);
-    } else {
-        next_ms = clock_after(own->asked_ms,
-                              own->look_ms / 2 + (int64_t)random_below((uint64_t)own->look_ms));
-        own->look_ms = 2 * own->look_ms < LOOK_MS_MAX ? 2 * own->look_ms : LOOK_MS_MAX;
-    }
     if (dead_ms == CLOCK_NEVER)
         return next_ms;
     dead_ms =
