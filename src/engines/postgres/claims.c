@@ -341,6 +341,7 @@ int pg_abandon(struct engine_store *store, struct engine_claim *claim, int64_t d
     result = end_claim_patiently(store, own, 0, deadline_ms, &again, err);
     if (result < 0)
         return result;
+    listener_hand_over(store, &own->key);
     own->queued = own->unsure = false;
     atomic_store(&own->id, 0);
     forget_ahead(own);
@@ -362,6 +363,7 @@ int pg_release(struct engine_store *store, struct engine_claim *claim, int64_t d
         result = end_claim_patiently(store, own, claim->token, deadline_ms, &again, err);
     if (result < 0)
         return result;
+    listener_hand_over(store, &own->key);
     if (result == CODE_DONE || again) /* an answer to it was lost a moment ago */
         return HF_OK;
     return error_set(err, HF_ELOST, "'%.100s' was not ours any more", claim->name);

@@ -76,6 +76,27 @@ static void tell_all(struct engine_store *store, bool waiters)
     pthread_mutex_unlock(&store->mutex);
 }
 
+void listener_hand_over(struct engine_store *store, const struct key *key)
+{
+    struct pg_claim *first = NULL;
+
+    if (atomic_load(&store->hears))
+        return;
+    pthread_mutex_lock(&store->mutex);
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        if (own->queued && own->key.size == key->size &&
+            memcmp(own->key.bytes, key->bytes, key->size) == 0 &&
+            (!first || atomic_load(&own->id) < atomic_load(&first->id)))
+            first = own;
+    }
+    if (first)
+        tell(store, first);
+    pthread_mutex_unlock(&store->mutex);
+}
+
 static void take_id(struct engine_store *store, char kind, int64_t id)
 {
     LIST_EACH(node, &store->listening)

@@ -273,6 +273,8 @@ void listener_add(struct engine_store *store, struct pg_claim *own);
 void listener_drop(struct engine_store *store, struct pg_claim *own);
 /* Will those who wait be told? */
 bool listener_hears(struct engine_store *store);
+/* Where nothing is heard: somebody here has let go of it, so the first who waits for it here looks at once. */
+void listener_hand_over(struct engine_store *store, const struct key *key);
 void listener_stop(struct engine_store *store);
 
 /* ---- once.c, queries.c ----------------------------------------------------------------------- */
