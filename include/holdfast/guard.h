@@ -166,11 +166,13 @@ typedef struct hf_guard_sql_options {
     int setting;            /* SQLite: non-zero: ask holdfast_token(), too (always in PostgreSQL) */
     int add_column;         /* SQLite: non-zero: add the column (PostgreSQL: if it is missing) */
     int sqlite_version;     /* least, such as 3047000; 0: any. From then on errors name tokens */
+    int locks; /* PostgreSQL: non-zero: instead, what the store postgres: keeps its locks in;
+                               table: the one of its URL, NULL: holdfast_locks */
 } hf_guard_sql_options;
 
 /* clang-format off */
 #define HF_GUARD_SQL_OPTIONS_INIT \
-    { sizeof(hf_guard_sql_options), 0, NULL, NULL, NULL, HF_NOT_OLDER, 0, 0, NULL, 0, 0, 0 }
+    { sizeof(hf_guard_sql_options), 0, NULL, NULL, NULL, HF_NOT_OLDER, 0, 0, NULL, 0, 0, 0, 0 }
 /* clang-format on */
 
 /* The text is the caller's: free(). */

@@ -21,7 +21,8 @@ enum {
     OPT_SCHEMA,
     OPT_SETTING,
     OPT_ADD,
-    OPT_VERSION
+    OPT_VERSION,
+    OPT_LOCKS
 };
 
 static const struct option_spec options[] = {
@@ -33,6 +34,7 @@ static const struct option_spec options[] = {
     {OPT_MODE, "mode", "MODE", "not-older (default), or newer: no token twice"},
     {OPT_UNDO, "undo", NULL, "print what takes it out again, instead"},
     {OPT_SCHEMA, "schema", "NAME", "PostgreSQL: of what is named without one (default: public)"},
+    {OPT_LOCKS, "locks", NULL, "PostgreSQL: instead, the tables of the store postgres:"},
     {OPT_SETTING, "setting", NULL, "SQLite: ask holdfast_token() where a statement names no token"},
     {OPT_ADD, "add-column", NULL, "SQLite: add the column, too (the first time)"},
     {OPT_VERSION, "sqlite-version", "N.N",
@@ -126,6 +128,9 @@ static bool take(const struct args *args, int id, hf_guard_sql_options *o)
     case OPT_UNDO:
         o->undo = 1;
         break;
+    case OPT_LOCKS:
+        o->locks = 1;
+        break;
     case OPT_SETTING:
         o->setting = 1;
         break;
@@ -171,7 +176,9 @@ const struct command command_guard_sql = {
         "of a key or fails, and holds it until commit; call it first in the transaction. With a\n"
         "table also triggers, which refuse an INSERT, UPDATE or DELETE with a stale token: the\n"
         "token is what the statement gives to the column, or else the transaction's own.\n"
-        "Applying it again is harmless. The undo is printed at the end, as a comment.",
+        "Applying it again is harmless. The undo is printed at the end, as a comment.\n"
+        "With --locks: what the store postgres: keeps its locks in, for those who may not create\n"
+        "tables themselves; --table is the one of its URL then (default: holdfast_locks).",
     .options = options,
     .examples =
         "  holdfast guard sql --dialect postgres | psql -v ON_ERROR_STOP=1 shop\n"
@@ -186,6 +193,9 @@ const struct command command_guard_sql = {
         "  # from lock to write\n"
         "  holdfast run batch-4472 -- sh -c \\\n"
         "      'psql -v ON_ERROR_STOP=1 -v token=$HOLDFAST_TOKEN shop <batch.sql'\n"
+        "\n"
+        "  # the tables of postgres://…/shop, made by whoever may\n"
+        "  holdfast guard sql --dialect postgres --locks | psql -v ON_ERROR_STOP=1 shop\n"
         "\n"
         "  # undo\n"
         "  holdfast guard sql --dialect sqlite --table batches --undo | sqlite3 -bail shop.db\n",

@@ -54,6 +54,14 @@ static int check_wish(const hf_guard_sql_options *options, struct sql_wish *wish
         return error_set(err, HF_EINVAL, "no such dialect: there are postgres and sqlite");
     if (o->mode != HF_NOT_OLDER && o->mode != HF_NEWER)
         return error_set(err, HF_EINVAL, "no such mode: there are HF_NOT_OLDER and HF_NEWER");
+    if (o->locks && o->dialect != HF_SQL_POSTGRES)
+        return error_set(err, HF_EINVAL, "locks are kept in PostgreSQL only");
+    if (o->locks && (o->key_column || o->column || o->require || o->setting || o->add_column ||
+                     o->mode != HF_NOT_OLDER || o->sqlite_version))
+        return error_set(err, HF_EINVAL,
+                         "of the tables of locks only table and schema can be chosen");
+    if (o->locks)
+        return HF_OK;
     if (!o->table && (o->key_column || o->column || o->require || o->setting || o->add_column ||
                       o->mode != HF_NOT_OLDER))
         return error_set(err, HF_EINVAL, "columns and what is required are for a table: name it");
@@ -151,18 +159,24 @@ static int make_text(const struct sql_wish *wish, char **ret_text, struct error_
     char *text = NULL;
     size_t size;
     FILE *out;
-    int result = dialect->check(wish, err);
+    int result = wish->options.locks ? HF_OK : dialect->check(wish, err);
 
     if (result != HF_OK)
         return result;
-    dialect->fill(wish, &words);
+    if (!wish->options.locks)
+        dialect->fill(wish, &words);
     out = open_memstream(&text, &size);
     if (!out)
         return error_set(err, HF_ENOMEM, "out of memory");
-    write_all(out, wish, dialect, &words);
-    if (fclose(out) != 0) {
+    if (wish->options.locks)
+        result = sql_write_locks(&wish->options, out, err);
+    else
+        write_all(out, wish, dialect, &words);
+    if (fclose(out) != 0 && result == HF_OK)
+        result = error_set(err, HF_ENOMEM, "out of memory");
+    if (result != HF_OK) {
         free(text);
-        return error_set(err, HF_ENOMEM, "out of memory");
+        return result;
     }
     *ret_text = text;
     return HF_OK;

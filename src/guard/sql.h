@@ -44,6 +44,9 @@ struct sql_dialect {
 
 extern const struct sql_dialect sql_postgres, sql_sqlite;
 
+/* sql_locks.c: instead of all that, the tables and functions of the store on PostgreSQL. */
+int sql_write_locks(const hf_guard_sql_options *options, FILE *out, struct error_text *err);
+
 /* ---- names ------------------------------------------------------------------------------------ */
 
 /* One name as it is: not empty, not too long, UTF-8, no control characters. */

@@ -1,0 +1,55 @@
+/* sql_locks.c: the tables and functions of the store on PostgreSQL, for whoever may make them where its users may not. */
+#include "base/pgnames.h"
+#include "guard/sql.h"
+
+#include <guard-locks.h> /* made by tools/embed-sql */
+#include <stdlib.h>
+#include <string.h>
+
+static int read_names(const hf_guard_sql_options *options, struct pgnames *ret_names,
+                      struct error_text *err)
+{
+    int result = pgnames_read(options->table ? options->table : PGNAMES_TABLE, ret_names, err);
+
+    if (result != HF_OK || ret_names->schema[0])
+        return result;
+    if (options->schema && strpbrk(options->schema, "\"'\\@"))
+        return error_set(err, HF_EINVAL, "schema '%.40s': not a name for the tables of locks",
+                         options->schema);
+    snprintf(ret_names->schema, sizeof ret_names->schema, "%s",
+             options->schema ? options->schema : "public");
+    return HF_OK;
+}
+
+static void write_comment(FILE *out, const char *text)
+{
+    while (*text) {
+        size_t size = strcspn(text, "\n") + 1;
+
+        fprintf(out, "-- %.*s", (int)size, text);
+        text += size;
+    }
+}
+
+int sql_write_locks(const hf_guard_sql_options *options, FILE *out, struct error_text *err)
+{
+    struct pgnames names;
+    int result = read_names(options, &names, err);
+    char *text, *undo;
+
+    if (result != HF_OK)
+        return result;
+    text = pgnames_fill(&names, sql_text_schema);
+    undo = pgnames_fill(&names, sql_text_schema_undo);
+    if (!text || !undo) {
+        result = error_set(err, HF_ENOMEM, "out of memory");
+    } else if (options->undo) {
+        fputs(undo, out);
+    } else {
+        fprintf(out, "BEGIN;\n%sCOMMIT;\n\n-- To undo it:\n--\n", text);
+        write_comment(out, undo);
+    }
+    free(text);
+    free(undo);
+    return result;
+}
