@@ -53,7 +53,7 @@ static void put_word(FILE *out, const struct pgnames *names, const char *word, s
         if (word[1] == '%')
             fwrite(word + 2, 1, length - 3, out);
         else
-            fprintf(out, "\"%s\"", names->table);
+            fprintf(out, "\"%s%.*s\"", names->table, (int)length - 2, word + 1);
         fputc('\'', out);
         return;
     }

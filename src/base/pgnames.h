@@ -5,7 +5,7 @@
  *     @_claims@       "schema"."TABLE_claims"; @@ is the table itself
  *     @!_claims@      "TABLE_claims"
  *     @^_enter_held@  "schema"."STEM_enter_held": the stem is the table's name without a _locks behind it; @!^...@ likewise
- *     @''@            '"schema"."TABLE"', a literal
+ *     @'_once'@       '"schema"."TABLE_once"', a literal; @''@ is the table
  *     @'%f(text)'@    '"schema".f(text)', a literal */
 #ifndef BASE_PGNAMES_H
 #define BASE_PGNAMES_H

@@ -201,6 +201,20 @@ PGresult *connection_ask(struct connection *conn, const struct question *questio
     return collect(conn, deadline_ms, err);
 }
 
+bool connection_is_direct(struct connection *conn, int64_t deadline_ms)
+{
+    struct question question = {.text = "SELECT pg_backend_pid()"};
+    struct error_text ignored;
+    bool sent;
+    PGresult *answer = connection_ask(conn, &question, deadline_ms, &sent, &ignored);
+    int64_t pid = 0;
+
+    if (answer && PQresultStatus(answer) == PGRES_TUPLES_OK)
+        answer_number(answer, 0, 0, &pid);
+    PQclear(answer);
+    return pid != 0 && pid == PQbackendPID(conn->pg);
+}
+
 PGresult *connection_run(struct connection *conn, const char *text, int64_t deadline_ms,
                          struct error_text *err)
 {

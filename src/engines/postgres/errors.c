@@ -17,7 +17,7 @@ static const struct refusal refusals[] = {
     {"40P01", VERDICT_AGAIN, 0, NULL}, /* deadlock_detected */
     {"55P03", VERDICT_UNDONE, 0,
      "another transaction has had the row locked all the time (see pg_locks)"},
-    {"57014", VERDICT_UNDONE, 0,
+    {"57014", VERDICT_FINAL, HF_EUNREACH,
      "the statement was cancelled: a statement_timeout of the role or the server is too short for "
      "it, or somebody "
      "cancelled it"},

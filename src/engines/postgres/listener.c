@@ -5,8 +5,9 @@
  *     w ID ID ...    these can go now          o ID ID ...    who holds has changed, for these observers
  *     b ID ID ...    these holds were broken   t NUMBER       a test of ours
  *
- * A pooler that gives each transaction another connection swallows all of it, and nobody says so. Therefore a notification is sent over one of
- * the connections for all; until it has come in here, those who wait look by themselves.
+ * A pooler that gives each transaction another connection swallows all of it, and nobody says so; and what was told to LISTEN there stays so. Therefore
+ * nobody listens through a pooler, unless ?listen= says that this one can be listened through; and a notification is sent over one of
+ * the connections for all: until it has come in here, those who wait look by themselves.
  *
  * A place of an observer is a row with a beat, too, which is renewed here. */
 #include "base/clock.h"
@@ -191,32 +192,6 @@ static bool send_test(struct engine_store *store, struct hearing *hearing)
     return result == HF_OK;
 }
 
-static void listen_anew(struct engine_store *store, struct hearing *hearing)
-{
-    const struct parameters *parameters =
-        store->listen == LISTEN_ELSEWHERE ? &store->listen_parameters : &store->parameters;
-    int64_t deadline_ms = clock_after(clock_boot_ms(), CONNECT_MS);
-    char text[CHANNEL_MAX + 16];
-    struct error_text ignored;
-    PGresult *answer = NULL;
-    bool well = false;
-
-    pthread_mutex_lock(&store->mutex);
-    snprintf(hearing->channel, sizeof hearing->channel, "holdfast_%.*s",
-             (int)strcspn(store->incarnation, "."), store->incarnation);
-    pthread_mutex_unlock(&store->mutex);
-    snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
-    if (connection_new(store, (const char *const *)parameters->keywords,
-                       (const char *const *)parameters->values, deadline_ms, &hearing->conn,
-                       &ignored) == HF_OK) {
-        answer = connection_run(hearing->conn, text, deadline_ms, &ignored);
-        well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;
-        PQclear(answer);
-    }
-    if (!well || !send_test(store, hearing))
-        hang_up_for_now(store, hearing);
-}
-
 static void warn_unheard(struct engine_store *store)
 {
     bool warned = store->warned;
@@ -228,6 +203,38 @@ static void warn_unheard(struct engine_store *store)
             "no notification of the database comes through (a transaction pooler?): those who wait "
             "look once a second; ?listen=URL names a direct connection, ?listen=off ends this "
             "warning");
+}
+
+static void listen_anew(struct engine_store *store, struct hearing *hearing)
+{
+    const struct parameters *parameters =
+        store->listen == LISTEN_ELSEWHERE ? &store->listen_parameters : &store->parameters;
+    int64_t deadline_ms = clock_after(clock_boot_ms(), CONNECT_MS);
+    char text[CHANNEL_MAX + 16];
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    bool well = false, direct = true;
+
+    pthread_mutex_lock(&store->mutex);
+    snprintf(hearing->channel, sizeof hearing->channel, "holdfast_%.*s",
+             (int)strcspn(store->incarnation, "."), store->incarnation);
+    pthread_mutex_unlock(&store->mutex);
+    snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
+    if (connection_new(store, (const char *const *)parameters->keywords,
+                       (const char *const *)parameters->values, deadline_ms, &hearing->conn,
+                       &ignored) == HF_OK) {
+        direct =
+            store->listen == LISTEN_ELSEWHERE || connection_is_direct(hearing->conn, deadline_ms);
+        answer = !direct ? NULL : connection_run(hearing->conn, text, deadline_ms, &ignored);
+        well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;
+        PQclear(answer);
+    }
+    if (!direct && PQstatus(hearing->conn->pg) == CONNECTION_OK) {
+        hang_up(store, hearing, UNHEARD_AGAIN_MS);
+        warn_unheard(store);
+    } else if (!well || !send_test(store, hearing)) {
+        hang_up_for_now(store, hearing);
+    }
 }
 
 /* ---- observers ------------------------------------------------------------------------------- */

@@ -52,10 +52,8 @@ CREATE TABLE IF NOT EXISTS @_once@ (
     keep_ms bigint NOT NULL,
     result bytea,
     seen jsonb NOT NULL, -- as above
-    since timestamptz NOT NULL DEFAULT clock_timestamp(),
-    until timestamptz NOT NULL -- from when on it is worth looking at, for whoever sweeps
+    since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-CREATE INDEX IF NOT EXISTS @!_once_until@ ON @_once@ (until);
 
 CREATE OR REPLACE VIEW @_shown@ AS
     SELECT encode(name, 'escape') AS name, CASE WHEN token IS NULL THEN 'waits' WHEN broken THEN 'broken' ELSE 'holds' END AS state,
@@ -144,9 +142,8 @@ BEGIN
         DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = c.id;
         buried := buried + 1;
         IF c.token IS NOT NULL AND c.death_ms > 0 AND NOT c.broken THEN
-            INSERT INTO @_once@ (name, state, token, keep_ms, seen, until)
-                VALUES (a_name, 'x', c.token, c.death_ms, jsonb_build_object(a_host, a_boot_ms),
-                    clock_timestamp() + c.death_ms * interval '1 ms')
+            INSERT INTO @_once@ (name, state, token, keep_ms, seen)
+                VALUES (a_name, 'x', c.token, c.death_ms, jsonb_build_object(a_host, a_boot_ms))
                 ON CONFLICT (name) DO NOTHING;
         END IF;
     END LOOP;
@@ -400,6 +397,13 @@ BEGIN
 END
 $$;
 
+-- Notes of at most 32 hosts; beyond that one of them goes, whichever, because some may never come back.
+CREATE OR REPLACE FUNCTION @_add_note@(a_seen jsonb, a_host text, a_time_ms bigint)
+RETURNS jsonb LANGUAGE sql AS $$
+    SELECT CASE WHEN (SELECT count(*) FROM jsonb_object_keys(a_seen)) < 32 THEN a_seen
+        ELSE a_seen - (SELECT h FROM jsonb_object_keys(a_seen) AS h ORDER BY random() LIMIT 1) END || jsonb_build_object(a_host, a_time_ms)
+$$;
+
 -- Writes down when this host first saw these beats, for those who come after us.
 CREATE OR REPLACE FUNCTION @_take_notes@(a_name bytea, a_host text, a_ids bigint[], a_beats bigint[], a_times bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
@@ -414,8 +418,7 @@ BEGIN
         IF n.seen_beat IS DISTINCT FROM n.beat THEN
             n.seen := '{}';
         END IF;
-        CONTINUE WHEN (SELECT count(*) FROM jsonb_object_keys(n.seen)) >= 32;
-        UPDATE @_claims@ AS k SET seen_beat = n.beat, seen = n.seen || jsonb_build_object(a_host, n.at_ms)
+        UPDATE @_claims@ AS k SET seen_beat = n.beat, seen = @_add_note@(n.seen, a_host, n.at_ms)
             WHERE k.name = a_name AND k.id = n.id;
     END LOOP;
 END
@@ -436,7 +439,7 @@ BEGIN
     END IF;
     PERFORM @_take_notes@(a_name, a_host, a_ids, a_beats, a_times);
     IF a_record > 0 THEN
-        UPDATE @_once@ AS o SET seen = o.seen || jsonb_build_object(a_host, a_record_ms)
+        UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_record_ms)
             WHERE o.name = a_name AND o.token = a_record AND NOT o.seen ? a_host;
     END IF;
 END
@@ -508,6 +511,7 @@ CREATE OR REPLACE FUNCTION @_finish@(a_expected text, a_patience_ms integer, a_n
 LANGUAGE plpgsql AS $$
 DECLARE
     own record;
+    page tid[];
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     code := 0;
@@ -527,20 +531,19 @@ BEGIN
         RETURN;
     END IF;
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = own.id;
-    INSERT INTO @_once@ AS o (name, state, token, keep_ms, result, seen, until)
-        VALUES (a_name, 'd', a_token, a_keep_ms, a_result, jsonb_build_object(a_host, a_boot_ms),
-            clock_timestamp() + a_keep_ms * interval '1 ms')
+    INSERT INTO @_once@ AS o (name, state, token, keep_ms, result, seen)
+        VALUES (a_name, 'd', a_token, a_keep_ms, a_result, jsonb_build_object(a_host, a_boot_ms))
         ON CONFLICT (name) DO UPDATE SET state = 'd', token = excluded.token, keep_ms = excluded.keep_ms, result = excluded.result,
-            seen = excluded.seen, since = clock_timestamp(), until = excluded.until;
+            seen = excluded.seen, since = clock_timestamp();
     code := 1;
     PERFORM @_wake@(a_name, true, true);
-    -- A few old ones. The clock says which to look at, and this host's own observation whether it has been kept for as long as it must.
-    DELETE FROM @_once@ AS o WHERE o.name IN
-        (SELECT s.name FROM @_once@ AS s WHERE s.until < clock_timestamp() AND (s.seen ->> a_host)::bigint + s.keep_ms < a_boot_ms
-            ORDER BY s.until LIMIT 4 FOR UPDATE SKIP LOCKED);
-    UPDATE @_once@ AS o SET seen = o.seen || jsonb_build_object(a_host, a_boot_ms) WHERE o.name IN
-        (SELECT s.name FROM @_once@ AS s WHERE s.until < clock_timestamp() AND NOT s.seen ? a_host
-            ORDER BY s.until LIMIT 4 FOR UPDATE SKIP LOCKED);
+    -- A page of the others, whichever: those that this host has seen for as long as they must be kept go, and of a few that it has not seen
+    -- before it notes that. So all of them are looked at again and again, and nobody has to know how old they are.
+    page := ARRAY(SELECT format('(%s,%s)', p.n, i)::tid FROM generate_series(1, 64) AS i,
+        (SELECT floor(random() * greatest(pg_relation_size(@'_once'@) / current_setting('block_size')::integer, 1)) AS n) AS p);
+    DELETE FROM @_once@ AS o WHERE o.ctid = ANY (page) AND (o.seen ->> a_host)::bigint + o.keep_ms < a_boot_ms AND o.name <> a_name;
+    UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_boot_ms) WHERE o.ctid IN
+        (SELECT s.ctid FROM @_once@ AS s WHERE s.ctid = ANY (page) AND NOT s.seen ? a_host LIMIT 4 FOR UPDATE SKIP LOCKED);
 END
 $$;
 
