@@ -178,7 +178,7 @@ def test_statement_timeout(servers, table, cli_on):
     make_table(cli_on, server, table)
     session = server.session()
     session("CREATE ROLE hasty LOGIN SUPERUSER")
-    session("ALTER ROLE hasty SET statement_timeout = '300ms'")
+    session("ALTER ROLE hasty SET statement_timeout = '30ms'")
     blocker = server.session()
     blocker("BEGIN")
     blocker(f"INSERT INTO {table} VALUES (%s, 0, '')", b"x")
