@@ -210,14 +210,17 @@ def waiting_for_the_standby(session):
     return session("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 
 
-def test_a_cancelled_wait_for_the_standby_is_unknown_never_held(servers, table, cli_on):
-    """PostgreSQL says yes, with a warning that the standby may not have it. Nothing may run on that."""
+@pytest.mark.parametrize("messages", ["notice", "error"])
+def test_a_cancelled_wait_for_the_standby_is_unknown_never_held(servers, table, cli_on, messages):
+    """PostgreSQL says yes, with a warning that the standby may not have it. Nothing may run on that, also where a role does not care to be
+    warned."""
     server = servers.postgres()
     make_table(cli_on, server, table)
-    server.set("synchronous_standby_names", "ghost")
     session = server.session()
     session("SET synchronous_commit = local")
-    cli = cli_on(server.url(table))
+    session(f"CREATE ROLE careless LOGIN SUPERUSER; ALTER ROLE careless SET client_min_messages = {messages}")
+    server.set("synchronous_standby_names", "ghost")
+    cli = cli_on(server.url(table, user="careless"))
     process = cli.start("run", "--wait", "3s", "--ttl", "4s", "x", "--", "echo", "inside")
     stop = threading.Event()
 

@@ -183,25 +183,42 @@ def test_a_lock_delay_is_counted_like_a_ttl(server, table, hold, start_holder):
     assert seconds(killed) > 2.3  # 3 s, less the third of a TTL that may have gone since it renewed
 
 
-def test_what_was_seen_before_a_crash_buries_nobody_after_it(servers, table, hold, start_holder, cli_on):
-    """A server that crashes may forget a waiter's last renewal, and come to the same number again: by then it may hold."""
+class Asker:
+    """Whoever asks the store's functions as the client does, one statement at a time."""
+
+    def __init__(self, server, table, lease):
+        self.server, self.table, self.lease, self.queued = server, table, lease, False
+
+    def acquire(self, beats=True, dead=()):
+        """code (0 held, 1 busy, 2 queued), and what is in the way: {id: beat}."""
+        values = {"name": b"x", "lease": self.lease.encode(), "owner": b"", "mode": "x", "permits": 0, "ttl_ms": 8000, "delay_ms": 0, "death_ms": 0,
+                  "waits": True, "no_heir": False, "queued": self.queued, "beats": beats, "host": "h", "boot_ms": 0,
+                  "dead": [claim for claim, _ in dead], "dead_beats": [beat for _, beat in dead], "forget": 0, "patience_ms": 1000}
+        named = ", ".join(f"a_{name} => %({name})s" + {"dead": "::bigint[]", "dead_beats": "::bigint[]", "mode": '::"char"'}.get(name, "")
+                          for name in values)
+        with self.server.session().connection.cursor() as cursor:
+            cursor.execute(f"SELECT code, others FROM {self.table}_acquire(a_expected => {self.table}_incarnation(), {named})", values)
+            code, others = cursor.fetchone()
+        self.queued = code == 2
+        numbers = [int(number) for number in (others or "").split()]
+        return code, dict(zip(numbers[0::4], numbers[1::4]))
+
+
+def test_what_was_seen_before_a_crash_buries_nobody_after_it(servers, table, hold, cli_on):
+    """A server that crashes may forget a waiter's last renewal, and come to the same number again: by then it may hold. The second of those who
+    wait is seen with it before, and is inside after."""
     server = servers.postgres("-c", "wal_writer_delay=10000")
     make_table(cli_on, server, table)
     first = hold(server.url(table), "x", "ttl=60000")
-    session = server.session()
-    second = start_holder(server.url(table), "x", "ttl=3000")
-    await_claims(session, table, "x", 2)
-    third = start_holder(server.url(table), "x", "ttl=3000")
-    await_claims(session, table, "x", 3)
-    time.sleep(1.5)  # renewals of those who wait
+    second, third = Asker(server, table, "second"), Asker(server, table, "third")
+    assert second.acquire()[0] == 2
+    assert third.acquire()[0] == 2
+    assert second.acquire()[0] == 2  # it renews its place
+    code, seen = third.acquire(beats=False)
+    assert code == 2 and len(seen) == 2
     server.kill9()
     server.start()
     assert first.release() == "HF_OK"
-    assert second.token > first.token
-    began = time.monotonic()
-    while seconds(began) < 4.5:
-        assert third.waits()
-        assert not second.told_lost()
-        time.sleep(0.05)
-    assert second.release() == "HF_OK"
-    assert third.token > second.token
+    assert second.acquire()[0] == 0
+    code, now = third.acquire(dead=list(seen.items()))
+    assert code == 2, (seen, now)
