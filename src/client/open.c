@@ -104,9 +104,11 @@ static int open_engine(hf_store *store, struct url *url, struct error_text *err)
 
     if (result != HF_OK)
         return result;
+    if (store->engine->variant && store->engine->wants_variant(url))
+        store->engine = store->engine->variant;
     store->info = store->engine->traits;
     /* What lives with its process is on this machine: nothing has to be reached. */
-    store->reached = !(store->info.features & HF_HAS_TTL);
+    store->reached = !(store->info.features & HF_HAS_TTL) && !store->engine->remote;
     if ((result = read_ttl(store, url, err)) != HF_OK)
         return result;
     result = store->engine->open(url, &store->host, &store->engine_store, store->where, err);

@@ -132,6 +132,12 @@ struct engine {
      * where and missing are NULL here. ttl_ms: the default TTL, 0 without HF_HAS_TTL. */
     hf_store_info traits;
 
+    /* NULL, or a table of its own for some URLs of this store, which promises something else; listed beside it. Both have one scheme. */
+    const struct engine *variant;
+    bool (*wants_variant)(struct url *url);
+    /* Without HF_HAS_TTL: there is a server all the same, which has to be reached. */
+    bool remote;
+
     /* url: borrowed during the call; mark every parameter it understands by url_get. host: lives
      * until close. ret_where: HF_URL_MAX + 1 bytes, in words where the locks live, no password. */
     int (*open)(struct url *url, const struct engine_host *host, struct engine_store **ret_store,

@@ -136,5 +136,9 @@ void engines_each(hf_engine_fn *fn, void *arg)
             info = engine->traits;
         }
         fn(&info, arg);
+        if (engine && engine->variant) {
+            info = engine->variant->traits;
+            fn(&info, arg);
+        }
     }
 }

@@ -215,10 +215,10 @@ static int read_mode(struct engine_store *store, struct url *url, struct error_t
 {
     const char *mode = url_get(url, "mode");
 
-    (void)store;
-    if (!mode || strcmp(mode, "table") == 0)
+    store->row = mode && strcmp(mode, "row") == 0;
+    if (!mode || store->row || strcmp(mode, "table") == 0)
         return HF_OK;
-    return error_set(err, HF_EINVAL, "store URL: no mode '%.40s': there is table", mode);
+    return error_set(err, HF_EINVAL, "store URL: no mode '%.40s': there are table and row", mode);
 }
 
 static int read_url(struct engine_store *store, struct url *url, struct error_text *err)
@@ -271,7 +271,9 @@ static void say_where(struct engine_store *store, char *ret_where)
     snprintf(ret_where, HF_URL_MAX + 1, "%s, database %s, table %s%s%s%s", store->shown,
              database ? database : "(default)", store->wanted.schema,
              store->wanted.schema[0] ? "." : "", store->wanted.table,
-             store->listen == LISTEN_OFF         ? ", waiters look (listen=off)"
+             store->row ? ", each lock an open transaction: a connection for each, and VACUUM "
+                          "keeps what is newer"
+             : store->listen == LISTEN_OFF       ? ", waiters look (listen=off)"
              : store->listen == LISTEN_ELSEWHERE ? ", waiters are told over the URL of listen="
                                                  : "");
 }
@@ -289,6 +291,7 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
     store->bell_fd = -1;
     list_init(&store->idle);
     list_init(&store->listening);
+    list_init(&store->rows);
     for (int i = 0; i < PG_SOCKETS_MAX; i++)
         atomic_store(&store->sockets[i], -1);
     pthread_mutex_init(&store->mutex, NULL);
@@ -311,6 +314,7 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
 
 void pg_close(struct engine_store *store)
 {
+    row_stop(store);
     listener_stop(store);
     pool_free(store);
     schema_free(store);

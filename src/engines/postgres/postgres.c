@@ -1,15 +1,23 @@
 /* postgres.c: locks in a PostgreSQL database, the `postgres:` store. docs/postgres-store.md tells how it works. */
 #include "engines/postgres/store.h"
 
+#include <string.h>
 #include <unistd.h>
 
 /* What libpq would say to the server belongs to the parent: only the descriptors are closed. */
-static void pg_after_fork(struct engine_store *store)
+void pg_after_fork(struct engine_store *store)
 {
     store->forked = true;
     for (int i = 0; i < PG_SOCKETS_MAX; i++)
         if (store->sockets[i] >= 0)
             close(store->sockets[i]);
+}
+
+static bool wants_row(struct url *url)
+{
+    const char *mode = url_get(url, "mode");
+
+    return mode && strcmp(mode, "row") == 0;
 }
 
 static const struct engine postgres_engine = {
@@ -25,6 +33,8 @@ static const struct engine postgres_engine = {
                .survives = "survives restarts; a failover only to a synchronous standby",
                .wakes = "told by NOTIFY, in their order; where a pooler swallows that, they look",
                .ttl_ms = HF_TTL_DEFAULT_MS},
+    .variant = &pg_row_engine,
+    .wants_variant = wants_row,
     .open = pg_open,
     .close = pg_close,
     .after_fork = pg_after_fork,

@@ -146,7 +146,7 @@ static int read_entry(const PGresult *answer, int row, const char *name,
                             .owner = broken ? "" : owner,
                             .lease = digest,
                             .age_ms = age_ms < 0 ? 0 : age_ms,
-                            .left_ms = -1};
+                            .left_ms = mode == 'r' ? HF_UNLIMITED : -1};
     return HF_OK;
 }
 
@@ -178,6 +178,8 @@ static int see_rows(struct engine_store *store, uint32_t era, const PGresult *an
         int64_t shown[SIGHTING_NUMBERS];
         bool there = true;
 
+        if (answer_text(answer, i, COLUMN_MODE)[0] == 'r') /* that ends with its connection */
+            continue;
         for (int n = 0; n < SIGHTING_NUMBERS; n++)
             there = there && answer_number(answer, i, COLUMN_ID + n, &shown[n]);
         if (there)

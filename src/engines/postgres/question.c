@@ -14,6 +14,10 @@
     "encode(k.lease, 'hex'), (extract(epoch FROM clock_timestamp() - k.since) * 1000)::bigint, " \
     "encode(k.name, 'hex')"
 
+/* What is held by a transaction that has ended is not held. */
+#define IS_CLAIM \
+    "CASE WHEN k.mode = 'r' THEN @_row_is_held@(k.name) ELSE k.mode IN ('x', 's', 'p') END"
+
 const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_HELLO] = "SELECT m.version, @_incarnation@() FROM @_meta@ AS m",
     [STATEMENT_ACQUIRE] =
@@ -38,13 +42,16 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "AS o ON o.name = $1",
     [STATEMENT_SHOW] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
-        "@_claims@ AS k ON k.name = $1 AND k.mode IN ('x', 's', 'p') ORDER BY k.token IS NULL, "
+        "@_claims@ AS k ON k.name = $1 AND " IS_CLAIM " ORDER BY k.token IS NULL, "
         "k.id LIMIT 4096",
     [STATEMENT_LIST] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
-        "@_claims@ AS k ON get_byte(k.name, 0) <> 0 AND k.mode IN ('x', 's', 'p') AND k.token IS "
-        "NOT "
-        "NULL AND (k.name, k.id) > ($1, $3::bigint) ORDER BY k.name, k.id LIMIT 1000",
+        "@_claims@ AS k ON get_byte(k.name, 0) <> 0 AND " IS_CLAIM
+        " AND k.token IS NOT NULL AND (k.name, k.id) > ($1, $3::bigint) ORDER BY k.name, k.id "
+        "LIMIT 1000",
+    [STATEMENT_ROW_MAKE] =
+        "INSERT INTO @_rows@ VALUES ($1) ON CONFLICT (name) DO NOTHING RETURNING true",
+    [STATEMENT_ROW_GRANT] = "SELECT code, incarnation, token FROM @_row_grant@($1, $2, $3, $4, $5)",
     [STATEMENT_TELL] = "SELECT pg_notify($1, $2)",
 };
 

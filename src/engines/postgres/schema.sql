@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     name bytea NOT NULL,
     lease bytea NOT NULL, -- its SHA-256: the lease itself is the holder's secret
     owner bytea NOT NULL,
-    mode "char" NOT NULL, -- x: exclusive, s: shared, p: permit; o: an observer; e: a lease that is over and must not come back
+    mode "char" NOT NULL, -- x: exclusive, s: shared, p: permit; r: by an open transaction; o: an observer; e: a lease that is over and must not come back
     permits integer NOT NULL,
     token bigint, -- NULL: it waits
     ttl_ms bigint NOT NULL,
@@ -53,6 +53,11 @@ CREATE TABLE IF NOT EXISTS @_once@ (
     result bytea,
     seen jsonb NOT NULL, -- as above
     since timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Names of locks that are open transactions (?mode=row): whoever has the row locked holds it.
+CREATE TABLE IF NOT EXISTS @_rows@ (
+    name bytea PRIMARY KEY
 );
 
 CREATE OR REPLACE VIEW @_shown@ AS
@@ -128,6 +133,39 @@ BEGIN
 END
 $$;
 
+-- Does an open transaction hold this name?
+CREATE OR REPLACE FUNCTION @_row_is_held@(a_name bytea)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM @_rows@ AS r WHERE r.name = a_name) THEN
+        RETURN false;
+    END IF;
+    PERFORM FROM @_rows@ AS r WHERE r.name = a_name FOR KEY SHARE SKIP LOCKED;
+    RETURN NOT FOUND;
+END
+$$;
+
+-- The token that comes after this one. Where the last one is of another incarnation, or there is none, it begins at the clock, so that it is greater
+-- than what may have been given where we cannot see it.
+CREATE OR REPLACE FUNCTION @_next_token@(a_last bigint, a_last_incarnation text, a_incarnation text)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    token bigint := greatest(a_last, (SELECT m.floor FROM @_meta@ AS m)) + 1;
+    clock_us bigint;
+BEGIN
+    IF a_last_incarnation <> a_incarnation THEN
+        clock_us := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+        IF clock_us BETWEEN 1577836800000000 AND 4102444800000000 THEN -- 2020 to 2100: else it is obviously wrong
+            token := greatest(token, clock_us);
+        END IF;
+    END IF;
+    IF token > 9007199254740991 THEN
+        RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = 'the tokens of this name are used up';
+    END IF;
+    RETURN token;
+END
+$$;
+
 -- Removes claims that somebody has seen with these beats for their whole span. Returns how many. The name's row is locked.
 CREATE OR REPLACE FUNCTION @_bury@(a_name bytea, a_ids bigint[], a_beats bigint[], a_host text, a_boot_ms bigint)
 RETURNS integer LANGUAGE plpgsql AS $$
@@ -137,7 +175,7 @@ DECLARE
 BEGIN
     FOR c IN SELECT k.id, k.token, k.death_ms, k.broken FROM @_claims@ AS k
         JOIN unnest(a_ids, a_beats) AS d(id, beat) ON d.id = k.id AND d.beat = k.beat
-        WHERE k.name = a_name ORDER BY k.id FOR UPDATE OF k SKIP LOCKED -- whoever is renewed now, or has entered with it, lives
+        WHERE k.name = a_name AND k.mode <> 'r' ORDER BY k.id FOR UPDATE OF k SKIP LOCKED -- whoever is renewed now, or has entered with it, lives
     LOOP
         DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = c.id;
         buried := buried + 1;
@@ -184,8 +222,8 @@ DECLARE
     own record;
     queue record;
     known record;
-    clock_us bigint;
     buried integer := 0;
+    by_row boolean := false;
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     IF incarnation <> a_expected THEN
@@ -248,7 +286,7 @@ BEGIN
                     k.id = ANY (a_dead) AND EXISTS (SELECT FROM unnest(a_dead, a_dead_beats) AS d(id, beat) WHERE d.id = k.id AND d.beat = k.beat) AS dead,
                     k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE k.delay_ms END AS span_ms,
                     CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> a_host)::bigint, -1) ELSE -1 END AS at_ms
-                FROM @_claims@ AS k WHERE k.name = a_name AND k.id IS DISTINCT FROM own.id
+                FROM @_claims@ AS k WHERE k.name = a_name AND k.id IS DISTINCT FROM own.id AND k.mode <> 'r'
                 ORDER BY k.token IS NULL, k.id LIMIT 4096) AS q;
         others := queue.listed;
         IF locked = 0 AND NOT queue.dead AND a_forget = 0 AND (own.id IS NOT NULL OR NOT a_waits) AND
@@ -262,7 +300,8 @@ BEGIN
             EXIT;
         END IF;
         CONTINUE WHEN locked = 0;
-        IF queue.otherwise AND own.id IS NULL THEN
+        by_row := @_row_is_held@(a_name);
+        IF by_row OR (queue.otherwise AND own.id IS NULL) THEN
             code := -2;
         ELSIF queue.broken OR (queue.standing > 0 AND a_mode = 'x') OR (queue.unshared AND a_mode = 's') OR
             (queue.standing >= a_permits AND a_mode = 'p') THEN
@@ -275,17 +314,7 @@ BEGIN
             END IF;
         ELSE
             code := 0;
-            token := was.token + 1;
-            IF was.incarnation <> incarnation THEN
-                clock_us := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
-                IF clock_us BETWEEN 1577836800000000 AND 4102444800000000 THEN -- 2020 to 2100: else it is obviously wrong
-                    token := greatest(token, clock_us);
-                END IF;
-            END IF;
-            token := greatest(token, (SELECT m.floor FROM @_meta@ AS m) + 1);
-            IF token > 9007199254740991 THEN
-                RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = 'the tokens of this name are used up';
-            END IF;
+            token := @_next_token@(was.token, was.incarnation, incarnation);
             UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation WHERE l.name = a_name;
             IF own.id IS NOT NULL THEN
                 UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = k.beat + 1, since = clock_timestamp()
@@ -306,7 +335,7 @@ BEGIN
         END IF;
     END LOOP;
     IF code = -2 THEN
-        result := convert_to(CASE WHEN a_mode <> 'p' THEN 'it is a pool of permits' WHEN queue.pool IS NULL THEN 'it is not a pool of permits'
+        result := convert_to(CASE WHEN by_row THEN 'an open transaction holds it (mode=row)' WHEN a_mode <> 'p' THEN 'it is a pool of permits' WHEN queue.pool IS NULL THEN 'it is not a pool of permits'
             ELSE 'with ' || queue.pool || ' permits' END, 'UTF8');
     END IF;
 END
@@ -544,6 +573,34 @@ BEGIN
     DELETE FROM @_once@ AS o WHERE o.ctid = ANY (page) AND (o.seen ->> a_host)::bigint + o.keep_ms < a_boot_ms AND o.name <> a_name;
     UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_boot_ms) WHERE o.ctid IN
         (SELECT s.ctid FROM @_once@ AS s WHERE s.ctid = ANY (page) AND NOT s.seen ? a_host LIMIT 4 FOR UPDATE SKIP LOCKED);
+END
+$$;
+
+-- Whoever has the row of a name locked, in another transaction, gets a token. code: 0 here it is, -2 somebody holds or awaits the name otherwise.
+CREATE OR REPLACE FUNCTION @_row_grant@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea,
+    OUT code integer, OUT incarnation text, OUT token bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    was record;
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
+    SELECT l.token, l.incarnation INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    IF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.mode IN ('x', 's', 'p')) THEN
+        code := -2;
+        RETURN;
+    END IF;
+    token := @_next_token@(was.token, was.incarnation, incarnation);
+    UPDATE @@ AS l SET token = @!_row_grant@.token, incarnation = @!_row_grant@.incarnation WHERE l.name = a_name;
+    DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it before died
+    INSERT INTO @_claims@ (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms)
+        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0);
+    PERFORM @_wake@(a_name, true, false);
 END
 $$;
 

@@ -13,6 +13,7 @@
  *     listener.c     the thread behind LISTEN
  *     once.c         once-records
  *     queries.c      asking about locks, and the operator's ways out
+ *     row.c          ?mode=row: locks that are open transactions
  *
  * What happens in the database is in schema.sql: each operation is one statement, which calls one function. Nothing of a session
  * outlives a statement, so a transaction pooler may be between us and the server.
@@ -99,6 +100,8 @@ enum statement {
     STATEMENT_ONCE_READ,
     STATEMENT_SHOW,
     STATEMENT_LIST,
+    STATEMENT_ROW_MAKE,
+    STATEMENT_ROW_GRANT,
     STATEMENT_TELL,
     STATEMENT_COUNT
 };
@@ -310,6 +313,11 @@ int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uin
 int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
              struct error_text *err);
 
+/* ---- row.c ----------------------------------------------------------------------------------- */
+
+extern const struct engine pg_row_engine;
+void row_stop(struct engine_store *store);
+
 /* ---- open.c ---------------------------------------------------------------------------------- */
 
 enum listen_kind { LISTEN_HERE, LISTEN_ELSEWHERE, LISTEN_OFF };
@@ -324,6 +332,7 @@ struct parameters {
 int pg_open(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
             char *ret_where, struct error_text *err);
 void pg_close(struct engine_store *store);
+void pg_after_fork(struct engine_store *store);
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
@@ -336,6 +345,7 @@ struct engine_store {
     struct pgnames wanted; /* as the URL has it */
     struct bootclock bootclock;
     char shown[256]; /* host and port for people */
+    bool row;        /* ?mode=row */
     int64_t timeout_ms;
     bool forked;
 
@@ -361,6 +371,11 @@ struct engine_store {
     pthread_t listener;
     int bell_fd; /* an eventfd that wakes it; -1: none */
     _Atomic bool hears;
+
+    /* row.c */
+    struct list rows; /* claims that hold */
+    bool watcher_runs;
+    pthread_t watcher;
 };
 
 #endif
