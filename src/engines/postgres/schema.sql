@@ -36,7 +36,9 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     ttl_ms bigint NOT NULL,
     delay_ms bigint NOT NULL, -- lock-delay
     death_ms bigint NOT NULL, -- of a once-record: how long a death is known
-    beat bigint NOT NULL DEFAULT 1, -- grows with each renewal
+    -- Of a holder it grows with each renewal, from 1; of all others it falls, from 0. What is not held is renewed without waiting for the disk: a crash
+    -- may forget that, and the same number come again. Nobody may take that for the beat of a hold that he has seen before.
+    beat bigint NOT NULL DEFAULT 0,
     broken boolean NOT NULL DEFAULT false, -- by an operator: withheld until it would have run out
     seen_beat bigint, -- the beat that the notes in `seen` are about
     seen jsonb, -- which host saw it first at which time of that host's CLOCK_BOOTTIME, in ms
@@ -85,6 +87,10 @@ RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    -- That a standby may not have a commit, the server says in a warning.
+    IF current_setting('client_min_messages') = 'error' THEN
+        PERFORM set_config('client_min_messages', 'warning', true);
     END IF;
     PERFORM set_config('lock_timeout', greatest(a_patience_ms, 1)::text, true);
     RETURN @_incarnation@();
@@ -294,7 +300,7 @@ BEGIN
             (queue.standing >= a_permits AND a_mode = 'p')) THEN
             IF own.id IS NOT NULL AND a_beats THEN -- a place in a queue is nothing that would have to survive a crash
                 PERFORM set_config('synchronous_commit', 'off', true);
-                UPDATE @_claims@ AS k SET beat = k.beat + 1 WHERE k.name = a_name AND k.id = own.id;
+                UPDATE @_claims@ AS k SET beat = k.beat - 1 WHERE k.name = a_name AND k.id = own.id AND k.token IS NULL;
             END IF;
             code := CASE WHEN own.id IS NOT NULL THEN 2 WHEN queue.otherwise THEN -2 ELSE 1 END;
             EXIT;
@@ -307,7 +313,7 @@ BEGIN
             (queue.standing >= a_permits AND a_mode = 'p') THEN
             code := CASE WHEN a_waits THEN 2 ELSE 1 END;
             IF own.id IS NOT NULL THEN
-                UPDATE @_claims@ AS k SET beat = k.beat + 1 WHERE k.name = a_name AND k.id = own.id;
+                UPDATE @_claims@ AS k SET beat = k.beat - 1 WHERE k.name = a_name AND k.id = own.id;
             ELSIF a_waits THEN
                 INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
                     VALUES (a_name, a_lease, a_owner, a_mode, a_permits, a_ttl_ms, a_delay_ms, a_death_ms) RETURNING k.id INTO claim;
@@ -317,11 +323,11 @@ BEGIN
             token := @_next_token@(was.token, was.incarnation, incarnation);
             UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation WHERE l.name = a_name;
             IF own.id IS NOT NULL THEN
-                UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = k.beat + 1, since = clock_timestamp()
+                UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = 1, since = clock_timestamp()
                     WHERE k.name = a_name AND k.id = own.id;
             ELSE
-                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms)
-                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms)
+                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat)
+                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, 1)
                     RETURNING k.id INTO claim;
             END IF;
             IF once THEN
@@ -367,7 +373,8 @@ BEGIN
                 AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) FOR NO KEY UPDATE SKIP LOCKED;
         END IF;
         IF FOUND THEN
-            UPDATE @_claims@ AS k SET beat = k.beat + 1, ttl_ms = greatest(k.ttl_ms, w.ttl_ms) WHERE k.name = w.name AND k.id = found_id;
+            UPDATE @_claims@ AS k SET beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END, ttl_ms = greatest(k.ttl_ms, w.ttl_ms)
+                WHERE k.name = w.name AND k.id = found_id;
             answers[w.n] := w.ttl_ms;
         ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
             AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token)) THEN
@@ -525,7 +532,7 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    UPDATE @_claims@ AS k SET beat = k.beat + 1 WHERE k.name = a_name AND k.id = a_id AND k.lease = a_lease RETURNING k.id INTO claim;
+    UPDATE @_claims@ AS k SET beat = k.beat - 1 WHERE k.name = a_name AND k.id = a_id AND k.lease = a_lease RETURNING k.id INTO claim;
     IF NOT FOUND THEN
         code := 1;
         INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
