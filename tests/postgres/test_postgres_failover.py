@@ -186,6 +186,8 @@ def test_another_server_at_the_same_address_is_another_store(servers, table, hol
     new = servers.postgres(fresh=True)
     pooler = servers.pgbouncer(old)
     make_table(cli_on, new, table)
+    cli = cli_on(pooler.url(table))
+    sequencer = cli("run", "y", "--", "sh", "-c", "echo $HOLDFAST_SEQUENCER").stdout.strip()
     holder = hold(pooler.url(table), "x", "ttl=6000")
     config = pooler.directory / "pgbouncer.ini"
     config.write_text(config.read_text().replace(f"port={old.port}", f"port={new.port}"))
@@ -201,6 +203,8 @@ def test_another_server_at_the_same_address_is_another_store(servers, table, hol
     assert seconds(began) < 6
     second = hold(pooler.url(table), "x", "ttl=6000")
     assert second.token > holder.token
+    done = cli("check", sequencer)
+    assert done.status == 64 and "sequencer is of the store" in done.stderr, done
 
 
 # ---- a wait for the standby that is cancelled

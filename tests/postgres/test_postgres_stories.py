@@ -168,6 +168,20 @@ def test_river_197_a_renewal_renews_its_own_hold_only(server, table, hold, start
     assert before["token"] == new.token
 
 
+def test_river_197_a_late_unlock_or_renewal_touches_nothing_newer(server, table, cli_on, hold):
+    """By a script, which has no clock of its own: its lease is over, and somebody else is inside."""
+    cli = cli_on(server.url(table))
+    done = cli("lock", "--ttl", "1s", "x")
+    env = dict(re.findall(r"^(HOLDFAST_\w+)='?([^';]*)", done.stdout, re.M))
+    new = hold(server.url(table), "x", "ttl=30000")
+    (before,) = claims(server.session(), table, "x")
+    assert cli("renew", "x", env=env).status == 1
+    assert cli("unlock", "x", env=env).status == 1
+    (after,) = claims(server.session(), table, "x")
+    assert after == before
+    assert new.release() == "HF_OK"
+
+
 # ---- Oban 1488: the leader's row is gone, and it leads on
 
 

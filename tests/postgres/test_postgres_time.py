@@ -120,6 +120,23 @@ def test_a_holder_that_is_paused_between_looks_is_not_taken_for_alive(server, ta
     assert holder.release() == "HF_OK"
 
 
+def test_a_waiter_that_was_stopped_buries_nobody_with_what_it_saw_before(server, table, hold, start_holder):
+    """It saw a beat, and wakes after a TTL: by its clock that beat was there all the time. The holder has renewed since."""
+    holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
+    waiter = start_holder(server.url(table), "x", "ttl=60000")
+    await_claims(server.session(), table, "x", 2)
+    time.sleep(0.2)
+    for _ in range(3):
+        waiter.pause()
+        time.sleep(1.2 * TTL)
+        waiter.resume()
+        time.sleep(0.3)
+        assert waiter.waits()
+        assert not holder.told_lost()
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
 # ---- dead waiters
 
 
