@@ -182,6 +182,21 @@ def test_river_197_a_late_unlock_or_renewal_touches_nothing_newer(server, table,
     assert new.release() == "HF_OK"
 
 
+@pytest.mark.parametrize("what", ["lease", "token"])
+def test_river_197_a_release_names_lease_and_token(server, table, hold, what):
+    """As a packet that comes late would: asked of the function itself, because the client knows better than to send it."""
+    holder = hold(server.url(table), "x", "ttl=30000")
+    session = server.session()
+    lease = session.value(f"SELECT lease FROM {table}_claims WHERE token = %s", holder.token)
+    ask = (f"SELECT code FROM {table}_release(a_expected => {table}_incarnation(), a_patience_ms => 1000, a_name => %s, a_lease => %s, "
+           "a_token => %s, a_remember_ms => 0, a_host => 'h', a_noted => '{}', a_noted_beats => '{}', a_noted_ms => '{}')")
+    wrong = (b"somebody else's", holder.token) if what == "lease" else (lease, holder.token - 1)
+    assert session.value(ask, b"x", *wrong) == 0
+    assert len(claims(session, table, "x")) == 1
+    assert session.value(ask, b"x", lease, holder.token) == 1
+    assert claims(session, table, "x") == []
+
+
 # ---- Oban 1488: the leader's row is gone, and it leads on
 
 
