@@ -1,5 +1,5 @@
-/* postgres.c: PostgreSQL, directly and behind pgbouncer in transaction mode, and while it suffers. All tests share a server: each has
- * a table of its own.
+/* postgres.c: PostgreSQL, directly, behind pgbouncer in transaction mode, with locks that are transactions, and while it suffers. All
+ * tests share a server: each has a table of its own.
  *
  * Where it suffers, the warden has it (warden.h): every few seconds it kills all of its processes and starts it again, or ends all
  * connections, in turn. It is told 's' before a test that is to be spared, 'n' before any other, and 'e' when it is over. */
@@ -43,6 +43,14 @@ static int start(char ret_url[URL_SIZE])
         return -1;
     port = server.port;
     return 0;
+}
+
+static int start_row(char ret_url[URL_SIZE])
+{
+    int result = start(ret_url);
+
+    more_of_url = "&mode=row";
+    return result;
 }
 
 static int start_bouncer(char ret_url[URL_SIZE])
@@ -152,6 +160,11 @@ const struct store_kind postgres_kinds[] = {
      .start_for = start_for,
      .stop = stop,
      .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S},
+    {.name = "postgres-row",
+     .start = start_row,
+     .start_for = start_for,
+     .stop = stop,
      .time_max_s = TIME_MAX_NETWORK_S},
     {.name = "postgres-killed",
      .start = start_killed,
