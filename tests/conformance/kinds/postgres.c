@@ -15,6 +15,7 @@
 
 #define FIRST_FAULT_DOUBLINGS 9u /* the first fault comes within 1 ms, or 2, 4, ... 256 ms */
 #define FAULT_EVERY_MS 2500
+#define ROW_CONNECTIONS "800"
 
 static struct postgres server;
 static struct pgbouncer bouncer;
@@ -35,22 +36,27 @@ static void make_url(const char *dir, char ret_url[URL_SIZE])
 
 /* ---- calm ------------------------------------------------------------------------------------ */
 
-static int start(char ret_url[URL_SIZE])
+static int start_with(const char *const *args, const char *more)
 {
-    (void)ret_url; /* each directory has its own */
-    more_of_url = "";
-    if (postgres_start(&server, NULL) < 0)
+    more_of_url = more;
+    if (postgres_start(&server, args) < 0)
         return -1;
     port = server.port;
     return 0;
 }
 
+static int start(char ret_url[URL_SIZE])
+{
+    (void)ret_url; /* each directory has its own */
+    return start_with(NULL, "");
+}
+
 static int start_row(char ret_url[URL_SIZE])
 {
-    int result = start(ret_url);
-
-    more_of_url = "&mode=row";
-    return result;
+    (void)ret_url;
+    /* A connection for each lock, and some tests have hundreds. */
+    return start_with((const char *const[]){"-cmax_connections=" ROW_CONNECTIONS, NULL},
+                      "&mode=row");
 }
 
 static int start_bouncer(char ret_url[URL_SIZE])
