@@ -53,7 +53,7 @@ _holdfast()
     case $prev in
     --on)
         compopt -o nospace 2>/dev/null
-        COMPREPLY=($(compgen -W "file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds:// zookeeper:// ${HOLDFAST_URL-}" \
+        COMPREPLY=($(compgen -W "file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds:// postgres:// zookeeper:// ${HOLDFAST_URL-}" \
             -- "$cur"))
         return ;;
     --dialect) COMPREPLY=($(compgen -W "postgres sqlite" -- "$cur")); return ;;
@@ -82,7 +82,7 @@ _holdfast()
         --on-lost --grace --close --verbose --quiet --show --json" ;;
     guard)
         case ${COMP_WORDS[name_at]} in
-        sql) options="--dialect --table --key-column --column --require --mode --undo --schema --setting --add-column \
+        sql) options="--dialect --table --key-column --column --require --mode --undo --schema --locks --setting --add-column \
             --sqlite-version" ;;
         redis) options="--eval --wrap --mark" ;;
         marks) options="--fence --allow --json" ;;

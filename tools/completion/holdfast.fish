@@ -7,7 +7,7 @@ function __holdfast_names
 end
 
 complete -c holdfast -f
-complete -c holdfast -l on -x -a 'file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds:// zookeeper://' -d 'The store to use'
+complete -c holdfast -l on -x -a 'file: holdfast:// holdfast+unix: redis:// rediss:// redis+unix: redlock:// etcd:// etcds:// postgres:// zookeeper://' -d 'The store to use'
 complete -c holdfast -l help -d 'Print help'
 complete -c holdfast -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c holdfast -n "not __fish_seen_subcommand_from run elect" -l json -d 'Print JSON, one object per line'
@@ -76,6 +76,7 @@ complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subc
 complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l mode -x -a 'not-older newer' -d 'What is refused'
 complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l undo -d 'Print what takes it out again'
 complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l add-column -d 'SQLite: add the column'
+complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from sql" -l locks -d 'PostgreSQL: the tables of the store'
 complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from redis" -l eval -x -a 'enter set del hset reset wrap' -d 'One script for EVAL'
 complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from redis" -l wrap -x -d 'Standard input as a function'
 complete -c holdfast -n "__fish_seen_subcommand_from guard; and __fish_seen_subcommand_from redis" -l mark -x -d 'Print where the mark is kept'
