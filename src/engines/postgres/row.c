@@ -490,16 +490,15 @@ static void row_dispose(struct engine_store *store, struct engine_claim *claim)
 
 const struct engine pg_row_engine = {
     .abi = ENGINE_ABI,
-    .traits =
-        {.size = sizeof(hf_store_info),
-         .scheme = "postgres",
-         .url = "postgres://...?mode=row",
-         .features = HF_HAS_FLOOR | HF_HAS_PUSH,
-         .exclusion = HF_BEST_EFFORT,
-         .tokens = HF_STRICT,
-         .survives =
-             "held as long as its connection; each an open transaction, which holds up VACUUM",
-         .wakes = "woken by the server, in about their order"},
+    .traits = {.size = sizeof(hf_store_info),
+               .scheme = "postgres",
+               .url = "postgres://...?mode=row",
+               .features = HF_HAS_FLOOR | HF_HAS_PUSH,
+               .exclusion = HF_BEST_EFFORT,
+               .tokens = HF_STRICT,
+               .survives =
+                   "lasts as long as its connection, an open transaction: VACUUM waits for it",
+               .wakes = "woken by the server, in about their order"},
     .remote = true,
     .open = pg_open,
     .close = pg_close,
