@@ -103,7 +103,8 @@ static int ask(struct attempt *attempt, int64_t deadline_ms, PGresult **ret_answ
     struct pg_claim *own = attempt->own;
     const struct engine_claim *claim = own->claim;
     const char *owner = claim->owner ? claim->owner : "";
-    struct question question = {.statement = STATEMENT_ACQUIRE, .patience = true};
+    struct question question = {
+        .statement = STATEMENT_ACQUIRE, .patience = true, .bell = &own->bell, .rung = own->seen};
     struct text dead = {0}, beats = {0};
     char host[PG_HOST_MAX];
     int result;
@@ -179,8 +180,8 @@ static int take_answer(struct attempt *attempt, const PGresult *answer, bool *re
     answer_number(answer, 0, COLUMN_CLAIM, &id);
     answer_number(answer, 0, COLUMN_TOKEN, &token);
     if (code == ENGINE_DONE || code == ENGINE_DIED) {
-        int result =
-            once_answer(attempt->store, own, answer, attempt->arrived_ms, &attempt->forget, err);
+        int result = once_answer(attempt->store, own, answer, attempt->era, attempt->arrived_ms,
+                                 &attempt->forget, err);
 
         *ret_again = result == 0;
         if (result == ENGINE_DONE)

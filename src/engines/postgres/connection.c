@@ -88,7 +88,6 @@ int connection_new(struct engine_store *store, const char *const *keywords,
         return error_set(err, HF_ENOMEM, "out of memory");
     list_init(&conn->node);
     conn->slot = -1;
-    conn->fresh = true;
     conn->pg = PQconnectStartParams(keywords, values, 0);
     if (!conn->pg) {
         free(conn);
@@ -193,7 +192,6 @@ PGresult *connection_ask(struct connection *conn, const struct question *questio
                          int64_t deadline_ms, bool *ret_sent, struct error_text *err)
 {
     conn->unreplicated = false;
-    conn->fresh = false;
     *ret_sent = PQsendQueryParams(conn->pg, question->text, question->count, NULL, question->values,
                                   question->lengths, question->formats, 0) == 1;
     if (!*ret_sent)

@@ -41,7 +41,7 @@ static int64_t left_of(struct engine_store *store, uint32_t era, int64_t arrived
 }
 
 int once_answer(struct engine_store *store, struct pg_claim *own, const PGresult *answer,
-                int64_t arrived_ms, int64_t *ret_forget, struct error_text *err)
+                uint32_t era, int64_t arrived_ms, int64_t *ret_forget, struct error_text *err)
 {
     int64_t code = 0, token = 0, keep_ms = 0, at_ms = -1;
     struct engine_record *record = &own->claim->record;
@@ -51,7 +51,7 @@ int once_answer(struct engine_store *store, struct pg_claim *own, const PGresult
     if (!answer_number(answer, 0, 0, &code) || !answer_number(answer, 0, 3, &token) || token < 1 ||
         !answer_number(answer, 0, 6, &keep_ms) || !answer_number(answer, 0, 7, &at_ms))
         return error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
-    if (left_of(store, store_era(store), arrived_ms, &own->key, token, keep_ms, at_ms) < 0) {
+    if (left_of(store, era, arrived_ms, &own->key, token, keep_ms, at_ms) < 0) {
         *ret_forget = token;
         return 0;
     }

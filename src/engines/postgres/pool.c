@@ -14,7 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-#define AGAIN_MS 5 /* until it is asked again; doubles */
+#define IDLE_MS_MAX 30000 /* what was not needed for so long is ended */
+#define AGAIN_MS 5        /* until it is asked again; doubles */
 #define AGAIN_MS_MAX 200
 #define PATIENCE_PART 4 /* of a deadline: what is left for the answer, when a row was waited for */
 #define ROW_PATIENCE_MS_MAX 2000
@@ -63,9 +64,21 @@ static struct connection *take(struct engine_store *store, bool urgent, int64_t 
 
 static void give_back(struct engine_store *store, struct connection *conn)
 {
+    int64_t now_ms = clock_boot_ms();
+    struct connection *oldest = NULL;
+
     pthread_mutex_lock(&store->mutex);
-    if (conn && PQstatus(conn->pg) == CONNECTION_OK &&
-        PQtransactionStatus(conn->pg) == PQTRANS_IDLE) {
+    if (!list_empty(&store->idle)) { /* those that are used least are at the front */
+        oldest = LIST_ENTRY(store->idle.next, struct connection, node);
+        if (now_ms - oldest->idle_ms >= IDLE_MS_MAX) {
+            list_remove(&oldest->node);
+            store->connections--;
+        } else {
+            oldest = NULL;
+        }
+    }
+    conn->idle_ms = now_ms;
+    if (PQstatus(conn->pg) == CONNECTION_OK && PQtransactionStatus(conn->pg) == PQTRANS_IDLE) {
         list_append(&store->idle, &conn->node);
         conn = NULL;
     } else {
@@ -74,6 +87,7 @@ static void give_back(struct engine_store *store, struct connection *conn)
     pthread_cond_signal(&store->freed);
     pthread_mutex_unlock(&store->mutex);
     connection_free(store, conn);
+    connection_free(store, oldest);
 }
 
 static void forget_one(struct engine_store *store)
@@ -223,11 +237,7 @@ static int ask_once(struct engine_store *store, struct question *question, int64
         *ret_verdict = sent ? VERDICT_BROKEN : VERDICT_UNDONE;
         result = error_set(err, sent && !question->reads ? HF_EUNKNOWN : HF_EUNREACH, "%s: %s",
                            store->shown, said.text);
-        pthread_mutex_lock(&store->mutex);
-        store->connections--;
-        pthread_cond_signal(&store->freed);
-        pthread_mutex_unlock(&store->mutex);
-        connection_free(store, conn);
+        give_back(store, conn); /* which ends it */
         return result;
     }
     give_back(store, conn);
@@ -271,13 +281,16 @@ static int ask_once(struct engine_store *store, struct question *question, int64
 }
 
 /* Is it to be tried again? Waits until then. */
-static bool try_again(struct engine_store *store, enum verdict verdict, int64_t *pause_ms,
-                      int64_t deadline_ms, const struct error_text *err)
+static bool try_again(struct engine_store *store, const struct question *question,
+                      enum verdict verdict, int64_t *pause_ms, int64_t deadline_ms,
+                      const struct error_text *err)
 {
     if (verdict == VERDICT_FINAL || clock_boot_ms() >= deadline_ms)
         return false;
     if (verdict != VERDICT_AGAIN) {
-        if (store->host->closing(store->host->context))
+        /* Whoever closes still gives up what it has; and nobody waits for an answer that is not wanted any more. */
+        if ((!question->urgent && store->host->closing(store->host->context)) ||
+            (question->bell && atomic_load(question->bell) != question->rung))
             return false;
         store->host->trouble(store->host->context, err->text);
     }
@@ -287,6 +300,7 @@ static bool try_again(struct engine_store *store, enum verdict verdict, int64_t 
 
 int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err)
 {
+    const struct question any = {.urgent = false};
     int64_t pause_ms = AGAIN_MS;
     struct connection *conn;
     int result;
@@ -296,7 +310,7 @@ int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_te
     do
         result = get_connection(store, false, deadline_ms, &conn, err);
     while (result != HF_OK &&
-           try_again(store, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL, &pause_ms,
+           try_again(store, &any, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL, &pause_ms,
                      deadline_ms, err));
     if (result == HF_OK)
         give_back(store, conn);
@@ -317,7 +331,7 @@ int store_ask(struct engine_store *store, struct question *question, int64_t dea
             return result;
         if (verdict == VERDICT_BROKEN && question->ret_again)
             *question->ret_again = true;
-        if (!try_again(store, verdict, &pause_ms, deadline_ms, err))
+        if (!try_again(store, question, verdict, &pause_ms, deadline_ms, err))
             return result;
     }
 }

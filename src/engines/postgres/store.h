@@ -60,7 +60,7 @@ struct connection {
     PGconn *pg;
     int slot;          /* in store->sockets; -1: none */
     bool unreplicated; /* a commit was not waited for by those who should have it */
-    bool fresh;        /* nobody has asked anything over it */
+    int64_t idle_ms;   /* since when it is not used */
 };
 
 /* Made by the deadline, and its server is one that can be used. HF_EUNREACH or HF_EREFUSED. */
@@ -125,6 +125,9 @@ struct question {
     bool expects;     /* its first parameter is the incarnation, which ask_store puts in */
     bool patience;    /* its second how long to wait for rows, likewise */
     bool *ret_again;  /* or NULL: set when it was asked again after it may have been done */
+    const _Atomic uint32_t
+        *bell; /* or NULL: when it is not what it was, nobody waits for a server any more */
+    uint32_t rung;
     int count;
     const char *values[PG_PARAMETERS_MAX];
     int lengths[PG_PARAMETERS_MAX];
@@ -287,7 +290,7 @@ void listener_stop(struct engine_store *store);
 /* code 3 or 4 of acquire: ENGINE_DONE or ENGINE_DIED with the claim's record, or 0: it has been kept long enough, and *ret_forget is its
  * token. */
 int once_answer(struct engine_store *store, struct pg_claim *own, const PGresult *answer,
-                int64_t arrived_ms, int64_t *ret_forget, struct error_text *err);
+                uint32_t era, int64_t arrived_ms, int64_t *ret_forget, struct error_text *err);
 int pg_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
               size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
 int pg_once_read(struct engine_store *store, const char *key, struct engine_record *ret_record,
