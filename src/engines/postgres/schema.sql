@@ -21,7 +21,9 @@ CREATE TABLE IF NOT EXISTS @_meta@ (
 CREATE TABLE IF NOT EXISTS @@ (
     name bytea PRIMARY KEY,
     token bigint NOT NULL,
-    incarnation text NOT NULL -- of the server that gave it
+    incarnation text NOT NULL, -- of the server that gave it
+    -- No claim on this name has a lower id. Whoever looks begins here, behind what is deleted and not yet vacuumed.
+    first_id bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70);
 
 -- Whoever holds a name, or waits for it. The order of the queue is that of the ids.
@@ -93,7 +95,11 @@ BEGIN
         PERFORM set_config('client_min_messages', 'warning', true);
     END IF;
     PERFORM set_config('lock_timeout', greatest(a_patience_ms, 1)::text, true);
-    RETURN @_incarnation@();
+    IF pg_is_in_recovery() THEN
+        RETURN @_incarnation@(); -- which says so
+    END IF;
+    RETURN (SELECT m.id FROM @_meta@ AS m) || '.' || (pg_control_system()).system_identifier || '.'
+        || left(pg_walfile_name(pg_current_wal_lsn()), 8);
 END
 $$;
 
@@ -107,7 +113,7 @@ END
 $$;
 
 -- Tells those who can go now, and whoever observes. For a change of holders; the name's row is locked.
-CREATE OR REPLACE FUNCTION @_wake@(a_name bytea, a_holders_changed boolean, a_all boolean)
+CREATE OR REPLACE FUNCTION @_wake@(a_name bytea, a_first bigint, a_holders_changed boolean, a_all boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c record;
@@ -117,7 +123,7 @@ DECLARE
     ready bigint[] := '{}';
 BEGIN
     FOR c IN SELECT k.id, k.mode, k.permits, k.token, k.broken FROM @_claims@ AS k
-        WHERE k.name = a_name AND k.mode <> 'e' ORDER BY k.mode <> 'o', k.token IS NULL, k.id
+        WHERE k.name = a_name AND k.id >= a_first AND k.mode <> 'e' ORDER BY k.mode <> 'o', k.token IS NULL, k.id
     LOOP
         IF c.mode = 'o' THEN
             observers := observers || c.id;
@@ -199,6 +205,8 @@ $$;
 CREATE OR REPLACE FUNCTION @_sweep@(a_expected text, a_patience_ms integer, a_name bytea, a_ids bigint[], a_beats bigint[],
     a_forget bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text)
 LANGUAGE plpgsql AS $$
+DECLARE
+    first bigint;
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     code := 0;
@@ -206,10 +214,10 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    PERFORM FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     DELETE FROM @_once@ AS o WHERE o.name = a_name AND o.token = a_forget;
     IF @_bury@(a_name, a_ids, a_beats, a_host, a_boot_ms) > 0 THEN
-        PERFORM @_wake@(a_name, true, false);
+        PERFORM @_wake@(a_name, first, true, false);
     END IF;
 END
 $$;
@@ -228,6 +236,7 @@ DECLARE
     own record;
     queue record;
     known record;
+    at record;
     buried integer := 0;
     by_row boolean := false;
 BEGIN
@@ -238,11 +247,30 @@ BEGIN
     END IF;
     -- Twice: whoever would only learn that somebody is in the way looks without locking anything, and writes nothing.
     FOR locked IN CASE WHEN a_queued OR once OR NOT a_waits THEN 0 ELSE 1 END .. 1 LOOP
-        IF locked = 1 THEN
-            SELECT l.token, l.incarnation INTO was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+        IF locked = 0 THEN
+            SELECT l.first_id INTO was FROM @@ AS l WHERE l.name = a_name;
+        ELSE
+            SELECT l.token, l.incarnation, l.first_id INTO was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
             IF NOT FOUND THEN
                 INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
-                SELECT l.token, l.incarnation INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+                SELECT l.token, l.incarnation, l.first_id INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+            END IF;
+            -- Most often there is nobody.
+            SELECT m.floor, EXISTS (SELECT FROM @_rows@ AS r WHERE r.name = a_name) AS by_rows,
+                EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= was.first_id) AS claimed INTO at FROM @_meta@ AS m;
+            IF NOT (at.claimed OR at.by_rows OR once OR a_queued) THEN
+                code := 0;
+                token := CASE WHEN was.incarnation = incarnation THEN greatest(was.token, at.floor) + 1
+                    ELSE @_next_token@(was.token, was.incarnation, incarnation) END;
+                IF token <= 9007199254740991 THEN
+                    WITH made AS (
+                        INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat)
+                        VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, 1)
+                        RETURNING k.id)
+                    UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation, first_id = made.id FROM made
+                        WHERE l.name = a_name RETURNING made.id INTO claim;
+                    RETURN;
+                END IF;
             END IF;
             IF cardinality(a_dead) > 0 THEN
                 buried := @_bury@(a_name, a_dead, a_dead_beats, a_host, a_boot_ms);
@@ -251,7 +279,8 @@ BEGIN
                 DELETE FROM @_once@ AS o WHERE o.name = a_name AND o.token = a_forget;
             END IF;
         END IF;
-        SELECT k.id, k.mode, k.token, k.broken INTO own FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease;
+        SELECT k.id, k.mode, k.token, k.broken INTO own FROM @_claims@ AS k
+            WHERE k.name = a_name AND k.id >= coalesce(was.first_id, 0) AND k.lease = a_lease;
         claim := own.id;
         IF own.mode = 'e' OR own.broken OR (own.id IS NULL AND a_queued) THEN
             code := -1;
@@ -292,7 +321,7 @@ BEGIN
                     k.id = ANY (a_dead) AND EXISTS (SELECT FROM unnest(a_dead, a_dead_beats) AS d(id, beat) WHERE d.id = k.id AND d.beat = k.beat) AS dead,
                     k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE k.delay_ms END AS span_ms,
                     CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> a_host)::bigint, -1) ELSE -1 END AS at_ms
-                FROM @_claims@ AS k WHERE k.name = a_name AND k.id IS DISTINCT FROM own.id AND k.mode <> 'r'
+                FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= coalesce(was.first_id, 0) AND k.id IS DISTINCT FROM own.id AND k.mode <> 'r'
                 ORDER BY k.token IS NULL, k.id LIMIT 4096) AS q;
         others := queue.listed;
         IF locked = 0 AND NOT queue.dead AND a_forget = 0 AND (own.id IS NOT NULL OR NOT a_waits) AND
@@ -321,7 +350,9 @@ BEGIN
         ELSE
             code := 0;
             token := @_next_token@(was.token, was.incarnation, incarnation);
-            UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation WHERE l.name = a_name;
+            UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation, first_id = coalesce(
+                    (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= was.first_id ORDER BY k.id LIMIT 1), was.first_id)
+                WHERE l.name = a_name;
             IF own.id IS NOT NULL THEN
                 UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = 1, since = clock_timestamp()
                     WHERE k.name = a_name AND k.id = own.id;
@@ -335,8 +366,8 @@ BEGIN
             END IF;
         END IF;
         IF buried > 0 THEN
-            PERFORM @_wake@(a_name, true, false);
-        ELSIF code = 0 THEN
+            PERFORM @_wake@(a_name, was.first_id, true, false);
+        ELSIF code = 0 AND queue.observers IS NOT NULL THEN
             PERFORM @_notify@('o', queue.observers);
         END IF;
     END LOOP;
@@ -403,6 +434,7 @@ CREATE OR REPLACE FUNCTION @_release@(a_expected text, a_patience_ms integer, a_
 LANGUAGE plpgsql AS $$
 DECLARE
     own record;
+    first bigint;
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     code := 0;
@@ -410,14 +442,18 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
+    IF a_remember_ms > 0 THEN
+        INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
+    END IF;
+    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     IF cardinality(a_noted) > 0 THEN
         PERFORM @_take_notes@(a_name, a_host, a_noted, a_noted_beats, a_noted_ms);
     END IF;
-    PERFORM FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
-    SELECT k.id, k.token, k.broken INTO own FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
-        AND (a_token = 0 OR k.token = a_token) FOR UPDATE SKIP LOCKED;
+    DELETE FROM @_claims@ AS d WHERE d.name = a_name AND d.id =
+        (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
+            AND (a_token = 0 OR k.token = a_token) FOR UPDATE SKIP LOCKED)
+        RETURNING d.id, d.token, d.broken INTO own;
     IF FOUND THEN
-        DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = own.id;
         code := CASE WHEN own.broken THEN 0 ELSE 1 END;
     ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
         AND (a_token = 0 OR k.token = a_token)) THEN
@@ -427,8 +463,8 @@ BEGIN
     IF a_remember_ms > 0 AND NOT EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease) THEN
         PERFORM @_end_lease@(a_name, a_lease, a_remember_ms);
     END IF;
-    IF own.id IS NOT NULL THEN
-        PERFORM @_wake@(a_name, own.token IS NOT NULL, false);
+    IF own.id IS NOT NULL AND EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.mode <> 'e') THEN
+        PERFORM @_wake@(a_name, first, own.token IS NOT NULL, false);
     END IF;
 END
 $$;
@@ -487,6 +523,7 @@ CREATE OR REPLACE FUNCTION @_break@(a_expected text, a_patience_ms integer, a_na
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
+    first bigint;
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     code := 0;
@@ -494,7 +531,7 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    PERFORM FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     WITH ended AS (UPDATE @_claims@ AS k SET broken = true WHERE k.name = a_name AND k.token IS NOT NULL AND NOT k.broken RETURNING k.id)
         SELECT array_agg(e.id) INTO ids FROM ended AS e;
     broken := coalesce(cardinality(ids), 0);
@@ -503,7 +540,7 @@ BEGIN
             (SELECT b.id FROM @_claims@ AS b WHERE b.name = a_name AND b.broken FOR UPDATE SKIP LOCKED);
     END IF;
     PERFORM @_notify@('b', ids);
-    PERFORM @_wake@(a_name, broken > 0, false);
+    PERFORM @_wake@(a_name, first, broken > 0, false);
 END
 $$;
 
@@ -535,6 +572,9 @@ BEGIN
     UPDATE @_claims@ AS k SET beat = k.beat - 1 WHERE k.name = a_name AND k.id = a_id AND k.lease = a_lease RETURNING k.id INTO claim;
     IF NOT FOUND THEN
         code := 1;
+        -- Its id must not come behind one that is drawn after it.
+        INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
+        PERFORM FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
         INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
             VALUES (a_name, a_lease, a_owner, 'o', 0, a_ttl_ms, 0, 0) RETURNING k.id INTO claim;
     END IF;
@@ -547,6 +587,7 @@ CREATE OR REPLACE FUNCTION @_finish@(a_expected text, a_patience_ms integer, a_n
 LANGUAGE plpgsql AS $$
 DECLARE
     own record;
+    first bigint;
     page tid[];
 BEGIN
     incarnation := @_begin@(a_patience_ms);
@@ -555,7 +596,7 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    PERFORM FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     SELECT k.id INTO own FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.token = a_token AND NOT k.broken
         FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
@@ -572,7 +613,7 @@ BEGIN
         ON CONFLICT (name) DO UPDATE SET state = 'd', token = excluded.token, keep_ms = excluded.keep_ms, result = excluded.result,
             seen = excluded.seen, since = clock_timestamp();
     code := 1;
-    PERFORM @_wake@(a_name, true, true);
+    PERFORM @_wake@(a_name, first, true, true);
     -- A page of the others, whichever: those that this host has seen for as long as they must be kept go, and of a few that it has not seen
     -- before it notes that. So all of them are looked at again and again, and nobody has to know how old they are.
     page := ARRAY(SELECT format('(%s,%s)', p.n, i)::tid FROM generate_series(1, 64) AS i,
@@ -597,7 +638,7 @@ BEGIN
         RETURN;
     END IF;
     INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
-    SELECT l.token, l.incarnation INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    SELECT l.token, l.incarnation, l.first_id INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     IF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.mode IN ('x', 's', 'p')) THEN
         code := -2;
         RETURN;
@@ -607,7 +648,7 @@ BEGIN
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it before died
     INSERT INTO @_claims@ (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms)
         VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0);
-    PERFORM @_wake@(a_name, true, false);
+    PERFORM @_wake@(a_name, was.first_id, true, false);
 END
 $$;
 
@@ -624,7 +665,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42883', MESSAGE = 'there is no guard in this database to enter',
             HINT = 'Apply what "holdfast guard sql --dialect postgres" prints.';
     END IF;
-    PERFORM FROM @_claims@ AS k WHERE k.name = convert_to(@!^_enter_held@.name, 'UTF8') AND k.lease = sha256(convert_to(@!^_enter_held@.lease, 'UTF8'))
+    PERFORM FROM @_claims@ AS k WHERE k.name = convert_to(@!^_enter_held@.name, 'UTF8')
+        AND k.id >= (SELECT l.first_id FROM @@ AS l WHERE l.name = convert_to(@!^_enter_held@.name, 'UTF8')) AND k.lease = sha256(convert_to(@!^_enter_held@.lease, 'UTF8'))
         AND k.token = @!^_enter_held@.token AND k.mode = 'x' AND NOT k.broken FOR KEY SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'HF001',
