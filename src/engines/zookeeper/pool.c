@@ -52,8 +52,7 @@ void session_unref(struct session *session)
     pthread_mutex_unlock(&session->store->mutex);
 }
 
-/* A server that does not answer may be stopped, which the library notices later. With the mutex. */
-static bool is_stalled(const struct session *session)
+bool session_is_stalled(const struct session *session)
 {
     return !list_empty(&session->calls) &&
            clock_boot_ms() - LIST_ENTRY(session->calls.next, struct call, node)->sent_ms > HEDGE_MS;
@@ -71,7 +70,7 @@ static struct session *pick(struct engine_store *store, int64_t asked_ms, int *r
 
         if (session->asked_ms != asked_ms || session->state == ZK_DEAD)
             continue;
-        if (session->state == ZK_CONNECTED && !is_stalled(session)) {
+        if (session->state == ZK_CONNECTED && !session_is_stalled(session)) {
             session->refs++;
             return session;
         }
@@ -224,7 +223,7 @@ int session_for_query(struct engine_store *store, int64_t deadline_ms, struct se
     {
         struct session *other = LIST_ENTRY(node, struct session, node);
 
-        if (!session && other->state == ZK_CONNECTED && !is_stalled(other))
+        if (!session && other->state == ZK_CONNECTED && !session_is_stalled(other))
             session = other;
     }
     if (session)

@@ -261,6 +261,11 @@ static void session_close(struct session *session)
 {
     if (session->store->forked)
         return; /* the library's threads are not in this process: its memory stays */
+    pthread_mutex_lock(&session->store->mutex);
+    if (session->fd >= 0 &&
+        session_is_stalled(session)) /* the library would wait for its goodbye */
+        shutdown(session->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&session->store->mutex);
     if (session->handle)
         zookeeper_close(session->handle);
     forget_connection(session);

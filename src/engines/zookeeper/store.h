@@ -172,6 +172,8 @@ void session_unref(struct session *session); /* NULL is fine */
 /* Waits until it is connected. HF_ELOST: it is dead. */
 int session_await(struct session *session, int64_t deadline_ms, struct error_text *err);
 bool session_is_dead(struct session *session);
+/* A server that does not answer may be stopped, which the library notices later. With the mutex. */
+bool session_is_stalled(const struct session *session);
 /* Sends what keeps sessions alive in the eyes of the leader, and pays debts. Returns when to call it again. */
 int64_t sessions_process(struct engine_store *store);
 
