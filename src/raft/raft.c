@@ -294,6 +294,7 @@ void raft_step(struct raft *raft, const struct raft_event *event, struct raft_ou
     output->result = RAFT_OK;
     if (event->now_us > raft->now_us)
         raft->now_us = event->now_us;
+    INVARIANT(event->type >= RAFT_ON_MESSAGE && event->type <= RAFT_ON_INSTALLED);
     if (raft->stopped)
         return;
     switch (event->type) {
@@ -331,7 +332,7 @@ void raft_step(struct raft *raft, const struct raft_event *event, struct raft_ou
         snapshot_installed(raft, event, output);
         break;
     default:
-        INVARIANT(!"an event that there is not");
+        break;
     }
     output->term = raft->term;
     output->vote = raft->vote;

@@ -2,9 +2,9 @@
 #ifndef ENGINES_FILE_STORE_H
 #define ENGINES_FILE_STORE_H
 
+#include "base/bootclock.h"
 #include "base/list.h"
 #include "engines/engine.h"
-#include "base/bootclock.h"
 #include "engines/file/directory.h"
 #include "engines/file/lockfile.h"
 #include "engines/file/record.h"

@@ -31,8 +31,8 @@
 #ifndef ENGINES_FILE_TOKENS_H
 #define ENGINES_FILE_TOKENS_H
 
-#include "base/error.h"
 #include "base/bootclock.h"
+#include "base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>
