@@ -21,7 +21,9 @@
 #define ROUNDS 15
 #define PAIRS_PER_ROUND 60
 #define SPAWNS_PER_ROUND 4
-#define BARE_TIMES_MAX 1.2 /* what a pair may cost, in bare ones */
+#define BARE_TIMES_MAX 1.2  /* what a pair may cost, in bare ones */
+#define LATER_PAIRS 3000    /* without a VACUUM, */
+#define LATER_TIMES_MAX 1.5 /* after which a pair may cost so many times what it cost before */
 #define COMMAND_TIMES_MAX \
     1.5 /* and a command, in psql's that does the same: both load libpq, and connect */
 
@@ -154,7 +156,7 @@ static void prepare(char *ret_url, size_t size, char *ret_conninfo, size_t conni
 
 int main(int argc, char **argv)
 {
-    static struct series bare, advisory, ours, our_runs, their_runs;
+    static struct series bare, advisory, ours, later, our_runs, their_runs;
     char url[256], conninfo[256];
 
     if (argc != 2)
@@ -174,10 +176,18 @@ int main(int argc, char **argv)
         series_add(&our_runs, spawn_us((const char *const[]){argv[1], "--on", url, "run", "y", "--",
                                                              "true", NULL}));
     }
+    for (int i = 0; i < LATER_PAIRS / PAIRS_PER_ROUND; i++) {
+        double us = pair_us(our_pair);
+
+        if (i >= LATER_PAIRS / PAIRS_PER_ROUND - ROUNDS)
+            series_add(&later, us);
+    }
     hf_close(store);
     PQfinish(connection);
     report_ratio("postgres: acquire+release / two bare statements", series_median(&ours),
                  series_median(&bare), "us", BARE_TIMES_MAX);
+    report_ratio("postgres: the same, 3000 pairs later / before", series_median(&later),
+                 series_median(&ours), "us", LATER_TIMES_MAX);
     report_ratio("postgres: holdfast run NAME -- true / psql, two statements",
                  series_median(&our_runs), series_median(&their_runs), "us", COMMAND_TIMES_MAX);
     printf("postgres: pg_advisory_lock+unlock, which writes nothing: %.0f us\n",
