@@ -65,19 +65,19 @@ def test_one_release_among_fifty_is_a_handful_of_statements(counting, table, hol
     waiting = [start_holder(counting.url(table), "x", "ttl=300000") for _ in range(WAITERS)]
     await_claims(session, table, "x", WAITERS + 1)
     await_quiet(session, table)
-    fewest, slowest = None, 0
+    fewest, times = None, []
     for _ in range(5):
         before, began = statements(session, table), time.monotonic()
         assert inside.release() == "HF_OK"
         inside = eventually(lambda: next((holder for holder in waiting if not holder.waits()), None), "the next")
-        slowest = max(slowest, seconds(began))
+        times.append(seconds(began))
         waiting.remove(inside)
         assert inside.token
         asked = statements(session, table) - before
         fewest = asked if fewest is None else min(fewest, asked)
-    print(f"a release among {WAITERS}: {fewest} statements, at most {slowest * 1000:.0f} ms")
+    print(f"a release among {WAITERS}: {fewest} statements, {sorted(times)[2] * 1000:.0f} ms")
     assert fewest <= 12  # WAITERS, with a herd
-    assert slowest < 1  # told, not found by a look
+    assert sorted(times)[2] < 0.25  # told, not found by a look
 
 
 def test_an_idle_wait_costs_at_most_a_statement_a_second(counting, table, hold, start_holder, cli_on):
