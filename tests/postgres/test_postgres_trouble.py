@@ -72,10 +72,10 @@ def test_a_table_that_goes_away_meanwhile(server, table, cli_on, hold):
 
 def test_two_who_make_the_table_at_once(server, cli_on):
     """Many at once, on a table that none of them finds."""
-    for round_number in range(3):
+    for round_number in range(4):
         cli = cli_on(server.url(f"at_once_{round_number}"))
-        started = [cli.start("run", f"n{i}", "--", "true") for i in range(8)]
-        assert [process.wait() for process in started] == [0] * 8
+        started = [cli.start("run", f"n{i}", "--", "true") for i in range(16)]
+        assert [process.wait() for process in started] == [0] * 16
 
 
 def test_no_rights_on_a_table_that_is_there(server, table, cli_on):
