@@ -325,22 +325,43 @@ int pg_check(struct engine_store *store, const char *name, uint64_t token, int *
 
 /* ---- the operator's ways out ----------------------------------------------------------------- */
 
+/* Whoever breaks what nobody holds changes nothing, and so need not ask in doubt. */
+static int is_held(struct engine_store *store, const struct key *key, int64_t deadline_ms,
+                   bool *ret_held, struct error_text *err)
+{
+    PGresult *answer = NULL;
+    uint32_t era;
+    int64_t token;
+    int result = ask_rows(store, key, deadline_ms, &era, &answer, err);
+
+    *ret_held = false;
+    for (int i = 0; result == HF_OK && i < PQntuples(answer); i++)
+        *ret_held = *ret_held || answer_number(answer, i, COLUMN_TOKEN, &token);
+    PQclear(answer);
+    return result;
+}
+
 int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
              struct error_text *err)
 {
     struct question question = {.statement = STATEMENT_BREAK, .patience = true};
     int64_t deadline_ms = clock_after(clock_boot_ms(), BREAK_MS), broken = 0;
     PGresult *answer = NULL;
+    bool held = true;
     struct key key;
-    int result = store_reach(store, deadline_ms, err);
+    int result;
 
     key_of(name, false, &key);
+    result = is_held(store, &key, deadline_ms, &held, err);
+    if (result == HF_OK && !held)
+        *ret_broken = 0;
+    if (result != HF_OK || !held)
+        return result;
     question_add_expected(&question);
     question_add_number(&question, 0);
     question_add_bytes(&question, key.bytes, key.size);
     question_add_bool(&question, grace_ms == 0);
-    if (result == HF_OK)
-        result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
+    result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
     if (result == HF_OK && !answer_number(answer, 0, 2, &broken))
         result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
     PQclear(answer);
