@@ -206,9 +206,12 @@ static void put_in(struct engine_store *store, struct question *question, int64_
         int64_t patience_ms = left_ms - left_ms / PATIENCE_PART;
         int count = question->count;
 
-        patience_ms = patience_ms < ROW_PATIENCE_MS_MAX ? patience_ms : ROW_PATIENCE_MS_MAX;
+        if (patience_ms > ROW_PATIENCE_MS_MAX)
+            patience_ms = ROW_PATIENCE_MS_MAX;
+        if (patience_ms < 1)
+            patience_ms = 1;
         question->count = 1;
-        question_add_number(question, patience_ms > 1 ? patience_ms : 1);
+        question_add_number(question, patience_ms);
         question->count = count;
     }
 }

@@ -72,9 +72,12 @@ void text_add(struct text *text, const char *format, ...)
         size_t room = 2 * (text->size + (size_t)size + 1);
         char *bytes = realloc(text->bytes, room);
 
-        text->failed = !bytes;
-        text->bytes = bytes ? bytes : text->bytes;
-        text->room = bytes ? room : text->room;
+        if (!bytes) {
+            text->failed = true;
+            return;
+        }
+        text->bytes = bytes;
+        text->room = room;
     }
     if (text->failed)
         return;

@@ -118,7 +118,7 @@ static int find(struct engine_store *store, struct connection *conn, int64_t dea
 static int make(struct engine_store *store, struct connection *conn, const struct pgnames *names,
                 int64_t deadline_ms, struct error_text *err)
 {
-    struct found found;
+    struct found found = {.exists = false};
     struct error_text ignored = {""};
     int code = HF_EINTERNAL;
     PGresult *answer =
@@ -202,7 +202,7 @@ int schema_settle(struct engine_store *store, struct connection *conn, int64_t d
                   char ret_incarnation[PG_INCARNATION_MAX + 1], struct error_text *err)
 {
     struct pgnames names = store->wanted;
-    struct found found;
+    struct found found = {.exists = false};
     int result;
 
     if (atomic_load(&store->settled))
