@@ -208,6 +208,8 @@ int schema_settle(struct engine_store *store, struct connection *conn, int64_t d
     if (atomic_load(&store->settled))
         return hello(store, conn, &store->names, deadline_ms, ret_incarnation, err);
     result = find(store, conn, deadline_ms, &found, err);
+    if (result == HF_OK && found.another) /* or somebody has made ours just between the two looks */
+        result = find(store, conn, deadline_ms, &found, err);
     if (result == HF_OK && found.another)
         result = error_set(
             err, HF_EREFUSED,
