@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ROUNDS 15
-#define PAIRS_PER_ROUND 60
+#define ROUNDS 25
+#define PAIRS_PER_ROUND 100
 #define SPAWNS_PER_ROUND 4
 #define BARE_TIMES_MAX 1.2  /* what a pair may cost, in bare ones */
 #define LATER_PAIRS 3000    /* without a VACUUM, */
@@ -169,18 +169,20 @@ int main(int argc, char **argv)
         series_add(&bare, pair_us(bare_pair));
         series_add(&ours, pair_us(our_pair));
         series_add(&advisory, pair_us(advisory_pair));
-        series_add(&their_runs, spawn_us((const char *const[]){
-                                    "psql", "-Xq", conninfo, "-c",
-                                    "UPDATE bare SET token = token + 1 WHERE name = 'x'", "-c",
-                                    "UPDATE bare SET token = token + 1 WHERE name = 'x'", NULL}));
-        series_add(&our_runs, spawn_us((const char *const[]){argv[1], "--on", url, "run", "y", "--",
-                                                             "true", NULL}));
     }
     for (int i = 0; i < LATER_PAIRS / PAIRS_PER_ROUND; i++) {
         double us = pair_us(our_pair);
 
         if (i >= LATER_PAIRS / PAIRS_PER_ROUND - ROUNDS)
             series_add(&later, us);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        series_add(&their_runs, spawn_us((const char *const[]){
+                                    "psql", "-Xq", conninfo, "-c",
+                                    "UPDATE bare SET token = token + 1 WHERE name = 'x'", "-c",
+                                    "UPDATE bare SET token = token + 1 WHERE name = 'x'", NULL}));
+        series_add(&our_runs, spawn_us((const char *const[]){argv[1], "--on", url, "run", "y", "--",
+                                                             "true", NULL}));
     }
     hf_close(store);
     PQfinish(connection);
