@@ -75,7 +75,7 @@ def test_two_who_make_the_table_at_once(server, cli_on):
     for round_number in range(4):
         cli = cli_on(server.url(f"at_once_{round_number}"))
         started = [cli.start("run", f"n{i}", "--", "true") for i in range(16)]
-        assert [process.wait() for process in started] == [0] * 16
+        assert [(process.wait(), process.rest("err")) for process in started] == [(0, [])] * 16
 
 
 def test_no_rights_on_a_table_that_is_there(server, table, cli_on):
