@@ -95,8 +95,33 @@ def test_an_idle_wait_costs_at_most_a_statement_a_second(counting, table, hold, 
     assert all(waiter.waits() for waiter in waiters)
 
 
+def heard(session):
+    """What was notified until now."""
+    session("SELECT 1")
+    session.connection.poll()
+    found = [notify.payload for notify in session.connection.notifies]
+    session.connection.notifies.clear()
+    return found
+
+
+def test_a_release_that_nobody_waits_for_notifies_nobody(server, table, hold, start_holder, cli_on):
+    """NOTIFY takes a lock of the whole server until its transaction has committed."""
+    make_table(cli_on, server, table)
+    session = server.session()
+    session(f"LISTEN holdfast_{session.value(f'SELECT id FROM {table}_meta')}")
+    for _ in range(3):
+        assert hold(server.url(table), "x", "ttl=30000").release() == "HF_OK"
+    assert heard(session) == []
+    holder = hold(server.url(table), "x", "ttl=30000")
+    waiter = start_holder(server.url(table), "x", "ttl=30000")
+    await_claims(session, table, "x", 2)
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+    assert len(heard(session)) >= 1
+
+
 def test_nobody_listens_while_nobody_waits(counting, table, hold, start_holder, cli_on):
-    """Holding needs no second connection, and a release of what nobody waits for notifies nobody."""
+    """Holding needs no second connection."""
     make_table(cli_on, counting, table)
     session = counting.session()
     holder = hold(counting.url(table), "x", "ttl=300000")
