@@ -9,7 +9,8 @@
  *     const struct store_kind NAME_kinds[] = {{.name = "NAME", ...}, {0}};
  *
  * and add a line to the list in meson.build. kinds/file.c is the shortest, kinds/redis.c has a server that
- * all tests share, kinds/holdfast.c one for each test. Servers are started by tests/servers. */
+ * all tests share, kinds/holdfast.c one for each test. Servers are started by tests/servers; where they are to fail meanwhile, a process of
+ * its own has them (warden.h). */
 #ifndef TESTS_CONFORMANCE_SUITE_H
 #define TESTS_CONFORMANCE_SUITE_H
 
