@@ -2,7 +2,7 @@
 one: its id is a part of what the server says it is."""
 import time
 
-from conftest import await_claims, seconds
+from conftest import await_claims, eventually, seconds
 from holder import hold, start_holder  # noqa: F401
 
 TTL_MS = 3000
@@ -37,3 +37,30 @@ def test_whoever_waits_goes_on_and_counts_anew(server, table, hold, start_holder
     assert seconds(changed) >= TTL_MS / 1000
     holder.resume()
     holder.await_lost()
+
+
+def test_two_promotions_of_one_timeline_are_two(servers, table, cli_on):
+    """Two standbys that are promoted from one timeline have the same number. Ids and beats that come again there are not those of before."""
+    primary = servers.postgres()
+    replicas = [servers.replica(primary, f"standby{number}") for number in (1, 2)]
+    assert cli_on(primary.url(table))("run", "x", "--", "true").status == 0
+    before = primary.session().value(f"SELECT {table}_incarnation()")
+    for replica in replicas:
+        eventually(lambda standby=replica: standby.session().value("SELECT to_regclass(%s) IS NOT NULL", f"{table}_meta"), "it has the tables")
+    primary.kill9()
+    said = []
+    for replica in replicas:
+        replica.promote()
+        assert cli_on(replica.url(table))("run", "x", "--", "true").status == 0
+        said.append(replica.session().value(f"SELECT {table}_incarnation()"))
+    assert [text.rpartition(".")[2] for text in said] == ["00000002"] * 2
+    assert len({before, *said}) == 3
+
+
+def test_a_floor_makes_it_another(server, table, hold, cli_on):
+    """Said after a copy was brought back: whoever held by what was before is told."""
+    holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
+    assert cli_on(server.url(table))("floor", str(holder.token + 1000)).status == 0
+    said = time.monotonic()
+    holder.await_lost()
+    assert seconds(said) < TTL_MS / 1000  # told, not run out

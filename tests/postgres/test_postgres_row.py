@@ -136,3 +136,28 @@ def test_nothing_stays_open_after_it(server, url, cli_on):
     process = cli_on(url).hold("x")
     process.kill(signal.SIGKILL)
     eventually(lambda: session(OPEN) == [], "no transaction is open")
+
+
+def test_a_break_says_that_it_ends_no_transaction(server, table, hold, cli_on):
+    """Through the table's own URL, as an operator may come."""
+    holder = hold(server.url(table, mode="row"), "x")
+    cli = cli_on(server.url(table))
+    for words in (["break", "x"], ["break", "--now", "x"]):
+        done = cli(*words)
+        assert done.status == 77 and "pg_terminate_backend" in done.stderr, done
+    assert holder.release() == "HF_OK"
+
+
+def test_a_role_that_reads_strings_in_another_way(server, table, hold, start_holder):
+    """standard_conforming_strings = off: a backslash in a literal means something else."""
+    user = f"odd_{table}"
+    session = server.session()
+    session(f"CREATE ROLE {user} LOGIN SUPERUSER")
+    session(f"ALTER ROLE {user} SET standard_conforming_strings = off")
+    first = hold(server.url(table, mode="row"), "abc")
+    second = start_holder(server.url(table, user=user, mode="row"), "abc")
+    time.sleep(1)
+    assert second.waits()
+    assert first.release() == "HF_OK"
+    assert second.token > first.token
+    assert second.release() == "HF_OK"

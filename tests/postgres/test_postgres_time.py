@@ -239,3 +239,17 @@ def test_what_was_seen_before_a_crash_buries_nobody_after_it(servers, table, hol
     assert second.acquire()[0] == 0
     code, now = third.acquire(dead=list(seen.items()))
     assert code == 2, (seen, now)
+
+
+def test_one_who_died_is_found_beside_one_who_lives(server, table, hold, start_holder):
+    """Their ids are as far apart as the table of what was seen is long: neither makes the other one forgotten."""
+    url, words = server.url(table), (f"ttl={TTL_MS}", "permits=2")
+    lives = hold(url, "x", *words)
+    session = server.session()
+    number = session.value(f"SELECT id FROM {table}_claims")
+    session(f"ALTER TABLE {table}_claims ALTER COLUMN id RESTART WITH {number + 4096}")
+    hold(url, "x", *words).kill()
+    died = time.monotonic()
+    next_one = start_holder(url, "x", *words)
+    assert next_one.token > lives.token
+    assert seconds(died) < TTL + SLACK

@@ -151,12 +151,16 @@ static bool read_ahead(struct attempt *attempt, const PGresult *answer)
 {
     struct pg_claim *own = attempt->own;
     struct text ids = {0}, beats = {0};
-    int dead;
+    struct sighting *before = own->ahead;
+    int dead, before_count = own->ahead_era == attempt->era ? own->ahead_count : 0;
 
+    own->ahead = NULL;
     forget_ahead(own);
     own->ahead_era = attempt->era;
-    own->ahead_count = sightings_read(attempt->store, attempt->era, attempt->arrived_ms,
-                                      answer_text(answer, 0, COLUMN_OTHERS), &own->ahead);
+    own->ahead_count =
+        sightings_again(attempt->store, attempt->era, attempt->arrived_ms,
+                        answer_text(answer, 0, COLUMN_OTHERS), before, before_count, &own->ahead);
+    free(before);
     if (own->ahead_count < 0) { /* seen by nobody then */
         own->ahead_count = 0;
         return false;

@@ -5,7 +5,7 @@
  *                         └── nothing was done, or it only reads: again ◀───────────┤
  *                                                                 may have been done └──▶ HF_EUNKNOWN
  *
- * Renewals find a connection even when all are waiting for rows that somebody has locked. */
+ * Renewals find a connection even when all others wait for rows that somebody has locked: one is theirs alone. */
 #include "base/clock.h"
 #include "base/random.h"
 #include "engines/postgres/store.h"
@@ -38,25 +38,45 @@ static struct connection *take_idle(struct engine_store *store)
     return NULL;
 }
 
-/* NULL: *ret_make says whether a new one is to be made, which is then counted already; else the deadline has come. */
-static struct connection *take(struct engine_store *store, bool urgent, int64_t deadline_ms,
-                               bool *ret_make)
+/* In use, or being made. With the mutex. */
+static int count_busy(const struct engine_store *store)
 {
-    int most = urgent ? PG_POOL_URGENT_MAX : PG_POOL_MAX;
+    int idle = 0;
+
+    LIST_EACH(node, &store->idle)
+    {
+        idle++;
+    }
+    return store->connections - idle;
+}
+
+static int most_for(const struct question *question)
+{
+    if (question->renews)
+        return PG_POOL_RENEW_MAX;
+    return question->urgent ? PG_POOL_URGENT_MAX : PG_POOL_MAX;
+}
+
+/* NULL: *ret_make says whether a new one is to be made, which is then counted already; else the deadline has come. */
+static struct connection *take(struct engine_store *store, const struct question *question,
+                               int64_t deadline_ms, bool *ret_make)
+{
     struct connection *conn = NULL;
+    int most = most_for(question);
 
     *ret_make = false;
     pthread_mutex_lock(&store->mutex);
-    while (!(conn = take_idle(store)) && store->connections >= most) {
+    while (count_busy(store) >= most && clock_boot_ms() < deadline_ms) {
         struct timespec until = clock_monotonic_in(deadline_ms - clock_boot_ms());
 
-        if (clock_boot_ms() >= deadline_ms)
-            break;
         pthread_cond_clockwait(&store->freed, &store->mutex, CLOCK_MONOTONIC, &until);
     }
-    if (!conn && store->connections < most) {
-        store->connections++;
-        *ret_make = true;
+    if (count_busy(store) < most) {
+        conn = take_idle(store);
+        if (!conn) {
+            store->connections++;
+            *ret_make = true;
+        }
     }
     pthread_mutex_unlock(&store->mutex);
     return conn;
@@ -84,7 +104,7 @@ static void give_back(struct engine_store *store, struct connection *conn)
     } else {
         store->connections--;
     }
-    pthread_cond_signal(&store->freed);
+    pthread_cond_broadcast(&store->freed);
     pthread_mutex_unlock(&store->mutex);
     connection_free(store, conn);
     connection_free(store, oldest);
@@ -94,7 +114,7 @@ static void forget_one(struct engine_store *store)
 {
     pthread_mutex_lock(&store->mutex);
     store->connections--;
-    pthread_cond_signal(&store->freed);
+    pthread_cond_broadcast(&store->freed);
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -122,13 +142,13 @@ static int connect_new(struct engine_store *store, int64_t deadline_ms,
     return HF_OK;
 }
 
-static int get_connection(struct engine_store *store, bool urgent, int64_t deadline_ms,
-                          struct connection **ret_conn, struct error_text *err)
+static int get_connection(struct engine_store *store, const struct question *question,
+                          int64_t deadline_ms, struct connection **ret_conn, struct error_text *err)
 {
     bool make = false;
     int result;
 
-    *ret_conn = take(store, urgent, deadline_ms, &make);
+    *ret_conn = take(store, question, deadline_ms, &make);
     if (*ret_conn)
         return HF_OK;
     if (!make)
@@ -226,7 +246,7 @@ static int ask_once(struct engine_store *store, struct question *question, int64
     PGresult *answer;
     bool sent = false, unreplicated;
     int64_t code = 0;
-    int result = get_connection(store, question->urgent, deadline_ms, &conn, err);
+    int result = get_connection(store, question, deadline_ms, &conn, err);
 
     *ret_verdict = VERDICT_FINAL;
     if (result != HF_OK) {
@@ -311,7 +331,7 @@ int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_te
     if (atomic_load(&store->settled))
         return HF_OK;
     do
-        result = get_connection(store, false, deadline_ms, &conn, err);
+        result = get_connection(store, &any, deadline_ms, &conn, err);
     while (result != HF_OK &&
            try_again(store, &any, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL, &pause_ms,
                      deadline_ms, err));

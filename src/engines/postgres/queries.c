@@ -341,11 +341,13 @@ static int is_held(struct engine_store *store, const struct key *key, int64_t de
     return result;
 }
 
+#define CODE_BY_ROW 6
+
 int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
              struct error_text *err)
 {
     struct question question = {.statement = STATEMENT_BREAK, .patience = true};
-    int64_t deadline_ms = clock_after(clock_boot_ms(), BREAK_MS), broken = 0;
+    int64_t deadline_ms = clock_after(clock_boot_ms(), BREAK_MS), broken = 0, code = 0;
     PGresult *answer = NULL;
     bool held = true;
     struct key key;
@@ -362,8 +364,15 @@ int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uin
     question_add_bytes(&question, key.bytes, key.size);
     question_add_bool(&question, grace_ms == 0);
     result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
-    if (result == HF_OK && !answer_number(answer, 0, 2, &broken))
+    if (result == HF_OK &&
+        (!answer_number(answer, 0, 0, &code) || !answer_number(answer, 0, 2, &broken)))
         result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
+    if (result == HF_OK && code == CODE_BY_ROW)
+        result =
+            error_set(err, HF_EREFUSED,
+                      "an open transaction holds '%.100s' (mode=row), and ends with its "
+                      "connection: pg_terminate_backend() ends that, pg_locks shows whose it is",
+                      name);
     PQclear(answer);
     if (result == HF_OK)
         *ret_broken = (uint32_t)broken;

@@ -145,7 +145,7 @@ static int begin(struct engine_store *store, struct row_claim *own, int64_t dead
     text_hex(own->key.bytes, own->key.size, hex);
     snprintf(text, sizeof text,
              "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT true FROM @_rows@ WHERE name "
-             "= '\\x%s'::bytea FOR UPDATE%s",
+             "= decode('%s', 'hex') FOR UPDATE%s",
              hex, own->claim->will_wait ? "" : " SKIP LOCKED");
     filled = result == HF_OK ? pgnames_fill(&store->names, text) : NULL;
     if (result == HF_OK && (!filled || PQsendQuery(own->conn->pg, filled) != 1))
@@ -459,8 +459,8 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
     text_hex(own->key.bytes, own->key.size, hex);
     text_hex(own->lease, sizeof own->lease, lease);
     snprintf(text, sizeof text,
-             "DELETE FROM @_claims@ WHERE name = '\\x%s'::bytea AND mode = 'r' AND lease = "
-             "'\\x%s'::bytea; COMMIT",
+             "DELETE FROM @_claims@ WHERE name = decode('%s', 'hex') AND mode = 'r' AND lease = "
+             "decode('%s', 'hex'); COMMIT",
              hex, lease);
     filled = pgnames_fill(&store->names, text);
     result = filled ? run(store, own, filled, deadline_ms, err)

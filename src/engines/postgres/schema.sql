@@ -13,7 +13,9 @@ CREATE TABLE IF NOT EXISTS @_meta@ (
     only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     version integer NOT NULL,
     id text NOT NULL DEFAULT left(replace(gen_random_uuid()::text, '-', ''), 16), -- whoever makes it anew has another store
-    floor bigint NOT NULL DEFAULT 0 -- all tokens are greater
+    floor bigint NOT NULL DEFAULT 0, -- all tokens are greater
+    era text NOT NULL DEFAULT '', -- drawn anew with the first use on another server or timeline: two promotions may have the same number
+    era_of text NOT NULL DEFAULT '' -- the server and timeline that it was drawn on
 );
 
 -- One row for each name that was ever held. Never deleted: it has the last token. A name that begins with a zero byte is the key of
@@ -38,9 +40,10 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     ttl_ms bigint NOT NULL,
     delay_ms bigint NOT NULL, -- lock-delay
     death_ms bigint NOT NULL, -- of a once-record: how long a death is known
-    -- Of a holder it grows with each renewal, from 1; of all others it falls, from 0. What is not held is renewed without waiting for the disk: a crash
-    -- may forget that, and the same number come again. Nobody may take that for the beat of a hold that he has seen before.
-    beat bigint NOT NULL DEFAULT 0,
+    -- Of a holder it grows with each renewal, and is positive; of all others it falls, and is not. What is not held is renewed without waiting for the disk: a crash
+    -- may forget that, and the same number come again. Nobody may take that for the beat of a hold that he has seen before. Both begin at random:
+    -- where a dump is restored or a standby promoted, ids come again, and are not to be taken for those that somebody saw before.
+    beat bigint NOT NULL DEFAULT -1024 * floor(random() * 1000000000000)::bigint,
     broken boolean NOT NULL DEFAULT false, -- by an operator: withheld until it would have run out
     seen_beat bigint, -- the beat that the notes in `seen` are about
     seen jsonb, -- which host saw it first at which time of that host's CLOCK_BOOTTIME, in ms
@@ -73,14 +76,26 @@ CREATE OR REPLACE VIEW @_shown@ AS
 -- Which server this is, and since which promotion; the table with it.
 CREATE OR REPLACE FUNCTION @_incarnation@()
 RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    now_of text;
+    m record;
 BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'this server is a standby: locks are kept on the primary only';
     END IF;
-    RETURN (SELECT m.id FROM @_meta@ AS m) || '.' || (pg_control_system()).system_identifier || '.'
-        || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+    now_of := (pg_control_system()).system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+    SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n;
+    IF m.era_of <> now_of THEN
+        UPDATE @_meta@ AS n SET era = left(replace(gen_random_uuid()::text, '-', ''), 8), era_of = now_of WHERE n.era_of <> now_of;
+        SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n; -- somebody else's, if that was quicker
+    END IF;
+    RETURN m.id || '.' || m.era || '.' || now_of;
 END
 $$;
+
+-- The beat with which a hold begins.
+CREATE OR REPLACE FUNCTION @_first_beat@()
+RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT 1 + 1024 * floor(random() * 1000000000000)::bigint $$;
 
 -- What each function begins with: the commit of this transaction is to be durable, whatever the role's defaults; nobody waits for
 -- a row longer than the client does.
@@ -95,11 +110,7 @@ BEGIN
         PERFORM set_config('client_min_messages', 'warning', true);
     END IF;
     PERFORM set_config('lock_timeout', greatest(a_patience_ms, 1)::text, true);
-    IF pg_is_in_recovery() THEN
-        RETURN @_incarnation@(); -- which says so
-    END IF;
-    RETURN (SELECT m.id FROM @_meta@ AS m) || '.' || (pg_control_system()).system_identifier || '.'
-        || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+    RETURN @_incarnation@();
 END
 $$;
 
@@ -265,7 +276,7 @@ BEGIN
                 IF token <= 9007199254740991 THEN
                     WITH made AS (
                         INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat)
-                        VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, 1)
+                        VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, @_first_beat@())
                         RETURNING k.id)
                     UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation, first_id = made.id FROM made
                         WHERE l.name = a_name RETURNING made.id INTO claim;
@@ -297,6 +308,10 @@ BEGIN
             IF known.state = 'd' OR (known.state = 'x' AND a_no_heir) THEN
                 IF known.state = 'd' THEN
                     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = own.id;
+                END IF;
+                -- What a synchronous standby may not have yet is not to be believed: this commit waits for it, behind that one.
+                IF current_setting('synchronous_standby_names') <> '' THEN
+                    UPDATE @_once@ AS o SET since = o.since WHERE o.name = a_name;
                 END IF;
                 code := CASE known.state WHEN 'd' THEN 3 ELSE 4 END;
                 token := known.token;
@@ -354,11 +369,11 @@ BEGIN
                     (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= was.first_id ORDER BY k.id LIMIT 1), was.first_id)
                 WHERE l.name = a_name;
             IF own.id IS NOT NULL THEN
-                UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = 1, since = clock_timestamp()
+                UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = @_first_beat@(), since = clock_timestamp()
                     WHERE k.name = a_name AND k.id = own.id;
             ELSE
                 INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat)
-                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, 1)
+                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, @_first_beat@())
                     RETURNING k.id INTO claim;
             END IF;
             IF once THEN
@@ -532,9 +547,14 @@ BEGIN
         RETURN;
     END IF;
     SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
-    WITH ended AS (UPDATE @_claims@ AS k SET broken = true WHERE k.name = a_name AND k.token IS NOT NULL AND NOT k.broken RETURNING k.id)
+    WITH ended AS (UPDATE @_claims@ AS k SET broken = true WHERE k.name = a_name AND k.token IS NOT NULL AND NOT k.broken
+            AND k.mode <> 'r' RETURNING k.id)
         SELECT array_agg(e.id) INTO ids FROM ended AS e;
     broken := coalesce(cardinality(ids), 0);
+    IF broken = 0 AND @_row_is_held@(a_name) THEN
+        code := 6; -- only its own connection, or whoever ends that, ends an open transaction
+        RETURN;
+    END IF;
     IF a_now THEN
         DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id IN
             (SELECT b.id FROM @_claims@ AS b WHERE b.name = a_name AND b.broken FOR UPDATE SKIP LOCKED);
@@ -553,7 +573,8 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    UPDATE @_meta@ AS m SET floor = a_token WHERE m.floor < a_token;
+    -- Said where a copy was brought back: whatever was held or seen before that counts no more.
+    UPDATE @_meta@ AS m SET floor = a_token, era = left(replace(gen_random_uuid()::text, '-', ''), 8) WHERE m.floor < a_token;
 END
 $$;
 

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TABLE_SIZE 4096 /* two who meet in it: the later one stays */
+#define TABLE_SIZE \
+    4096 /* two who meet in it: the later one stays, and who waits remembers by itself */
 
 struct seen {
     int64_t id, beat, since_ms;
@@ -137,6 +138,36 @@ int sightings_read(struct engine_store *store, uint32_t era, int64_t arrived_ms,
         sightings_note(store, era, arrived_ms, shown, &list[count++]);
     }
     *ret_list = list;
+    return count;
+}
+
+/* Both in the order of their ids, as the server lists them. What a claim that waits saw with one look it knows with the next,
+ * whoever meets whom in the table. */
+static void carry_over(const struct sighting *before, int before_count, struct sighting *list,
+                       int count)
+{
+    for (int i = 0, j = 0; i < before_count && j < count;) {
+        if (before[i].id != list[j].id) {
+            if (before[i].id < list[j].id)
+                i++;
+            else
+                j++;
+            continue;
+        }
+        if (before[i].beat == list[j].beat && before[i].since_ms < list[j].since_ms)
+            list[j].since_ms = before[i].since_ms;
+        i++;
+        j++;
+    }
+}
+
+int sightings_again(struct engine_store *store, uint32_t era, int64_t arrived_ms, const char *text,
+                    const struct sighting *before, int before_count, struct sighting **ret_list)
+{
+    int count = sightings_read(store, era, arrived_ms, text, ret_list);
+
+    if (count > 0)
+        carry_over(before, before_count, *ret_list, count);
     return count;
 }
 

@@ -37,7 +37,8 @@
 
 #define PG_SCHEMA_VERSION 1
 #define PG_POOL_MAX 8         /* connections for all, */
-#define PG_POOL_URGENT_MAX 10 /* and so many with those that renewals may have besides */
+#define PG_POOL_URGENT_MAX 10 /* so many with those for giving up what is held, */
+#define PG_POOL_RENEW_MAX 11  /* and with the one that only renewals may have */
 #define PG_SOCKETS_MAX 512
 #define PG_KEYWORDS_MAX 64
 #define PG_PARAMETERS_MAX 20
@@ -121,7 +122,8 @@ struct question {
     enum statement statement;
     const char *text; /* set by ask_store from the statement, or an own one */
     bool reads;       /* changes nothing, so its outcome is never in doubt */
-    bool urgent;      /* a hold depends on it */
+    bool urgent;      /* somebody waits for what it gives up */
+    bool renews;      /* a hold depends on it */
     bool expects;     /* its first parameter is the incarnation, which ask_store puts in */
     bool patience;    /* its second how long to wait for rows, likewise */
     bool *ret_again;  /* or NULL: set when it was asked again after it may have been done */
@@ -208,6 +210,9 @@ void sightings_note(struct engine_store *store, uint32_t era, int64_t arrived_ms
 /* The same of many, all numbers in one text. The list is the caller's: free it. -1: out of memory, or malformed. */
 int sightings_read(struct engine_store *store, uint32_t era, int64_t arrived_ms, const char *text,
                    struct sighting **ret_list);
+/* The same, for who has looked before, and saw that. */
+int sightings_again(struct engine_store *store, uint32_t era, int64_t arrived_ms, const char *text,
+                    const struct sighting *before, int before_count, struct sighting **ret_list);
 /* Those that are dead if a statement is sent now, as two arrays in the database's words. Returns how many; ret_next_ms: when the next
  * one will be, or CLOCK_NEVER. */
 int sightings_dead(const struct sighting *list, int count, int64_t now_ms, struct text *ids,
