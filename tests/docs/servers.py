@@ -16,7 +16,7 @@ programs=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
 install -d -o postgres /srv/postgres /var/run/postgresql
 as_postgres() { (cd / && setpriv --reuid postgres --regid postgres --clear-groups "$@"); }
 as_postgres "$programs/initdb" -D /srv/postgres/data -A trust --no-sync >/dev/null
-as_postgres "$programs/pg_ctl" -D /srv/postgres/data -l /srv/postgres/log -o '-c fsync=off -k /var/run/postgresql' -w start >/dev/null
+as_postgres "$programs/pg_ctl" -D /srv/postgres/data -l /srv/postgres/log -o '-c fsync=off -c dynamic_shared_memory_type=mmap -k /var/run/postgresql' -w start >/dev/null
 export PGHOST=/var/run/postgresql PGUSER=postgres
 createdb shop
 """

@@ -130,7 +130,14 @@ class Program:
 class Server(Program):
     def __init__(self, *words, clock=None, env=None):
         self.clock = clock
+        self.pids = []
         super().__init__(*words, env={**(clock.env if clock else {}), **(env or {})})
+        self.pids = [self.popen.pid, int((self.directory / "data/postmaster.pid").read_text().split()[0])]
+
+    def stop(self):
+        super().stop()
+        if self.clock:
+            self.clock.clean(self.pids)
 
     def kill9(self):
         """All of its processes, as a crash would."""
@@ -186,6 +193,13 @@ class Clock:
                 folder.chmod(folder.stat().st_mode | 0o011)
         self.env = {"LD_PRELOAD": libraries[0], "FAKETIME_TIMESTAMP_FILE": str(self.file), "FAKETIME_NO_CACHE": "1",
                     "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+    @staticmethod
+    def clean(pids):
+        """libfaketime leaves these behind when a process does not end as it likes."""
+        for pid in pids:
+            for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
+                pathlib.Path("/dev/shm", name).unlink(missing_ok=True)
 
     def set(self, offset):
         fresh = self.file.with_suffix(".new")
