@@ -218,8 +218,6 @@ def test_a_follower_that_was_forgotten_throws_nobody_out_of_an_election(cluster,
     forgotten.kill9()
     at = forgotten.args.index("--election-timeout") + 1
     forgotten.args[at] = "40s"  # it does not stand
-    forgotten.launch()
-    answers(forgotten)
     for node in (leader, chosen):
         write(node.file, OLD, NEW)
         hang_up(node)
@@ -227,6 +225,7 @@ def test_a_follower_that_was_forgotten_throws_nobody_out_of_an_election(cluster,
     holder = cluster.cli.hold("x", *LONG)
     leader.kill9()
     early = cluster.cli.start("run", "-w", "60s", "y", "--", "echo", "mine")
+    forgotten.launch()  # now: had it heard the leader, it would give its vote to nobody for 40 s
     assert early.line() == "mine"
     assert early.wait() == 0, early.rest("err")
     renewed(cluster.cli, holder)

@@ -10,7 +10,7 @@ from holder import hold, start_holder  # noqa: F401
 
 TTL_MS = 3000
 TTL = TTL_MS / 1000
-SLACK = 6
+SLACK = 20  # seconds, on a busy machine
 
 
 @pytest.fixture
