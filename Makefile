@@ -185,7 +185,11 @@ soak-postgres:
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
 	@$(ninja) build-check
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --timeout-multiplier 4 --print-errorlogs \
-		postgres-crash conformance-postgres-killed stress-postgres
+		postgres-crash stress-postgres
+	@for kind in postgres-killed postgres-row; do \
+		HF_SOAK=1 HOLDFAST_MODULE_DIR='$(CURDIR)/build-check/src/engines' HOLDFAST_TEST_DIR='$(CURDIR)/build-check' \
+			HF_RELAY='$(CURDIR)/build-check/tests/servers/hf-relay' build-check/tests/conformance/conformance $$kind || exit 1; \
+	done
 
 # Under both sanitizers, the stores side by side. HF_SEED=N: chooses as a run did that printed N.
 soak-client: built-asan built-tsan

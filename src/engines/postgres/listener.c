@@ -32,7 +32,7 @@
 #define AGAIN_MS_MAX 2000
 #define UNHEARD_AGAIN_MS 60000
 #define LINGER_MS 5000  /* with nobody to tell */
-#define OBSERVE_MS 1000 /* an observer looks so often where nothing is heard */
+#define OBSERVE_MS 1000 /* an observer looks so often by itself */
 #define ASK_MS 2000
 #define CHANNEL_MAX 64
 
@@ -42,7 +42,7 @@ struct hearing {
     int64_t again_ms, next_ms; /* the pause, and when it is over */
     uint64_t test;             /* 0: it has come */
     int64_t test_until_ms;
-    int64_t poll_ms; /* when observers look next, where nothing is heard */
+    int64_t poll_ms; /* when observers look next by themselves */
     int64_t idle_ms; /* since when there is nobody */
 };
 
@@ -361,7 +361,8 @@ static void look_after(struct engine_store *store, struct hearing *hearing, bool
     }
     if (!wanted && hearing->conn && now_ms - hearing->idle_ms >= LINGER_MS)
         hang_up(store, hearing, 0);
-    if (!atomic_load(&store->hears) && wanted && now_ms >= hearing->poll_ms) {
+    /* Nobody tells of a holder's death: it is found out by looking. */
+    if (wanted && now_ms >= hearing->poll_ms) {
         hearing->poll_ms = clock_after(now_ms, OBSERVE_MS);
         tell_all(store, false);
     }
@@ -386,7 +387,7 @@ static void *listener_main(void *arg)
         if (due)
             renew_observer(store, &observer);
         look_after(store, &hearing, wanted, now_ms);
-        if (wanted && !atomic_load(&store->hears) && hearing.poll_ms < next_ms)
+        if (wanted && hearing.poll_ms < next_ms)
             next_ms = hearing.poll_ms;
         if (wanted && !hearing.conn && store->listen != LISTEN_OFF && hearing.next_ms < next_ms)
             next_ms = hearing.next_ms;
