@@ -244,7 +244,7 @@ static int unmarked_connections(void)
     int count = 0;
 
     for (int fd = 3; fd < 256; fd++) {
-        struct sockaddr_in address;
+        struct sockaddr_in address = {0};
         socklen_t size = sizeof address;
 
         if (fcntl(fd, F_GETFD) != 0 || getpeername(fd, (struct sockaddr *)&address, &size) != 0)
