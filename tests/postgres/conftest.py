@@ -29,19 +29,13 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TESTS / "cli"))
 sys.path.append(str(TESTS / "redis"))  # holder.py
 pytest.register_assert_rewrite("holdfast_cli")
-from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, eventually,  # noqa: E402,F401
-                          is_running)
+from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, die_with_parent,  # noqa: E402,F401
+                          eventually, is_running)
 
 psycopg2 = pytest.importorskip("psycopg2", reason="needs psycopg2")
 
 HF_POSTGRES = os.environ.get("HF_POSTGRES", str(ROOT / "build-check/tests/servers/hf-postgres"))
 STALE, MISSING = "HF001", "HF002"  # of the guard
-
-
-def die_with_parent():
-    """hf-postgres ends with its input, and what pytest started ends with pytest: holder.py wants one of this name."""
-    import ctypes
-    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
 
 
 def seconds(since):
