@@ -175,7 +175,8 @@ typedef struct hf_store_info {
     const char *origin;
 } hf_store_info;
 
-/* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. */
+/* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. What depends on the server, as how
+ * a waiter wakes, is what was found out by the time of this call. */
 HF_API const hf_store_info *hf_info(hf_store *store);
 
 /* For how long the store has been out of reach, in ms, as far as the waits, observers, questions and renewals of

@@ -133,8 +133,8 @@ static void note_server(const hf_store_info *info, void *arg)
     *(bool *)arg = (info->features & HF_HAS_TTL) != 0;
 }
 
-/* A store speaks of its server when it has asked it something. That it cannot is not what was asked here. */
-static void hear_warnings(struct cli *cli)
+/* A store speaks of its server when it has asked it something. That it cannot is not what was asked here. Then it is not open. */
+static void ask_server(struct cli *cli)
 {
     bool has_server = false;
     hf_report *report;
@@ -142,19 +142,32 @@ static void hear_warnings(struct cli *cli)
     if (hf_describe(cli->url, note_server, &has_server) != HF_OK || !has_server ||
         hf_open(cli->url, &cli->store) != HF_OK)
         return;
-    if (hf_show(cli->store, "holdfast", &report) == HF_OK)
+    if (hf_show(cli->store, "holdfast", &report) == HF_OK) {
         hf_report_free(report);
+    } else {
+        hf_close(cli->store);
+        cli->store = NULL;
+    }
 }
 
 /* The store that a command without --on would use. That it cannot be opened is worth knowing, but
  * does not make this list any less true. */
 static int in_effect(struct cli *cli)
 {
-    int result = hf_describe(cli->url, print_effect, cli);
+    int result;
 
+    if (cli->json)
+        ask_server(cli);
+    if (cli->store) {
+        print_effect(hf_info(cli->store), cli);
+        return EXIT_DONE;
+    }
+    result = hf_describe(cli->url, print_effect, cli);
     fflush(stdout);
     if (result == HF_OK) {
-        hear_warnings(cli);
+        ask_server(cli);
+        if (cli->store)
+            printf("  waiters: %s\n", hf_info(cli->store)->wakes);
         return EXIT_DONE;
     }
     say("the store in effect cannot be opened: %s", hf_error());

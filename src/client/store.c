@@ -250,8 +250,11 @@ const hf_store_info *hf_info(hf_store *store)
     struct error_text err;
     int result = store_check(store, &err);
 
-    if (result == HF_OK)
+    if (result == HF_OK) {
+        if (store->engine->in_effect)
+            store->engine->in_effect(store->engine_store, &store->info);
         return &store->info;
+    }
     failure_keep(result, &err);
     return NULL;
 }

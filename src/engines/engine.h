@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 7
+#define ENGINE_ABI 8
 
 struct engine_store; /* each engine's own */
 
@@ -142,6 +142,8 @@ struct engine {
      * until close. ret_where: HF_URL_MAX + 1 bytes, in words where the locks live, no password. */
     int (*open)(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
                 char *ret_where, struct error_text *err);
+    /* NULL where traits say all. Changes in ret_info what is otherwise here, as far as the store has found out by now: features, wakes. */
+    void (*in_effect)(struct engine_store *store, hf_store_info *ret_info);
     /* NULL where opening makes nothing. True: open would make a directory, in ret_where as open gives it. Touches
      * nothing. */
     bool (*unmade)(struct url *url, char *ret_where);

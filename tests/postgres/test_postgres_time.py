@@ -74,11 +74,34 @@ def dead_holder(cli):
     return time.monotonic()
 
 
+def test_a_job_on_the_host_of_the_dead_one_need_not_wait(server, table, cli_on):
+    """As each night: nobody has looked since the crash. When the dead one was last alive is noted by its own host's clock, in its row."""
+    cli = cli_on(server.url(table))
+    dead_holder(cli)
+    time.sleep(TTL + 0.5)
+    assert cli("run", "--no-wait", "x", "--", "true").status == 0
+
+
+def test_a_job_on_the_host_of_the_dead_one_is_not_early(server, table, cli_on):
+    cli = cli_on(server.url(table))
+    holder = cli.hold("x", "--ttl", f"{TTL_MS}ms")
+    holder.kill(signal.SIGSTOP)  # its last renewal was at most a third of a TTL ago
+    began = time.monotonic()
+    done = cli("run", "--no-wait", "x", "--", "true")
+    assert done.status == 75 or seconds(began) > TTL / 2, done
+    while done.status == 75 and seconds(began) < TTL + SLACK:
+        done = cli("run", "--no-wait", "x", "--", "true")
+    assert done.status == 0 and seconds(began) > TTL / 2
+    holder.kill(signal.SIGCONT)
+    assert holder.wait() != 0
+
+
 @pytest.mark.parametrize("how", [["--no-wait"], ["--wait", "300ms"]], ids=["no-wait", "short-waits"])
 def test_a_chain_of_those_who_do_not_stay_gets_there_in_one_ttl(server, table, cli_on, how):
     """None of them is there for a TTL. What the first has seen is kept in the row for the next."""
     cli = cli_on(server.url(table))
     killed = dead_holder(cli)
+    server.session()(f"UPDATE {table}_claims SET seen = NULL, seen_beat = NULL")  # as of another host, on which it died
     tries = 0
     while True:
         done = cli("run", *how, "--ttl", f"{TTL_MS}ms", "x", "--", "true")

@@ -5,10 +5,11 @@
 #include <string.h>
 
 struct refusal {
-    const char *state; /* the first two characters stand for a class */
+    const char *
+        state; /* the first two characters stand for a class; the server's words may come behind it */
     enum verdict verdict;
     int code;          /* with VERDICT_FINAL */
-    const char *words; /* what to do about it; NULL: the server's own say it */
+    const char *words; /* what to do about it, %s: store->advice; NULL: the server's own say it */
 };
 
 /* The first that fits. */
@@ -33,15 +34,14 @@ static const struct refusal refusals[] = {
     {"53200", VERDICT_UNDONE, 0, "the server is out of memory"},
     {"53", VERDICT_UNDONE, 0, NULL},
     {"58", VERDICT_FINAL, HF_EIO, NULL},
+    {"42501 could not ", VERDICT_FINAL, HF_EIO, NULL}, /* the server's own files */
     {"42501", VERDICT_FINAL, HF_EREFUSED,
      "the role lacks a right: it needs USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE "
      "on the tables of the locks"},
     {"42P01", VERDICT_FINAL, HF_EREFUSED,
-     "a table of the locks is missing: apply what 'holdfast guard sql --dialect postgres --locks' "
-     "prints"},
+     "a table of the locks is missing: apply what '%s' prints"},
     {"42883", VERDICT_FINAL, HF_EREFUSED,
-     "a function of the locks is missing: apply what 'holdfast guard sql --dialect postgres "
-     "--locks' prints"},
+     "a function of the locks is missing: apply what '%s' prints"},
     {"42703", VERDICT_FINAL, HF_EREFUSED,
      "the tables are of another shape than this version of holdfast makes: name another one with "
      "?table="},
@@ -55,6 +55,7 @@ enum verdict error_read(const struct engine_store *store, const PGresult *answer
     const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
     const char *message = PQresultErrorField(answer, PG_DIAG_MESSAGE_PRIMARY);
     struct error_text said = {""};
+    char whole[64];
 
     *ret_code = HF_EREFUSED;
     connection_words(message ? message : PQresultErrorMessage(answer), &said);
@@ -62,14 +63,19 @@ enum verdict error_read(const struct engine_store *store, const PGresult *answer
         error_write(err, "%s: %s", store->shown, said.text);
         return VERDICT_BROKEN;
     }
+    snprintf(whole, sizeof whole, "%s %.40s", state, said.text);
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *refusal = &refusals[i];
 
-        if (strncmp(state, refusal->state, strlen(refusal->state)) != 0)
+        if (strncmp(whole, refusal->state, strlen(refusal->state)) != 0)
             continue;
-        if (refusal->words)
-            error_write(err, "%s: %s: %s", store->shown, said.text, refusal->words);
-        else
+        if (refusal->words) {
+            const char *gap = strstr(refusal->words, "%s");
+            size_t before = gap ? (size_t)(gap - refusal->words) : strlen(refusal->words);
+
+            error_write(err, "%s: %s: %.*s%s%s", store->shown, said.text, (int)before,
+                        refusal->words, gap ? store->advice : "", gap ? gap + 2 : "");
+        } else
             error_write(err, "%s: %s", store->shown, said.text);
         *ret_code = refusal->code;
         return refusal->verdict;

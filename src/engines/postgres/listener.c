@@ -9,7 +9,7 @@
  * nobody listens through a pooler, unless ?listen= says that this one can be listened through; and a notification is sent over one of
  * the connections for all: until it has come in here, those who wait look by themselves.
  *
- * A place of an observer is a row with a beat, too, which is renewed here. */
+ * The same thread keeps the places of observers: observers.c. */
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/random.h"
@@ -33,7 +33,7 @@
 #define UNHEARD_AGAIN_MS 60000
 #define LINGER_MS 5000  /* with nobody to tell */
 #define OBSERVE_MS 1000 /* an observer looks so often by itself */
-#define ASK_MS 2000
+#define LEAVE_MS 500    /* for the places of observers that have ended to be removed */
 #define CHANNEL_MAX 64
 
 struct hearing {
@@ -192,17 +192,32 @@ static bool send_test(struct engine_store *store, struct hearing *hearing)
     return result == HF_OK;
 }
 
-static void warn_unheard(struct engine_store *store)
+static void warn_once(struct engine_store *store, const char *words)
 {
     bool warned = store->warned;
 
     store->warned = true;
     if (!warned)
-        store->host->warn(
-            store->host->context,
-            "no notification of the database comes through (a transaction pooler?): those who wait "
-            "look once a second; ?listen=URL names a direct connection, ?listen=off ends this "
-            "warning");
+        store->host->warn(store->host->context, words);
+}
+
+static void warn_unheard(struct engine_store *store)
+{
+    warn_once(store,
+              "no notification of the database comes through (a transaction pooler?): those who "
+              "wait look once a second; ?listen=URL names a direct connection, ?listen=off ends "
+              "this warning");
+}
+
+/* The other server answers, or we would not be here. */
+static void warn_unreached(struct engine_store *store, const struct error_text *why)
+{
+    char words[sizeof why->text + 100];
+
+    snprintf(words, sizeof words,
+             "the URL of listen= cannot be used, and those who wait look once a second: %s",
+             why->text);
+    warn_once(store, words);
 }
 
 static void listen_anew(struct engine_store *store, struct hearing *hearing)
@@ -211,7 +226,7 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
         store->listen == LISTEN_ELSEWHERE ? &store->listen_parameters : &store->parameters;
     int64_t deadline_ms = clock_after(clock_boot_ms(), CONNECT_MS);
     char text[CHANNEL_MAX + 16];
-    struct error_text ignored;
+    struct error_text why = {""};
     PGresult *answer = NULL;
     bool well = false, direct = true;
 
@@ -222,10 +237,10 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
     snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
     if (connection_new(store, (const char *const *)parameters->keywords,
                        (const char *const *)parameters->values, deadline_ms, &hearing->conn,
-                       &ignored) == HF_OK) {
+                       &why) == HF_OK) {
         direct =
             store->listen == LISTEN_ELSEWHERE || connection_is_direct(hearing->conn, deadline_ms);
-        answer = !direct ? NULL : connection_run(hearing->conn, text, deadline_ms, &ignored);
+        answer = !direct ? NULL : connection_run(hearing->conn, text, deadline_ms, &why);
         well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;
         PQclear(answer);
     }
@@ -233,75 +248,10 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
         hang_up(store, hearing, UNHEARD_AGAIN_MS);
         warn_unheard(store);
     } else if (!well || !send_test(store, hearing)) {
+        if (store->listen == LISTEN_ELSEWHERE && !well && why.text[0])
+            warn_unreached(store, &why);
         hang_up_for_now(store, hearing);
     }
-}
-
-/* ---- observers ------------------------------------------------------------------------------- */
-
-struct observer {
-    uint64_t serial;
-    struct key key;
-    unsigned char lease[32];
-    int64_t id;
-};
-
-/* With the mutex: the first whose place is to be made or renewed. */
-static bool find_due_observer(struct engine_store *store, int64_t now_ms, struct observer *ret_due)
-{
-    LIST_EACH(node, &store->listening)
-    {
-        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
-
-        if (own->claim->mode != ENGINE_OBSERVE || own->renew_ms > now_ms)
-            continue;
-        own->renew_ms = clock_after(now_ms, PG_OBSERVER_TTL_MS / 3);
-        *ret_due =
-            (struct observer){.serial = own->serial, .key = own->key, .id = atomic_load(&own->id)};
-        memcpy(ret_due->lease, own->lease, sizeof own->lease);
-        return true;
-    }
-    return false;
-}
-
-static void renew_observer(struct engine_store *store, const struct observer *due)
-{
-    struct question question = {.statement = STATEMENT_OBSERVE, .patience = true};
-    int64_t id = 0, made = 0, deadline_ms = clock_after(clock_boot_ms(), ASK_MS);
-    struct error_text ignored;
-    PGresult *answer = NULL;
-    int result = store_reach(store, deadline_ms, &ignored);
-
-    question_add_expected(&question);
-    question_add_number(&question, 0);
-    question_add_bytes(&question, due->key.bytes, due->key.size);
-    question_add_bytes(&question, due->lease, sizeof due->lease);
-    question_add_bytes(&question, "", 0);
-    question_add_number(&question, PG_OBSERVER_TTL_MS);
-    question_add_number(&question, due->id);
-    if (result == HF_OK)
-        result = store_ask_anyhow(store, &question, deadline_ms, &answer, &ignored);
-    if (result == HF_OK &&
-        (!answer_number(answer, 0, 0, &made) || !answer_number(answer, 0, 2, &id)))
-        result = HF_EINTERNAL;
-    PQclear(answer);
-    pthread_mutex_lock(&store->mutex);
-    LIST_EACH(node, &store->listening)
-    {
-        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
-
-        if (own->serial != due->serial)
-            continue;
-        if (result == HF_OK) {
-            atomic_store(&own->id, id);
-            if (made == 1) /* from here on nothing is missed */
-                tell(store, own);
-        } else {
-            own->renew_ms = clock_after(clock_boot_ms(), OBSERVE_MS);
-        }
-        break;
-    }
-    pthread_mutex_unlock(&store->mutex);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -377,15 +327,13 @@ static void *listener_main(void *arg)
     while (!store->stop) {
         int64_t now_ms = clock_boot_ms(), next_ms;
         bool wanted = is_wanted(store, now_ms, &next_ms), due;
-        struct observer observer;
 
         store->listener_sleeps = false;
         if (wanted)
             hearing.idle_ms = now_ms;
-        due = find_due_observer(store, now_ms, &observer);
         pthread_mutex_unlock(&store->mutex);
-        if (due)
-            renew_observer(store, &observer);
+        due = observers_renew_one(store, now_ms);
+        observers_let_leave(store, clock_after(now_ms, LEAVE_MS));
         look_after(store, &hearing, wanted, now_ms);
         if (wanted && hearing.poll_ms < next_ms)
             next_ms = hearing.poll_ms;
@@ -407,6 +355,7 @@ static void *listener_main(void *arg)
         pthread_mutex_lock(&store->mutex);
     }
     pthread_mutex_unlock(&store->mutex);
+    observers_let_leave(store, clock_after(clock_boot_ms(), LEAVE_MS));
     hang_up(store, &hearing, 0);
     return NULL;
 }
@@ -473,12 +422,18 @@ void listener_add(struct engine_store *store, struct pg_claim *own)
 
 void listener_drop(struct engine_store *store, struct pg_claim *own)
 {
+    bool observed = own->claim->mode == ENGINE_OBSERVE;
+
     if (!own->listens)
         return;
     pthread_mutex_lock(&store->mutex);
     own->listens = false;
     list_remove(&own->node);
+    if (observed)
+        observers_leave(store, own);
     pthread_mutex_unlock(&store->mutex);
+    if (observed)
+        eventfd_write(store->bell_fd, 1);
 }
 
 void listener_stop(struct engine_store *store)
@@ -490,6 +445,7 @@ void listener_stop(struct engine_store *store)
         eventfd_write(store->bell_fd, 1);
         pthread_join(store->listener, NULL);
     }
+    observers_free(store);
     if (store->bell_fd >= 0)
         close(store->bell_fd);
 }

@@ -221,6 +221,21 @@ static int read_mode(struct engine_store *store, struct url *url, struct error_t
     return error_set(err, HF_EINVAL, "store URL: no mode '%.40s': there are table and row", mode);
 }
 
+/* What comes behind an '@' or '/' of a password would be taken for a host or a database, and shown. */
+static int check_marks(const char *rest, struct error_text *err)
+{
+    size_t size = strcspn(rest, "?"), host = strlen("//");
+    const char *first = memchr(rest, '@', size);
+    const char *slash = size > host ? memchr(rest + host, '/', size - host) : NULL;
+
+    if (first &&
+        (memchr(first + 1, '@', size - (size_t)(first + 1 - rest)) || (slash && slash < first)))
+        return error_set(err, HF_EINVAL,
+                         "store URL: an '@' in a user, password or database is written %%40, a '/' "
+                         "%%2F");
+    return HF_OK;
+}
+
 static int read_url(struct engine_store *store, struct url *url, struct error_text *err)
 {
     const char *table = url_get(url, "table");
@@ -231,6 +246,8 @@ static int read_url(struct engine_store *store, struct url *url, struct error_te
     if (result == HF_OK && strncmp(url->rest, "//", 2) != 0)
         result =
             error_set(err, HF_EINVAL, "store URL: postgres://[USER@]HOST[:PORT]/DATABASE is meant");
+    if (result == HF_OK)
+        result = check_marks(url->rest, err);
     if (result == HF_OK)
         result = parameters_of_uri(&store->parameters, uri, err);
     if (result == HF_OK)
@@ -263,6 +280,15 @@ static void say_where(struct engine_store *store, char *ret_where)
     const char *service = parameters_get(&store->parameters, "service");
     const char *database = parameters_get(&store->parameters, "dbname");
 
+    snprintf(store->advice, sizeof store->advice,
+             "holdfast guard sql --dialect postgres --locks%s%s%s%s",
+             strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0]
+                 ? " --table "
+                 : "",
+             store->wanted.schema, store->wanted.schema[0] ? "." : "",
+             strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0]
+                 ? store->wanted.table
+                 : "");
     if (service)
         snprintf(store->shown, sizeof store->shown, "service %.200s", service);
     else
@@ -291,6 +317,7 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
     store->bell_fd = -1;
     list_init(&store->idle);
     list_init(&store->listening);
+    list_init(&store->leaving);
     list_init(&store->rows);
     for (int i = 0; i < PG_SOCKETS_MAX; i++)
         atomic_store(&store->sockets[i], -1);
@@ -310,6 +337,24 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
     say_where(store, ret_where);
     *ret_store = store;
     return HF_OK;
+}
+
+void pg_in_effect(struct engine_store *store, hf_store_info *ret_info)
+{
+    bool hears = atomic_load(&store->hears);
+
+    if (store->listen == LISTEN_ELSEWHERE || hears)
+        ret_info->wakes = hears ? "told by NOTIFY, in their order"
+                                : "told by NOTIFY over the URL of listen=, in their order";
+    else if (store->listen == LISTEN_OFF)
+        ret_info->wakes = "look about once a second (listen=off), in their order";
+    else if (atomic_load(&store->pooled))
+        ret_info->wakes = "look about once a second, in their order: a pooler is in between";
+    else if (atomic_load(&store->settled))
+        ret_info->wakes = "told by NOTIFY, in their order";
+    if (store->listen == LISTEN_OFF ||
+        (store->listen == LISTEN_HERE && atomic_load(&store->pooled)))
+        ret_info->features &= ~(uint32_t)HF_HAS_PUSH;
 }
 
 void pg_close(struct engine_store *store)

@@ -15,7 +15,8 @@
 #include <time.h>
 
 #define IDLE_MS_MAX 30000 /* what was not needed for so long is ended */
-#define AGAIN_MS 5        /* until it is asked again; doubles */
+#define REACH_MS 1500 /* for the first answer of a server: whoever mistyped it hears that soon */
+#define AGAIN_MS 5    /* until it is asked again; doubles */
 #define AGAIN_MS_MAX 200
 #define PATIENCE_PART 4 /* of a deadline: what is left for the answer, when a row was waited for */
 #define ROW_PATIENCE_MS_MAX 2000
@@ -324,12 +325,13 @@ static bool try_again(struct engine_store *store, const struct question *questio
 int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err)
 {
     const struct question any = {.urgent = false};
-    int64_t pause_ms = AGAIN_MS;
+    int64_t pause_ms = AGAIN_MS, most_ms = clock_after(clock_boot_ms(), REACH_MS);
     struct connection *conn;
     int result;
 
     if (atomic_load(&store->settled))
         return HF_OK;
+    deadline_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
     do
         result = get_connection(store, &any, deadline_ms, &conn, err);
     while (result != HF_OK &&

@@ -38,6 +38,7 @@ static const struct engine postgres_engine = {
     .open = pg_open,
     .close = pg_close,
     .after_fork = pg_after_fork,
+    .in_effect = pg_in_effect,
     .id = pg_id,
     .acquire = pg_acquire,
     .wait = pg_wait,

@@ -19,12 +19,13 @@
     "CASE WHEN k.mode = 'r' THEN @_row_is_held@(k.name) ELSE k.mode IN ('x', 's', 'p') END"
 
 const char *const statement_texts[STATEMENT_COUNT] = {
-    [STATEMENT_HELLO] = "SELECT m.version, @_incarnation@() FROM @_meta@ AS m",
+    [STATEMENT_HELLO] = "SELECT m.version, @_incarnation@(), pg_backend_pid() FROM @_meta@ AS m",
     [STATEMENT_ACQUIRE] =
         "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), keep_ms, "
         "seen_ms FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
         "$13, $14, $15, $16, $17, $18, $19)",
-    [STATEMENT_RENEW] = "SELECT code, incarnation, lefts FROM @_renew@($1, $2, $3, $4, $5, $6, $7)",
+    [STATEMENT_RENEW] =
+        "SELECT code, incarnation, lefts FROM @_renew@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     [STATEMENT_RELEASE] =
         "SELECT code, incarnation FROM @_release@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -32,7 +33,9 @@ const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_BREAK] = "SELECT code, incarnation, broken FROM @_break@($1, $2, $3, $4)",
     [STATEMENT_FLOOR] = "SELECT code, incarnation FROM @_floor@($1, $2, $3)",
     [STATEMENT_OBSERVE] =
-        "SELECT code, incarnation, claim FROM @_observe@($1, $2, $3, $4, $5, $6, $7)",
+        "SELECT code, incarnation, claim FROM @_observe@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    [STATEMENT_UNOBSERVE] = "DELETE FROM @_claims@ WHERE name = $1 AND id = $2 AND lease = $3 AND "
+                            "mode = 'o' RETURNING true",
     [STATEMENT_FINISH] =
         "SELECT code, incarnation FROM @_finish@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     /* Of these the first column is always there: a standby, or another server, does not pass for an empty store. */

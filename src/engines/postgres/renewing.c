@@ -67,6 +67,7 @@ static int renew_once(struct renewing *renewing, int64_t deadline_ms, struct err
     struct text names = {0}, leases = {0}, tokens = {0}, ids = {0}, ttls = {0};
     struct text *const all[] = {&names, &leases, &tokens, &ids, &ttls};
     int64_t sent_ms = clock_boot_ms();
+    char host[PG_HOST_MAX];
     PGresult *answer = NULL;
     bool failed = false;
     int result;
@@ -91,6 +92,9 @@ static int renew_once(struct renewing *renewing, int64_t deadline_ms, struct err
         failed = failed || all[i]->failed;
         question_add_text(&question, all[i]->bytes);
     }
+    store_host(renewing->store, host);
+    question_add_text(&question, host);
+    question_add_number(&question, store_kernel_ms(renewing->store, sent_ms));
     if (failed)
         result = error_set(err, HF_ENOMEM, "out of memory");
     else

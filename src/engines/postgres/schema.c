@@ -136,9 +136,8 @@ static int make(struct engine_store *store, struct connection *conn, const struc
 
         error_write(err,
                     "the tables of the locks are not there, and could not be made: %.250s (whoever "
-                    "may applies "
-                    "what 'holdfast guard sql --dialect postgres --locks' prints)",
-                    why.text);
+                    "may applies what '%s' prints)",
+                    why.text, store->advice);
     }
     return code;
 }
@@ -173,7 +172,7 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
                  struct error_text *err)
 {
     int code = HF_EINTERNAL;
-    int64_t version = 0;
+    int64_t version = 0, pid = 0;
     PGresult *answer = ask_filled(store, conn, names, statement_texts[STATEMENT_HELLO], false,
                                   deadline_ms, &code, err);
     const char *incarnation;
@@ -192,8 +191,11 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
                          store->shown);
     else
         code = HF_OK;
-    if (code == HF_OK)
+    if (code == HF_OK) {
         snprintf(ret_incarnation, PG_INCARNATION_MAX + 1, "%s", incarnation);
+        if (answer_number(answer, 0, 2, &pid)) /* as connection_is_direct has it */
+            atomic_store(&store->pooled, pid != PQbackendPID(conn->pg));
+    }
     PQclear(answer);
     return code;
 }

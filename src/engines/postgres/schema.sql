@@ -46,7 +46,9 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     beat bigint NOT NULL DEFAULT -1024 * floor(random() * 1000000000000)::bigint,
     broken boolean NOT NULL DEFAULT false, -- by an operator: withheld until it would have run out
     seen_beat bigint, -- the beat that the notes in `seen` are about
-    seen jsonb, -- which host saw it first at which time of that host's CLOCK_BOOTTIME, in ms
+    -- Which host saw it first at which time of that host's CLOCK_BOOTTIME, in ms. The claim's own host begins: it has seen what it sends, and the
+    -- claim itself counts from before that.
+    seen jsonb,
     since timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (name, id)
 ) WITH (fillfactor = 70);
@@ -134,7 +136,8 @@ DECLARE
     ready bigint[] := '{}';
 BEGIN
     FOR c IN SELECT k.id, k.mode, k.permits, k.token, k.broken FROM @_claims@ AS k
-        WHERE k.name = a_name AND k.id >= a_first AND k.mode <> 'e' ORDER BY k.mode <> 'o', k.token IS NULL, k.id
+        WHERE k.name = a_name AND k.id >= a_first AND k.mode <> 'e' AND (k.mode <> 'r' OR @_row_is_held@(a_name)) -- what a dead one left is no hold
+        ORDER BY k.mode <> 'o', k.token IS NULL, k.id
     LOOP
         IF c.mode = 'o' THEN
             observers := observers || c.id;
@@ -233,6 +236,17 @@ BEGIN
 END
 $$;
 
+-- What is known of a once-record may not be on a synchronous standby yet, if the wait for that was cut off, and is not to be believed before: this
+-- commit waits for it, behind that one.
+CREATE OR REPLACE FUNCTION @_await_standby@(a_name bytea)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_standby_names') <> '' THEN
+        UPDATE @_once@ AS o SET since = o.since WHERE o.name = a_name;
+    END IF;
+END
+$$;
+
 -- Acquire. code: 0 held, 1 busy, 2 queued, 3 done, 4 its runner died, -1 this lease is over, -2 in use in another mode, -3 another incarnation.
 -- others: of each claim that is in the way, its id, beat, span in ms, and when this host first saw that beat (-1: not noted).
 CREATE OR REPLACE FUNCTION @_acquire@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea,
@@ -250,6 +264,8 @@ DECLARE
     at record;
     buried integer := 0;
     by_row boolean := false;
+    first_beat bigint := @_first_beat@();
+    own_note jsonb := jsonb_build_object(a_host, a_boot_ms);
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     IF incarnation <> a_expected THEN
@@ -275,8 +291,9 @@ BEGIN
                     ELSE @_next_token@(was.token, was.incarnation, incarnation) END;
                 IF token <= 9007199254740991 THEN
                     WITH made AS (
-                        INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat)
-                        VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, @_first_beat@())
+                        INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
+                        VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, first_beat,
+                            first_beat, own_note)
                         RETURNING k.id)
                     UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation, first_id = made.id FROM made
                         WHERE l.name = a_name RETURNING made.id INTO claim;
@@ -297,7 +314,8 @@ BEGIN
             code := -1;
             RETURN;
         ELSIF own.token IS NOT NULL THEN -- an answer was lost
-            UPDATE @_claims@ AS k SET beat = k.beat + 1 WHERE k.name = a_name AND k.id = own.id AND NOT k.broken;
+            UPDATE @_claims@ AS k SET beat = k.beat + 1, seen_beat = k.beat + 1, seen = own_note
+                WHERE k.name = a_name AND k.id = own.id AND NOT k.broken;
             code := CASE WHEN FOUND THEN 0 ELSE -1 END;
             token := own.token;
             RETURN;
@@ -309,10 +327,7 @@ BEGIN
                 IF known.state = 'd' THEN
                     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = own.id;
                 END IF;
-                -- What a synchronous standby may not have yet is not to be believed: this commit waits for it, behind that one.
-                IF current_setting('synchronous_standby_names') <> '' THEN
-                    UPDATE @_once@ AS o SET since = o.since WHERE o.name = a_name;
-                END IF;
+                PERFORM @_await_standby@(a_name);
                 code := CASE known.state WHEN 'd' THEN 3 ELSE 4 END;
                 token := known.token;
                 result := known.result;
@@ -344,7 +359,8 @@ BEGIN
             (queue.standing >= a_permits AND a_mode = 'p')) THEN
             IF own.id IS NOT NULL AND a_beats THEN -- a place in a queue is nothing that would have to survive a crash
                 PERFORM set_config('synchronous_commit', 'off', true);
-                UPDATE @_claims@ AS k SET beat = k.beat - 1 WHERE k.name = a_name AND k.id = own.id AND k.token IS NULL;
+                UPDATE @_claims@ AS k SET beat = k.beat - 1, seen_beat = k.beat - 1, seen = own_note
+                    WHERE k.name = a_name AND k.id = own.id AND k.token IS NULL;
             END IF;
             code := CASE WHEN own.id IS NOT NULL THEN 2 WHEN queue.otherwise THEN -2 ELSE 1 END;
             EXIT;
@@ -357,10 +373,12 @@ BEGIN
             (queue.standing >= a_permits AND a_mode = 'p') THEN
             code := CASE WHEN a_waits THEN 2 ELSE 1 END;
             IF own.id IS NOT NULL THEN
-                UPDATE @_claims@ AS k SET beat = k.beat - 1 WHERE k.name = a_name AND k.id = own.id;
+                UPDATE @_claims@ AS k SET beat = k.beat - 1, seen_beat = k.beat - 1, seen = own_note
+                    WHERE k.name = a_name AND k.id = own.id;
             ELSIF a_waits THEN
-                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
-                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, a_ttl_ms, a_delay_ms, a_death_ms) RETURNING k.id INTO claim;
+                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
+                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, a_ttl_ms, a_delay_ms, a_death_ms, 1 - first_beat, 1 - first_beat, own_note)
+                    RETURNING k.id INTO claim;
             END IF;
         ELSE
             code := 0;
@@ -369,12 +387,16 @@ BEGIN
                     (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= was.first_id ORDER BY k.id LIMIT 1), was.first_id)
                 WHERE l.name = a_name;
             IF own.id IS NOT NULL THEN
-                UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = @_first_beat@(), since = clock_timestamp()
-                    WHERE k.name = a_name AND k.id = own.id;
+                UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = first_beat, seen_beat = first_beat, seen = own_note,
+                    since = clock_timestamp() WHERE k.name = a_name AND k.id = own.id;
             ELSE
-                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat)
-                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, @_first_beat@())
+                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
+                    VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, first_beat, first_beat,
+                        own_note)
                     RETURNING k.id INTO claim;
+            END IF;
+            IF at.by_rows THEN
+                DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it so died
             END IF;
             IF once THEN
                 DELETE FROM @_once@ AS o WHERE o.name = a_name;
@@ -395,11 +417,12 @@ $$;
 
 -- Renews those that hold or wait. lefts: what is left of each in ms, -1 if it is gone, -2 if somebody has its row locked.
 CREATE OR REPLACE FUNCTION @_renew@(a_expected text, a_patience_ms integer, a_names bytea[], a_leases bytea[], a_tokens bigint[],
-    a_ids bigint[], a_ttls bigint[], OUT code integer, OUT incarnation text, OUT lefts text)
+    a_ids bigint[], a_ttls bigint[], a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT lefts text)
 LANGUAGE plpgsql AS $$
 DECLARE
     w record;
     found_id bigint;
+    own_note jsonb := jsonb_build_object(a_host, a_boot_ms);
     answers bigint[] := array_fill(-1::bigint, ARRAY[cardinality(a_names)]);
 BEGIN
     incarnation := @_begin@(a_patience_ms);
@@ -419,7 +442,8 @@ BEGIN
                 AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) FOR NO KEY UPDATE SKIP LOCKED;
         END IF;
         IF FOUND THEN
-            UPDATE @_claims@ AS k SET beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END, ttl_ms = greatest(k.ttl_ms, w.ttl_ms)
+            UPDATE @_claims@ AS k SET beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END,
+                seen_beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END, seen = own_note, ttl_ms = greatest(k.ttl_ms, w.ttl_ms)
                 WHERE k.name = w.name AND k.id = found_id;
             answers[w.n] := w.ttl_ms;
         ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
@@ -580,8 +604,11 @@ $$;
 
 -- An observer's place, and its renewal. It is told of each change of holders. code 1: it was not there.
 CREATE OR REPLACE FUNCTION @_observe@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea, a_ttl_ms bigint,
-    a_id bigint, OUT code integer, OUT incarnation text, OUT claim bigint)
+    a_id bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT claim bigint)
 LANGUAGE plpgsql AS $$
+DECLARE
+    first_beat bigint := 1 - @_first_beat@();
+    own_note jsonb := jsonb_build_object(a_host, a_boot_ms);
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -590,14 +617,15 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    UPDATE @_claims@ AS k SET beat = k.beat - 1 WHERE k.name = a_name AND k.id = a_id AND k.lease = a_lease RETURNING k.id INTO claim;
+    UPDATE @_claims@ AS k SET beat = k.beat - 1, seen_beat = k.beat - 1, seen = own_note
+        WHERE k.name = a_name AND k.id = a_id AND k.lease = a_lease RETURNING k.id INTO claim;
     IF NOT FOUND THEN
         code := 1;
         -- Its id must not come behind one that is drawn after it.
         INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
         PERFORM FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
-        INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
-            VALUES (a_name, a_lease, a_owner, 'o', 0, a_ttl_ms, 0, 0) RETURNING k.id INTO claim;
+        INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
+            VALUES (a_name, a_lease, a_owner, 'o', 0, a_ttl_ms, 0, 0, first_beat, first_beat, own_note) RETURNING k.id INTO claim;
     END IF;
 END
 $$;
@@ -622,7 +650,8 @@ BEGIN
         FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         IF EXISTS (SELECT FROM @_once@ AS o WHERE o.name = a_name AND o.state = 'd' AND o.token = a_token) THEN
-            code := 1;
+            code := 1; -- an answer was lost
+            PERFORM @_await_standby@(a_name);
         ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.token = a_token AND NOT k.broken) THEN
             code := 5;
         END IF;

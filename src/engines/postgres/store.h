@@ -11,6 +11,7 @@
  *     waiting.c      waiting, and observing
  *     renewing.c     keeping
  *     listener.c     the thread behind LISTEN
+ *     observers.c    the places of observers, which that thread keeps
  *     once.c         once-records
  *     queries.c      asking about locks, and the operator's ways out
  *     row.c          ?mode=row: locks that are open transactions
@@ -97,6 +98,7 @@ enum statement {
     STATEMENT_BREAK,
     STATEMENT_FLOOR,
     STATEMENT_OBSERVE,
+    STATEMENT_UNOBSERVE,
     STATEMENT_FINISH,
     STATEMENT_ONCE_READ,
     STATEMENT_SHOW,
@@ -282,13 +284,23 @@ int pg_renew(struct engine_store *store, struct engine_claim *const *claims, int
 
 /* From here on it is told: a waiter that it can go, a holder that it was broken, an observer of changes. */
 void listener_add(struct engine_store *store, struct pg_claim *own);
-/* When it returns, the claim is not told any more. */
+/* When it returns, the claim is not told any more; an observer's place is removed soon. */
 void listener_drop(struct engine_store *store, struct pg_claim *own);
 /* Will those who wait be told? */
 bool listener_hears(struct engine_store *store);
 /* Where nothing is heard: somebody here has let go of it, so the first who waits for it here looks at once. */
 void listener_hand_over(struct engine_store *store, const struct key *key);
 void listener_stop(struct engine_store *store);
+
+/* ---- observers.c: for the listener ----------------------------------------------------------- */
+
+/* Makes or renews a place that is due. False: none is. */
+bool observers_renew_one(struct engine_store *store, int64_t now_ms);
+/* With the mutex: its place is to be removed, */
+void observers_leave(struct engine_store *store, struct pg_claim *own);
+/* and here all of those are. */
+void observers_let_leave(struct engine_store *store, int64_t deadline_ms);
+void observers_free(struct engine_store *store);
 
 /* ---- once.c, queries.c ----------------------------------------------------------------------- */
 
@@ -340,6 +352,7 @@ struct parameters {
 int pg_open(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
             char *ret_where, struct error_text *err);
 void pg_close(struct engine_store *store);
+void pg_in_effect(struct engine_store *store, hf_store_info *ret_info);
 void pg_after_fork(struct engine_store *store);
 
 /* ---- the store ------------------------------------------------------------------------------- */
@@ -352,8 +365,9 @@ struct engine_store {
     enum listen_kind listen;
     struct pgnames wanted; /* as the URL has it */
     struct bootclock bootclock;
-    char shown[256]; /* host and port for people */
-    bool row;        /* ?mode=row */
+    char shown[256];  /* host and port for people */
+    char advice[192]; /* the command that prints its tables */
+    bool row;         /* ?mode=row */
     int64_t timeout_ms;
     bool forked;
 
@@ -367,11 +381,14 @@ struct engine_store {
     struct pgnames names; /* with the schema */
     char *texts[STATEMENT_COUNT];
     _Atomic bool settled; /* names and texts are there, and constant */
+    _Atomic bool
+        pooled; /* a pooler was between here and the server, when a connection was made last */
     char incarnation[PG_INCARNATION_MAX + 1];
     _Atomic uint32_t era;
 
     /* listener.c */
     struct list listening;
+    struct list leaving; /* places of observers that have ended */
     uint64_t serials;
     int64_t news[PG_NEWS_MAX];
     uint32_t news_count;
