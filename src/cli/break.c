@@ -32,20 +32,21 @@ static void answer_json(const char *name, uint32_t broken, uint32_t untold, bool
 }
 
 /* How many of those who hold it are of other programs, and cannot be told. */
-static uint32_t count_foreign(hf_store *store, const char *name)
+static int count_foreign(hf_store *store, const char *name, uint32_t *ret_count)
 {
-    uint32_t count = 0;
     hf_report *report;
+    int result = hf_show(store, name, &report);
 
-    if (hf_show(store, name, &report) != HF_OK)
-        return 0; /* then the break fails, too, and says why */
+    *ret_count = 0;
+    if (result != HF_OK)
+        return result;
     for (size_t i = 0; i < hf_report_count(report); i++) {
         const hf_entry *entry = hf_report_entry(report, i);
 
-        count += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
+        *ret_count += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
     }
     hf_report_free(report);
-    return count;
+    return HF_OK;
 }
 
 /* In words, that it is withheld, or "". */
@@ -92,14 +93,21 @@ static void answer_text(hf_store *store, const char *name, uint32_t broken, uint
 {
     const char *shown = printable(name);
     uint32_t features = hf_info(store)->features;
+    char withheld[160] = "";
 
     if (broken == 0) {
         answer_nobody(store, name);
         return;
     }
     printf("broke %u hold%s of '%s'\n", (unsigned)broken, broken == 1 ? "" : "s", shown);
+    if (now && untold == 0)
+        look_for_withheld(store, name, withheld, sizeof withheld);
     if (untold > 0)
         answer_foreign(store, name);
+    else if (*withheld)
+        printf("A transaction that entered with it has not ended: the name is %s. Once that "
+               "transaction has ended, --now frees it.\n",
+               withheld);
     else if (now)
         printf("The name is free at once. The old holder may not know yet: what it still writes is "
                "refused "
@@ -150,8 +158,9 @@ static int run(struct cli *cli, struct args *args)
     if (status != 0)
         return status;
     slow_begin(&slow, cli, "break", BREAK_MS);
-    untold = count_foreign(cli->store, name);
-    result = hf_break(cli->store, name, grace_ms, &broken);
+    result = count_foreign(cli->store, name, &untold);
+    if (result != HF_EUNREACH) /* then a break would only wait for it once more */
+        result = hf_break(cli->store, name, grace_ms, &broken);
     slow_end(&slow);
     if (result != HF_OK)
         return say_result(result);

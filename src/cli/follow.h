@@ -6,6 +6,6 @@
 
 /* Calls fn on this thread, at the start and after every change. Returns the exit status: only when
  * the reader of our output went away, or on a failure. */
-int follow(hf_store *store, const char *name, hf_observer_fn *fn, void *arg);
+int follow(struct cli *cli, const char *name, hf_observer_fn *fn, void *arg);
 
 #endif

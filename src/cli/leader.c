@@ -85,7 +85,7 @@ static int run(struct cli *cli, struct args *args)
     if (status != 0)
         return status;
     if (follows)
-        return follow(cli->store, lead.name, changed, &lead);
+        return follow(cli, lead.name, changed, &lead);
     result = hf_show(cli->store, lead.name, &report);
     if (result != HF_OK)
         return say_result(result);

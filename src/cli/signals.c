@@ -40,6 +40,21 @@ bool signals_begin(struct signals *signals)
     return signals->fd >= 0;
 }
 
+bool signals_begin_ends(struct signals *signals)
+{
+    static const int by_hand[] = {SIGTERM, SIGINT, SIGHUP};
+    sigset_t taken;
+
+    sigemptyset(&taken);
+    for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++)
+        if (!is_ignored(by_hand[i]))
+            sigaddset(&taken, by_hand[i]);
+    if (sigprocmask(SIG_BLOCK, &taken, &signals->inherited) != 0)
+        return false;
+    signals->fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    return signals->fd >= 0;
+}
+
 int signals_take(struct signals *signals)
 {
     struct signalfd_siginfo info;

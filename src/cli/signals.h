@@ -19,6 +19,8 @@ struct signals {
 
 /* Blocks and begins to collect. False with errno set. */
 bool signals_begin(struct signals *signals);
+/* The same for somebody without a child: only what asks us to end, and can be said by hand. All else does what it always did. */
+bool signals_begin_ends(struct signals *signals);
 /* The next signal, or 0 when there is none. Never blocks. */
 int signals_take(struct signals *signals);
 /* Whether this signal asks us to end (as opposed to job control and SIGCHLD). */

@@ -152,7 +152,7 @@ static int run(struct cli *cli, struct args *args)
         return EXIT_USAGE;
     watching.json = cli->json;
     status = cli_open(cli);
-    return status != 0 ? status : follow(cli->store, watching.name, changed, &watching);
+    return status != 0 ? status : follow(cli, watching.name, changed, &watching);
 }
 
 const struct command command_watch = {
