@@ -179,17 +179,16 @@ soak-zookeeper:
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --timeout-multiplier 3 --print-errorlogs \
 		conformance-zookeeper-killed conformance-zookeeper-paused zookeeper_others
 
-# PostgreSQL killed under load 50 times, and the suite while it is killed and its connections are ended.
-soak-postgres:
+# PostgreSQL killed under load 50 times, and the suite while it is killed and its connections are ended; then all of its C tests under both
+# sanitizers.
+soak-postgres: built-asan built-tsan
 	@$(SETUP) check
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
 	@$(ninja) build-check
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 1 --timeout-multiplier 4 --print-errorlogs \
-		postgres-crash stress-postgres
-	@for kind in postgres-killed postgres-row; do \
-		HF_SOAK=1 HOLDFAST_MODULE_DIR='$(CURDIR)/build-check/src/engines' HOLDFAST_TEST_DIR='$(CURDIR)/build-check' \
-			HF_RELAY='$(CURDIR)/build-check/tests/servers/hf-relay' build-check/tests/conformance/conformance $$kind || exit 1; \
-	done
+		postgres-crash stress-postgres conformance-postgres-killed
+	@HF_SOAK=1 tools/check --sanitizer --suite postgres build-asan
+	@HF_SOAK=1 tools/check --sanitizer --suite postgres build-tsan
 
 # Under both sanitizers, the stores side by side. HF_SEED=N: chooses as a run did that printed N.
 soak-client: built-asan built-tsan

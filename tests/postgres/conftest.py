@@ -18,8 +18,10 @@ import glob
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 
@@ -182,9 +184,6 @@ class Clock:
             pytest.skip("needs libfaketime")
         self.file = pathlib.Path(directory) / "clock"
         self.set("+0")
-        for folder in (self.file.parent, *self.file.parent.parents):  # PostgreSQL may run as somebody else
-            if not folder.stat().st_mode & 0o001 and folder.stat().st_uid == os.geteuid():
-                folder.chmod(folder.stat().st_mode | 0o011)
         self.env = {"LD_PRELOAD": libraries[0], "FAKETIME_TIMESTAMP_FILE": str(self.file), "FAKETIME_NO_CACHE": "1",
                     "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
@@ -205,9 +204,15 @@ class Clock:
 class Servers:
     """Starts servers, and ends them in the reverse order."""
 
-    def __init__(self, stack, tmp_path_factory):
+    def __init__(self, stack):
         self.stack = stack
-        self.folders = tmp_path_factory
+
+    def folder(self):
+        """One that PostgreSQL, which runs as somebody else, can reach. Not pytest's: each pytest that starts closes those to others."""
+        path = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-", dir="/var/tmp"))
+        self.stack.callback(shutil.rmtree, path, ignore_errors=True)
+        path.chmod(0o711)
+        return path
 
     def keep(self, program):
         self.stack.callback(program.stop)
@@ -215,7 +220,7 @@ class Servers:
 
     def postgres(self, *args, fresh=False, clock=False, env=None):
         return self.keep(Server("fresh" if fresh else "server", *args, env=env,
-                                clock=Clock(self.folders.mktemp("clock")) if clock else None))
+                                clock=Clock(self.folder()) if clock else None))
 
     def replica(self, primary, name, *args):
         return self.keep(Server("replica", primary.port, name, *args))
@@ -225,9 +230,9 @@ class Servers:
 
 
 @pytest.fixture
-def servers(tmp_path_factory):
+def servers():
     with contextlib.ExitStack() as stack:
-        yield Servers(stack, tmp_path_factory)
+        yield Servers(stack)
 
 
 @pytest.fixture(scope="module")

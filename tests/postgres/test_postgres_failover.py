@@ -248,6 +248,33 @@ def test_a_cancelled_wait_for_the_standby_is_unknown_never_held(servers, table, 
     assert "unknown" in words or "standby" in words, words
 
 
+def test_a_result_is_not_known_before_the_standby_has_it(servers, table, cli_on, tmp_path):
+    """Whoever ran it waits for the standby, is cut off, and asks again; and somebody else asks. The record is there by then, and on the standby
+    it is not: a failover would run it again."""
+    primary = servers.postgres()
+    replica = servers.replica(primary, "standby1")
+    make_table(cli_on, primary, table)
+    cli = cli_on(primary.url(table))
+    go = tmp_path / "go"
+    runner = cli.start("once", "job", "--", "sh", "-c", f'echo runs; while ! [ -e "{go}" ]; do sleep 0.05; done')
+    assert runner.line() == "runs"
+    session = primary.session()
+    session("SET synchronous_commit = local")
+    replica.pause()
+    primary.set("synchronous_standby_names", "standby1")
+    go.touch()
+    ((pid,),) = eventually(lambda: waiting_for_the_standby(session), "it waits for the standby")
+    session("SELECT pg_terminate_backend(%s)", pid)
+    eventually(lambda: session(f"SELECT 1 FROM {table}_once WHERE state = 'd'"), "the record is there")
+    other = cli.start("once", "job", "--", "echo", "again")
+    eventually(lambda: waiting_for_the_standby(session), "one of them waits for the standby")
+    time.sleep(1)
+    assert runner.popen.poll() is None and other.popen.poll() is None
+    replica.resume()
+    assert runner.wait() == 0 and other.wait() == 0
+    assert "again" not in "".join(other.rest())
+
+
 def test_a_hold_is_not_had_before_the_standby_has_it(servers, table, cli_on):
     """The synchronous replica hangs: whoever asks waits with it, and gets the lock when it is back."""
     primary = servers.postgres()

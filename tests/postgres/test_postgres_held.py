@@ -107,6 +107,21 @@ def test_renewals_go_on_while_the_transaction_is_open(batches, tmp_path, cli_on)
     assert cli("unlock", "x", env=env).status == 0
 
 
+def test_a_break_says_that_a_transaction_is_inside(batches, cli_on):
+    cli = cli_on(batches.url())
+    lease, token = locked(cli, "batch:4473", "--ttl", "20s")
+    session = batches.session()
+    session("BEGIN")
+    enter(session, "batch:4473", lease, token)
+    done = cli("break", "--now", "batch:4473")
+    assert done.status == 0 and "has not ended" in done.stdout and "free at once" not in done.stdout, done
+    assert cli("run", "-n", "batch:4473", "--", "true").status == 75
+    session("COMMIT")
+    done = cli("break", "--now", "batch:4473")
+    assert done.status == 0, done
+    assert cli("run", "-n", "batch:4473", "--", "true").status == 0
+
+
 def test_a_shared_hold_may_not_enter(batches, cli_on):
     lease, token = locked(cli_on(batches.url()), "x", "--shared", "--ttl", "20s")
     refused(batches.session(), "x", lease, token)

@@ -1,4 +1,5 @@
 """How many statements the server is asked, counted there (pg_stat_statements)."""
+import signal
 import time
 
 import pytest
@@ -120,6 +121,21 @@ def test_a_release_that_nobody_waits_for_notifies_nobody(server, table, hold, st
     assert len(heard(session)) >= 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_observed_leaves_nothing(server, table, cli_on, number):
+    cli = cli_on(server.url(table))
+    watches = [cli.start("watch", "x") for _ in range(3)]
+    for watch in watches:
+        assert "x" in watch.line()
+    session = server.session()
+    count = f"SELECT count(*) FROM {table}_claims WHERE mode = 'o'"
+    eventually(lambda: session.value(count) == 3, "they have places")
+    for watch in watches:
+        watch.kill(number)
+        assert watch.wait() == 128 + number
+    assert session.value(count) == 0
+
+
 def test_nobody_listens_while_nobody_waits(counting, table, hold, start_holder, cli_on):
     """Holding needs no second connection."""
     make_table(cli_on, counting, table)
@@ -166,6 +182,16 @@ def test_listening_elsewhere_wakes_those_behind_a_pooler(servers, counting, tabl
         assert waiter.release() == "HF_OK"
     print("handed over in", [f"{t * 1000:.0f} ms" for t in times])
     assert sorted(times)[2] < 0.25
+
+
+def test_a_url_to_listen_at_that_is_dead_is_said(server, table, cli_on, hold):
+    url = server.url(table, listen="postgres://postgres@127.0.0.1:1/postgres")
+    hold(server.url(table), "x", "ttl=300000")
+    waiter = cli_on(url).start("run", "x", "--", "true")
+    lines = [waiter.line("err")]
+    while "listen=" not in lines[-1]:
+        lines.append(waiter.line("err"))
+    assert "127.0.0.1" in lines[-1] and "look once a second" in lines[-1]
 
 
 def test_behind_a_pooler_that_swallows_notifications_waiting_works(servers, counting, table, hold, start_holder, cli_on):

@@ -106,6 +106,17 @@ def test_both_modes_do_not_hold_a_name_together(server, table, hold, cli_on):
     assert cli_on(server.url(table))("run", "-n", "y", "--", "true").status != 0
 
 
+def test_what_a_dead_one_left_goes_with_the_next_hold(server, table, hold):
+    """Else each release after it would take it for a holder, and wake nobody."""
+    hold(server.url(table, mode="row"), "x").kill()
+    session = server.session()
+    eventually(lambda: session(OPEN) == [], "no transaction is open")
+    assert session.value(f"SELECT count(*) FROM {table}_claims WHERE mode = 'r'") == 1
+    holder = hold(server.url(table), "x", "ttl=30000")
+    assert session.value(f"SELECT count(*) FROM {table}_claims WHERE mode = 'r'") == 0
+    assert holder.release() == "HF_OK"
+
+
 def test_a_ttl_is_refused(url, cli_on):
     done = cli_on(url)("run", "--ttl", "5s", "x", "--", "true")
     assert done.status == 64 and "TTL" in done.stderr.upper(), done

@@ -1,4 +1,5 @@
 """What goes wrong with a server or a table: clear words, the right exit status, and nothing left behind."""
+import json
 import os
 import subprocess
 import time
@@ -32,7 +33,7 @@ def tables(session):
 def test_no_table_and_no_right_to_make_one(servers, table, cli_on):
     server = servers.postgres()
     server.session()("CREATE ROLE nobody_special LOGIN")
-    fails(cli_on(server.url(table, user="nobody_special")), "guard sql --dialect postgres --locks")
+    fails(cli_on(server.url(table, user="nobody_special")), f"guard sql --dialect postgres --locks --table {table}'")
     assert tables(server.session()) == []
 
 
@@ -104,12 +105,25 @@ def test_a_table_in_a_schema(server, table, cli_on):
 
 def test_no_server(cli_on):
     began = time.monotonic()
-    fails(cli_on("postgres://postgres@127.0.0.1:1/postgres"), "127.0.0.1", status=UNREACHED)
-    assert seconds(began) < 10
+    for command in (("run", "-n", "x", "--", "echo", "inside"), ("ls",), ("show", "x"), ("break", "x")):
+        fails(cli_on("postgres://postgres@127.0.0.1:1/postgres"), "127.0.0.1", status=UNREACHED, command=command)
+    assert seconds(began) < 20
 
 
 def test_no_such_database(server, cli_on):
     fails(cli_on(server.url(database="nowhere")), "nowhere")
+
+
+def test_stores_says_how_waiters_wake_here(server, table, cli_on, servers):
+    make_table(cli_on, server, table)
+    pooler = servers.pgbouncer(server)
+    for url, words in ((server.url(table), "told by NOTIFY, in their order"), (server.url(table, listen="off"), "listen=off"),
+                       (pooler.url(table), "a pooler is in between")):
+        cli = cli_on(url)
+        last = cli("stores").stdout.splitlines()[-1]
+        assert last.startswith("  waiters: ") and words in last
+        (effect,) = [each for line in cli("stores", "--json").stdout.splitlines() if (each := json.loads(line))["in_effect"]]
+        assert words in effect["wakes"]
 
 
 def test_no_such_role(server, cli_on):
@@ -218,15 +232,12 @@ def test_connection_slots_used_up(servers, table, cli_on, hold):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(servers):
     """A few megabytes that anybody may use, as a place for a table."""
     if os.geteuid() != 0:
         pytest.skip("needs root to mount")
-    mount = tmp_path / "small"
+    mount = servers.folder() / "small"
     mount.mkdir()
-    for folder in (mount, *mount.parents):
-        if not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0777", "tmpfs", mount], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip("cannot mount: " + done.stderr)
@@ -272,10 +283,13 @@ def test_a_full_disk(servers, small_disk, table, cli_on, hold):
     ("postgres://h/db?tabel=x", "tabel"),
     ("postgres://h/db?mode=colum", "mode"),
     ("postgres://h/db?listen=nonsense", "listen"),
+    ("postgres://me:hi@dden@h/db", "%40"),
+    ("postgres://me:hi/dden@h/db", "%2F"),
 ])
 def test_wrong_urls(cli_on, url, words):
     done = cli_on(url)("run", "x", "--", "true")
     assert done.status == USAGE and words in done.stderr, done
+    assert "dden" not in done.stderr
 
 
 def test_what_libpq_refuses_is_said_in_its_words(cli_on):

@@ -178,6 +178,8 @@ const struct store_kind postgres_kinds[] = {
      .stop_all = end_test,
      .stop = warden_stop,
      .shows_waiters = true,
+     .leaders_fall =
+         true, /* it is the only one, and needs a second to recover: as long as an election */
      .time_max_s = TIME_MAX_NETWORK_S},
     {0},
 };

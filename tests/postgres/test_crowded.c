@@ -1,0 +1,132 @@
+/* test_crowded.c: a hold is renewed whatever else its process waits for.
+ *
+ * Somebody has the rows of many names locked, as a forgotten transaction of an operator would. All statements about these hang, with as many
+ * connections as the store makes for them, those for giving up included. A hold of another name goes on. */
+#include "postgres.h"
+
+#include <holdfast/holdfast.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TTL_MS 2000
+#define LOCKED_S "4" /* longer than the TTL, and shorter than a release is tried for */
+#define WANTED 12    /* more than there are connections for all, */
+#define GIVEN_UP 6   /* and than there are for those who give up */
+#define WAIT_MS 60000
+
+static struct postgres server;
+static _Atomic int done;
+
+static void *lock_rows(void *arg)
+{
+    char reply[64];
+
+    (void)arg;
+    if (postgres_do(&server,
+                    "SELECT pg_sleep(" LOCKED_S ") FROM (SELECT count(*) FROM (SELECT FROM "
+                    "holdfast_locks WHERE name <> 'kept' FOR UPDATE) AS l) AS n",
+                    reply, sizeof reply) < 0)
+        fprintf(stderr, "the rows could not be locked: %s\n", reply);
+    atomic_store(&done, 1);
+    return NULL;
+}
+
+static void note(hf_op *op, int result, void *arg)
+{
+    (void)op;
+    *(int *)arg = result;
+}
+
+static void must(int expected, int result)
+{
+    if (result != expected)
+        fail_msg("%s: %s", hf_result_name(result), hf_error());
+}
+
+static void renewals_have_a_connection_of_their_own(void **state)
+{
+    int wanted[WANTED], given_up[GIVEN_UP], late = 0;
+    hf_options options = HF_OPTIONS_INIT, brief = HF_OPTIONS_INIT;
+    hf_lock *kept, *locks[GIVEN_UP], *other;
+    struct pollfd ready = {.events = POLLIN};
+    char url[256], name[16];
+    hf_store *store;
+    pthread_t thread;
+    hf_op *op;
+
+    (void)state;
+    snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d/postgres", server.port);
+    must(HF_OK, hf_open(url, &store));
+    ready.fd = hf_fd(store);
+    assert_true(ready.fd >= 0);
+    options.ttl_ms = WAIT_MS;
+    options.wait_ms = WAIT_MS;
+    brief = options;
+    brief.ttl_ms = TTL_MS;
+    for (int i = 0; i < WANTED; i++) {
+        snprintf(name, sizeof name, "wanted%d", i);
+        must(HF_OK, hf_acquire(store, name, &options, &other));
+        must(HF_OK, hf_release(other));
+        wanted[i] = 1;
+    }
+    for (int i = 0; i < GIVEN_UP; i++) {
+        snprintf(name, sizeof name, "given%d", i);
+        must(HF_OK, hf_acquire(store, name, &options, &locks[i]));
+        given_up[i] = 1;
+    }
+    must(HF_OK, hf_acquire(store, "kept", &brief, &kept));
+    assert_int_equal(0, pthread_create(&thread, NULL, lock_rows, NULL));
+    while (late == 0 && !atomic_load(&done)) { /* until the rows are locked */
+        char reply[64] = "";
+
+        assert_int_equal(0, postgres_do(&server,
+                                        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = "
+                                        "'PgSleep'",
+                                        reply, sizeof reply));
+        late = strcmp(reply, "0") != 0;
+    }
+    for (int i = 0; i < WANTED; i++) {
+        snprintf(name, sizeof name, "wanted%d", i);
+        must(HF_OK, hf_acquire_start(store, name, &options, note, &wanted[i], &op));
+    }
+    for (int i = 0; i < GIVEN_UP; i++)
+        must(HF_OK, hf_release_start(locks[i], note, &given_up[i], &op));
+    for (int left = 1; left;) {
+        poll(&ready, 1, WAIT_MS);
+        assert_true(hf_dispatch(store) >= 0);
+        left = 0;
+        for (int i = 0; i < WANTED; i++)
+            left += wanted[i] == 1;
+        for (int i = 0; i < GIVEN_UP; i++)
+            left += given_up[i] == 1;
+        assert_true(hf_lock_left_ms(kept) > 0);
+    }
+    assert_true(atomic_load(&done));
+    must(HF_OK, hf_release(kept));
+    for (int i = 0; i < WANTED; i++)
+        must(HF_OK, wanted[i]);
+    for (int i = 0; i < GIVEN_UP; i++) /* on a machine that is slower than that it is not known */
+        assert_true(given_up[i] == HF_OK || given_up[i] == HF_EUNKNOWN);
+    pthread_join(thread, NULL);
+    hf_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(renewals_have_a_connection_of_their_own)};
+    int failed;
+
+    if (postgres_start(&server, NULL) < 0)
+        return 1;
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    postgres_stop(&server);
+    return failed != 0;
+}
