@@ -9,7 +9,11 @@
 #include <stdlib.h>
 
 #define STEPS 3000
-#define WORLDS 3000
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WORLDS 500
+#else
+#define WORLDS 1500
+#endif
 #define WORLDS_IN_FULL 100000
 #define WRONG_MAX 5 /* then it has seen enough */
 
