@@ -199,18 +199,19 @@ PGresult *connection_ask(struct connection *conn, const struct question *questio
     return collect(conn, deadline_ms, err);
 }
 
-bool connection_is_direct(struct connection *conn, int64_t deadline_ms)
+enum peer connection_peer(struct connection *conn, int64_t deadline_ms, struct error_text *err)
 {
-    struct question question = {.text = "SELECT pg_backend_pid()"};
-    struct error_text ignored;
+    struct question question = {.text = "SELECT pg_catalog.pg_backend_pid()"};
     bool sent;
-    PGresult *answer = connection_ask(conn, &question, deadline_ms, &sent, &ignored);
+    PGresult *answer = connection_ask(conn, &question, deadline_ms, &sent, err);
     int64_t pid = 0;
 
-    if (answer && PQresultStatus(answer) == PGRES_TUPLES_OK)
-        answer_number(answer, 0, 0, &pid);
+    if (answer && PQresultStatus(answer) != PGRES_TUPLES_OK)
+        connection_words(PQresultErrorMessage(answer), err);
+    else if (answer && !answer_number(answer, 0, 0, &pid))
+        error_write(err, "the server returned an invalid answer");
     PQclear(answer);
-    return pid != 0 && pid == PQbackendPID(conn->pg);
+    return pid == 0 ? PEER_UNKNOWN : pid == PQbackendPID(conn->pg) ? PEER_SERVER : PEER_POOLER;
 }
 
 PGresult *connection_run(struct connection *conn, const char *text, int64_t deadline_ms,

@@ -228,7 +228,8 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
     char text[CHANNEL_MAX + 16];
     struct error_text why = {""};
     PGresult *answer = NULL;
-    bool well = false, direct = true;
+    enum peer peer = PEER_UNKNOWN;
+    bool well = false;
 
     pthread_mutex_lock(&store->mutex);
     snprintf(hearing->channel, sizeof hearing->channel, "holdfast_%.*s",
@@ -238,13 +239,15 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
     if (connection_new(store, (const char *const *)parameters->keywords,
                        (const char *const *)parameters->values, deadline_ms, &hearing->conn,
                        &why) == HF_OK) {
-        direct =
-            store->listen == LISTEN_ELSEWHERE || connection_is_direct(hearing->conn, deadline_ms);
-        answer = !direct ? NULL : connection_run(hearing->conn, text, deadline_ms, &why);
+        peer = store->listen == LISTEN_ELSEWHERE
+                   ? PEER_SERVER
+                   : connection_peer(hearing->conn, deadline_ms, &why);
+        answer =
+            peer != PEER_SERVER ? NULL : connection_run(hearing->conn, text, deadline_ms, &why);
         well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;
         PQclear(answer);
     }
-    if (!direct && PQstatus(hearing->conn->pg) == CONNECTION_OK) {
+    if (peer == PEER_POOLER) {
         hang_up(store, hearing, UNHEARD_AGAIN_MS);
         warn_unheard(store);
     } else if (!well || !send_test(store, hearing)) {

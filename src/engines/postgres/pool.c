@@ -15,8 +15,9 @@
 #include <time.h>
 
 #define IDLE_MS_MAX 30000 /* what was not needed for so long is ended */
-#define REACH_MS 1500 /* for the first answer of a server: whoever mistyped it hears that soon */
-#define AGAIN_MS 5    /* until it is asked again; doubles */
+#define REACH_MS \
+    1500 /* a server that never answered is not tried again after it: whoever mistyped it hears that soon */
+#define AGAIN_MS 5 /* until it is asked again; doubles */
 #define AGAIN_MS_MAX 200
 #define PATIENCE_PART 4 /* of a deadline: what is left for the answer, when a row was waited for */
 #define ROW_PATIENCE_MS_MAX 2000
@@ -331,12 +332,12 @@ int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_te
 
     if (atomic_load(&store->settled))
         return HF_OK;
-    deadline_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
+    most_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
     do
         result = get_connection(store, &any, deadline_ms, &conn, err);
     while (result != HF_OK &&
            try_again(store, &any, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL, &pause_ms,
-                     deadline_ms, err));
+                     most_ms, err));
     if (result == HF_OK)
         give_back(store, conn);
     return result;

@@ -19,7 +19,8 @@
     "CASE WHEN k.mode = 'r' THEN @_row_is_held@(k.name) ELSE k.mode IN ('x', 's', 'p') END"
 
 const char *const statement_texts[STATEMENT_COUNT] = {
-    [STATEMENT_HELLO] = "SELECT m.version, @_incarnation@(), pg_backend_pid() FROM @_meta@ AS m",
+    [STATEMENT_HELLO] =
+        "SELECT m.version, @_incarnation@(), pg_catalog.pg_backend_pid() FROM @_meta@ AS m",
     [STATEMENT_ACQUIRE] =
         "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), keep_ms, "
         "seen_ms FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "

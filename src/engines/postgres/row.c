@@ -123,7 +123,9 @@ static int begin(struct engine_store *store, struct row_claim *own, int64_t dead
                  struct error_text *err)
 {
     char hex[2 * HF_NAME_MAX + 1], text[2 * HF_NAME_MAX + 512], *filled;
+    struct error_text said = {""};
     int result = store_reach(store, deadline_ms, err);
+    enum peer peer;
 
     if (result == HF_OK)
         result = make_row(store, own, deadline_ms, err);
@@ -133,13 +135,14 @@ static int begin(struct engine_store *store, struct row_claim *own, int64_t dead
                                 &own->conn, err);
     if (result != HF_OK)
         return result;
-    if (!connection_is_direct(own->conn, deadline_ms))
-        result = PQstatus(own->conn->pg) == CONNECTION_OK
-                     ? error_set(err, HF_EREFUSED,
-                                 "%s: a pooler is between here and the server: mode=row needs a "
-                                 "connection of its own",
-                                 store->shown)
-                     : error_set(err, HF_EUNREACH, "%s: the connection ended", store->shown);
+    peer = connection_peer(own->conn, deadline_ms, &said);
+    if (peer == PEER_POOLER)
+        result = error_set(err, HF_EREFUSED,
+                           "%s: a pooler is between here and the server: mode=row needs a "
+                           "connection of its own",
+                           store->shown);
+    else if (peer == PEER_UNKNOWN)
+        result = error_set(err, HF_EUNREACH, "%s: %s", store->shown, said.text);
     if (result == HF_OK)
         result = run(store, own, SETTINGS, deadline_ms, err);
     text_hex(own->key.bytes, own->key.size, hex);

@@ -193,7 +193,7 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
         code = HF_OK;
     if (code == HF_OK) {
         snprintf(ret_incarnation, PG_INCARNATION_MAX + 1, "%s", incarnation);
-        if (answer_number(answer, 0, 2, &pid)) /* as connection_is_direct has it */
+        if (answer_number(answer, 0, 2, &pid)) /* as connection_peer has it */
             atomic_store(&store->pooled, pid != PQbackendPID(conn->pg));
     }
     PQclear(answer);

@@ -81,8 +81,10 @@ PGresult *connection_ask(struct connection *conn, const struct question *questio
 /* Several statements without parameters, as one transaction. */
 PGresult *connection_run(struct connection *conn, const char *text, int64_t deadline_ms,
                          struct error_text *err);
-/* Is the server itself at the other end? A pooler has made up the process that it says it is, so that it can pass on whoever cancels. */
-bool connection_is_direct(struct connection *conn, int64_t deadline_ms);
+/* Is the server itself at the other end? A pooler has made up the process that it says it is, so that it can pass on whoever cancels. UNKNOWN: no
+ * answer came. */
+enum peer { PEER_UNKNOWN, PEER_SERVER, PEER_POOLER };
+enum peer connection_peer(struct connection *conn, int64_t deadline_ms, struct error_text *err);
 /* Only the first line of what libpq says, in words that fit ours. */
 void connection_words(const char *message, struct error_text *err);
 
