@@ -181,8 +181,8 @@ static int too_long(int64_t timeout_ms, int64_t ttl_ms, struct error_text *err)
     text_from_ms(ttl_within(timeout_ms), most);
     return error_set(err, HF_EINVAL,
                      "a TTL of %s is too long here: this ZooKeeper allows sessions of %s "
-                     "(maxSessionTimeout), which is "
-                     "enough for a TTL of %s",
+                     "(maxSessionTimeout), which is enough for a TTL of %s (--ttl, or ?ttl= in the "
+                     "URL)",
                      wanted, allowed, most);
 }
 
