@@ -2,7 +2,8 @@
 #include "base/pgnames.h"
 #include "guard/sql.h"
 
-#include <guard-locks.h> /* made by tools/embed-sql */
+#include <guard-locks-undo.h> /* made by tools/embed-sql, */
+#include <guard-locks.h>      /* and so is this */
 #include <stdlib.h>
 #include <string.h>
 

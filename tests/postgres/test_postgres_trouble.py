@@ -37,6 +37,17 @@ def test_no_table_and_no_right_to_make_one(servers, table, cli_on):
     assert tables(server.session()) == []
 
 
+def test_undo_leaves_nothing(servers, cli_on):
+    server = servers.postgres()
+    session = server.session()
+    before = tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")
+    session(guard_sql("--locks"))
+    assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) != before
+    assert cli_on(server.url())("run", "x", "--", "true").status == 0
+    session(guard_sql("--locks", "--undo"))
+    assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) == before
+
+
 def test_what_the_command_prints_is_what_the_first_use_makes(servers, cli_on):
     """For those who may not CREATE: an operator applies it, and the store works."""
     server = servers.postgres()

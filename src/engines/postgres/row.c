@@ -5,32 +5,23 @@
  * The token is committed by itself, so that a transaction which is aborted does not give it back; and because the transaction is open before
  * and after it was drawn, nobody else can have had the row in between.
  *
- * There is no TTL: the hold ends with its connection. A thread watches all of them, and asks over each every few seconds. A holder whose
- * server does not answer counts as lost before that server can have given up the connection: what ASK_MS and UNANSWERED_MS make together is
- * less than what the session's keep-alives make. Whoever ends a session (pg_terminate_backend, a restart) may let in the next one before the
- * holder knows. */
+ * There is no TTL: the hold ends with its connection, which row_watch.c watches. */
+#include "engines/postgres/row.h"
 #include "base/clock.h"
-#include "base/futex.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "engines/postgres/store.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define STACK_BYTES 524288
-#define ASK_MS 3000
-#define UNANSWERED_MS 3000
 #define FIRST_LOOK_MS 20 /* for a row that nobody has */
 #define BUSY_TRIES 2     /* somebody may just have looked whether it is held */
 #define BUSY_PAUSE_MS 10
 #define OBSERVE_MS 1000
-#define WATCHED_MAX 4096
 
 /* What a role may have set would end the hold. The server's own view of the connection: 10 + 3 x 5 s. Settings that this version of
  * the server does not have are left out. */
@@ -40,23 +31,6 @@
     "('statement_timeout', '0'), ('lock_timeout', '0'), ('tcp_keepalives_idle', '10'), "     \
     "('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', " \
     "'20000'), ('client_connection_check_interval', '1000')) AS v(name, value) ON v.name = s.name"
-
-enum row_state { ROW_NONE, ROW_ASKED, ROW_HELD };
-
-/* claim->private */
-struct row_claim {
-    struct engine_claim *claim;
-    struct list
-        node; /* of store->rows, while it holds. The mutex's, as all below when it is in there */
-    struct connection *conn;
-    enum row_state state;
-    bool asking;      /* whether it is alive: an answer is awaited */
-    int64_t asked_ms; /* or when it was last known to be */
-    struct key key;
-    unsigned char lease[32];
-    int bell_fd; /* an eventfd for `wake`; -1: none */
-    bool observed;
-};
 
 static struct row_claim *private_of(struct engine_claim *claim)
 {
@@ -238,120 +212,6 @@ static int draw_token(struct engine_store *store, struct row_claim *own, int64_t
     return result == HF_EUNKNOWN ? HF_EUNREACH : result; /* a token that nobody uses is no hold */
 }
 
-/* ---- watching -------------------------------------------------------------------------------- */
-
-/* With the mutex. Whether the connection is over, without waiting. */
-static bool is_over(struct row_claim *own, int64_t now_ms)
-{
-    PGresult *answer;
-
-    if (!PQconsumeInput(own->conn->pg) || PQstatus(own->conn->pg) != CONNECTION_OK)
-        return true;
-    while (own->asking && !PQisBusy(own->conn->pg)) {
-        answer = PQgetResult(own->conn->pg);
-        if (!answer) {
-            own->asking = false;
-        } else if (PQresultStatus(answer) == PGRES_FATAL_ERROR) {
-            PQclear(answer);
-            return true;
-        }
-        PQclear(answer);
-    }
-    if (own->asking)
-        return now_ms - own->asked_ms >= UNANSWERED_MS;
-    if (now_ms - own->asked_ms < ASK_MS)
-        return PQtransactionStatus(own->conn->pg) != PQTRANS_INTRANS;
-    own->asked_ms = now_ms;
-    own->asking = PQsendQuery(own->conn->pg, "SELECT true") == 1;
-    return !own->asking || PQflush(own->conn->pg) < 0;
-}
-
-static void *watcher_main(void *arg)
-{
-    static const char why[] = "its connection to the server ended, and the lock with it";
-    struct engine_store *store = arg;
-    struct pollfd *fds = calloc(WATCHED_MAX + 1, sizeof *fds);
-
-    pthread_mutex_lock(&store->mutex);
-    while (!store->stop && fds) {
-        int64_t now_ms = clock_boot_ms(), next_ms = clock_after(now_ms, ASK_MS);
-        nfds_t count = 1;
-        eventfd_t ignored;
-
-        fds[0] = (struct pollfd){.fd = store->bell_fd, .events = POLLIN};
-        LIST_EACH_SAFE(node, &store->rows)
-        {
-            struct row_claim *own = LIST_ENTRY(node, struct row_claim, node);
-            int64_t due_ms;
-
-            if (is_over(own, now_ms)) {
-                list_remove(node);
-                store->host->lost(store->host->context, own->claim, why);
-                continue;
-            }
-            due_ms = clock_after(own->asked_ms, own->asking ? UNANSWERED_MS : ASK_MS);
-            next_ms = due_ms < next_ms ? due_ms : next_ms;
-            if (count <= WATCHED_MAX)
-                fds[count++] = (struct pollfd){.fd = PQsocket(own->conn->pg), .events = POLLIN};
-        }
-        pthread_mutex_unlock(&store->mutex);
-        next_ms -= clock_boot_ms();
-        poll(fds, count, next_ms > 0 ? (int)next_ms : 0);
-        if (fds[0].revents)
-            eventfd_read(store->bell_fd, &ignored);
-        pthread_mutex_lock(&store->mutex);
-    }
-    pthread_mutex_unlock(&store->mutex);
-    free(fds);
-    return NULL;
-}
-
-/* False: there is nobody to watch it. */
-static bool watch(struct engine_store *store, struct row_claim *own)
-{
-    sigset_t all, before;
-    pthread_attr_t attributes;
-
-    pthread_mutex_lock(&store->mutex);
-    if (store->bell_fd < 0)
-        store->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!store->watcher_runs && store->bell_fd >= 0) {
-        sigfillset(&all);
-        pthread_attr_init(&attributes);
-        pthread_attr_setstacksize(&attributes, STACK_BYTES);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        store->watcher_runs =
-            pthread_create(&store->watcher, &attributes, watcher_main, store) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        pthread_attr_destroy(&attributes);
-    }
-    if (store->watcher_runs) {
-        own->asked_ms = clock_boot_ms();
-        list_append(&store->rows, &own->node);
-        eventfd_write(store->bell_fd, 1);
-    }
-    pthread_mutex_unlock(&store->mutex);
-    return store->watcher_runs;
-}
-
-static void unwatch(struct engine_store *store, struct row_claim *own)
-{
-    pthread_mutex_lock(&store->mutex);
-    list_remove(&own->node);
-    pthread_mutex_unlock(&store->mutex);
-}
-
-void row_stop(struct engine_store *store)
-{
-    if (!store->watcher_runs || store->forked)
-        return;
-    pthread_mutex_lock(&store->mutex);
-    store->stop = true;
-    pthread_mutex_unlock(&store->mutex);
-    eventfd_write(store->bell_fd, 1);
-    pthread_join(store->watcher, NULL);
-}
-
 /* ---- the engine's ---------------------------------------------------------------------------- */
 
 static int row_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
@@ -379,7 +239,7 @@ static int row_acquire(struct engine_store *store, struct engine_claim *claim, i
     if (result != ENGINE_HELD)
         return result;
     result = draw_token(store, own, deadline_ms, err);
-    if (result == HF_OK && !watch(store, own))
+    if (result == HF_OK && !row_watch(store, own))
         result = error_set(err, HF_ENOMEM, "cannot start a thread");
     if (result != HF_OK) {
         end_connection(store, own);
@@ -435,7 +295,7 @@ static int row_abandon(struct engine_store *store, struct engine_claim *claim, i
     (void)err;
     if (!own)
         return HF_OK;
-    unwatch(store, own);
+    row_unwatch(store, own);
     end_connection(store, own); /* and what the server has with it ends, too */
     return HF_OK;
 }
@@ -449,7 +309,7 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
     int result = HF_EUNREACH;
 
     if (own && own->conn) {
-        unwatch(store, own);
+        row_unwatch(store, own);
         if (own->asking) /* that answer comes first */
             result = look(store, own, deadline_ms, err);
         own->asking = false;
@@ -483,7 +343,7 @@ static void row_dispose(struct engine_store *store, struct engine_claim *claim)
         return;
     claim->private = NULL;
     if (!store->forked) {
-        unwatch(store, own);
+        row_unwatch(store, own);
         end_connection(store, own);
     }
     if (own->bell_fd >= 0)

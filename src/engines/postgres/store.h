@@ -15,8 +15,9 @@
  *     once.c         once-records
  *     queries.c      asking about locks, and the operator's ways out
  *     row.c          ?mode=row: locks that are open transactions
+ *     row_watch.c    the thread that watches these
  *
- * What happens in the database is in schema.sql: each operation is one statement, which calls one function. Nothing of a session
+ * What happens in the database is in sql/: each operation is one statement, which calls one function. Nothing of a session
  * outlives a statement, so a transaction pooler may be between us and the server.
  *
  * Expiry. A claim has a beat, which each renewal raises. It is dead when somebody has seen the same beat for the whole of its span

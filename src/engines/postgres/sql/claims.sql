@@ -1,0 +1,142 @@
+-- Keeping a claim, giving it up, and noting when others were seen.
+
+-- Renews those that hold or wait. lefts: what is left of each in ms, -1 if it is gone, -2 if somebody has its row locked.
+CREATE OR REPLACE FUNCTION @_renew@(a_expected text, a_patience_ms integer, a_names bytea[], a_leases bytea[], a_tokens bigint[],
+    a_ids bigint[], a_ttls bigint[], a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT lefts text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    w record;
+    found_id bigint;
+    own_note jsonb := jsonb_build_object(a_host, a_boot_ms);
+    answers bigint[] := array_fill(-1::bigint, ARRAY[cardinality(a_names)]);
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    FOR w IN SELECT u.* FROM unnest(a_names, a_leases, a_tokens, a_ids, a_ttls) WITH ORDINALITY AS u(name, lease, token, id, ttl_ms, n)
+        ORDER BY u.name, u.lease
+    LOOP
+        IF w.id > 0 THEN
+            SELECT k.id INTO found_id FROM @_claims@ AS k WHERE k.name = w.name AND k.id = w.id AND k.lease = w.lease AND NOT k.broken
+                AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) FOR NO KEY UPDATE SKIP LOCKED;
+        ELSE
+            SELECT k.id INTO found_id FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
+                AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) FOR NO KEY UPDATE SKIP LOCKED;
+        END IF;
+        IF FOUND THEN
+            UPDATE @_claims@ AS k SET beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END,
+                seen_beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END, seen = own_note, ttl_ms = greatest(k.ttl_ms, w.ttl_ms)
+                WHERE k.name = w.name AND k.id = found_id;
+            answers[w.n] := w.ttl_ms;
+        ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
+            AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token)) THEN
+            answers[w.n] := -2;
+        END IF;
+    END LOOP;
+    lefts := array_to_string(answers, ' ');
+END
+$$;
+
+-- Remembers that a lease is over, for a request that may still arrive; the last few of a name.
+CREATE OR REPLACE FUNCTION @_end_lease@(a_name bytea, a_lease bytea, a_ttl_ms bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id IN
+        (SELECT e.id FROM @_claims@ AS e WHERE e.name = a_name AND e.mode = 'e' ORDER BY e.id DESC OFFSET 15);
+    INSERT INTO @_claims@ (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
+        VALUES (a_name, a_lease, '', 'e', 0, a_ttl_ms, 0, 0);
+END
+$$;
+
+-- Gives up what a lease holds with this token (0: whatever it has, also a place in the queue). code: 1 it did, 0 there was nothing, 5: a
+-- transaction that entered with it has not ended.
+CREATE OR REPLACE FUNCTION @_release@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_token bigint,
+    a_remember_ms bigint, a_host text, a_noted bigint[], a_noted_beats bigint[], a_noted_ms bigint[], OUT code integer, OUT incarnation text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    own record;
+    first bigint;
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    IF a_remember_ms > 0 THEN
+        INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
+    END IF;
+    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    IF cardinality(a_noted) > 0 THEN
+        PERFORM @_take_notes@(a_name, a_host, a_noted, a_noted_beats, a_noted_ms);
+    END IF;
+    DELETE FROM @_claims@ AS d WHERE d.name = a_name AND d.id =
+        (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
+            AND (a_token = 0 OR k.token = a_token) FOR UPDATE SKIP LOCKED)
+        RETURNING d.id, d.token, d.broken INTO own;
+    IF FOUND THEN
+        code := CASE WHEN own.broken THEN 0 ELSE 1 END;
+    ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
+        AND (a_token = 0 OR k.token = a_token)) THEN
+        code := 5;
+        RETURN;
+    END IF;
+    IF a_remember_ms > 0 AND NOT EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease) THEN
+        PERFORM @_end_lease@(a_name, a_lease, a_remember_ms);
+    END IF;
+    IF own.id IS NOT NULL AND EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.mode <> 'e') THEN
+        PERFORM @_wake@(a_name, first, own.token IS NOT NULL, false);
+    END IF;
+END
+$$;
+
+-- Notes of at most 32 hosts; beyond that one of them goes, whichever, because some may never come back.
+CREATE OR REPLACE FUNCTION @_add_note@(a_seen jsonb, a_host text, a_time_ms bigint)
+RETURNS jsonb LANGUAGE sql AS $$
+    SELECT CASE WHEN (SELECT count(*) FROM jsonb_object_keys(a_seen)) < 32 THEN a_seen
+        ELSE a_seen - (SELECT h FROM jsonb_object_keys(a_seen) AS h ORDER BY random() LIMIT 1) END || jsonb_build_object(a_host, a_time_ms)
+$$;
+
+-- Writes down when this host first saw these beats, for those who come after us.
+CREATE OR REPLACE FUNCTION @_take_notes@(a_name bytea, a_host text, a_ids bigint[], a_beats bigint[], a_times bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    n record;
+BEGIN
+    FOR n IN SELECT k.id, k.beat, k.seen_beat, k.seen, d.at_ms FROM @_claims@ AS k
+        JOIN unnest(a_ids, a_beats, a_times) AS d(id, beat, at_ms) ON d.id = k.id AND d.beat = k.beat
+        WHERE k.name = a_name AND (k.seen_beat IS DISTINCT FROM k.beat OR NOT k.seen ? a_host)
+        ORDER BY k.id FOR NO KEY UPDATE OF k SKIP LOCKED
+    LOOP
+        IF n.seen_beat IS DISTINCT FROM n.beat THEN
+            n.seen := '{}';
+        END IF;
+        UPDATE @_claims@ AS k SET seen_beat = n.beat, seen = @_add_note@(n.seen, a_host, n.at_ms)
+            WHERE k.name = a_name AND k.id = n.id;
+    END LOOP;
+END
+$$;
+
+-- The same by itself, and of a once-record. Nothing that would have to survive a crash.
+CREATE OR REPLACE FUNCTION @_note@(a_expected text, a_name bytea, a_host text, a_ids bigint[], a_beats bigint[], a_times bigint[],
+    a_record bigint, a_record_ms bigint, OUT code integer, OUT incarnation text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    incarnation := @_incarnation@();
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM set_config('lock_timeout', '100', true);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    PERFORM @_take_notes@(a_name, a_host, a_ids, a_beats, a_times);
+    IF a_record > 0 THEN
+        UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_record_ms)
+            WHERE o.name = a_name AND o.token = a_record AND NOT o.seen ? a_host;
+    END IF;
+END
+$$;

@@ -1,0 +1,148 @@
+-- Which server this is, and since which promotion; the table with it.
+CREATE OR REPLACE FUNCTION @_incarnation@()
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    now_of text;
+    m record;
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'this server is a standby: locks are kept on the primary only';
+    END IF;
+    now_of := (pg_control_system()).system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+    SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n;
+    IF m.era_of <> now_of THEN
+        UPDATE @_meta@ AS n SET era = left(replace(gen_random_uuid()::text, '-', ''), 8), era_of = now_of WHERE n.era_of <> now_of;
+        SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n; -- somebody else's, if that was quicker
+    END IF;
+    RETURN m.id || '.' || m.era || '.' || now_of;
+END
+$$;
+
+-- The beat with which a hold begins.
+CREATE OR REPLACE FUNCTION @_first_beat@()
+RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT 1 + 1024 * floor(random() * 1000000000000)::bigint $$;
+
+-- What each function begins with: the commit of this transaction is to be durable, whatever the role's defaults; nobody waits for
+-- a row longer than the client does.
+CREATE OR REPLACE FUNCTION @_begin@(a_patience_ms integer)
+RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    -- That a standby may not have a commit, the server says in a warning.
+    IF current_setting('client_min_messages') = 'error' THEN
+        PERFORM set_config('client_min_messages', 'warning', true);
+    END IF;
+    PERFORM set_config('lock_timeout', greatest(a_patience_ms, 1)::text, true);
+    RETURN @_incarnation@();
+END
+$$;
+
+CREATE OR REPLACE FUNCTION @_notify@(a_kind text, a_ids bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(a_ids) > 0 THEN
+        PERFORM pg_notify('holdfast_' || (SELECT m.id FROM @_meta@ AS m), a_kind || array_to_string(a_ids[1:256], ' ', ''));
+    END IF;
+END
+$$;
+
+-- Tells those who can go now, and whoever observes. For a change of holders; the name's row is locked.
+CREATE OR REPLACE FUNCTION @_wake@(a_name bytea, a_first bigint, a_holders_changed boolean, a_all boolean)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    c record;
+    holders integer := 0;
+    holder_mode "char";
+    observers bigint[] := '{}';
+    ready bigint[] := '{}';
+BEGIN
+    FOR c IN SELECT k.id, k.mode, k.permits, k.token, k.broken FROM @_claims@ AS k
+        WHERE k.name = a_name AND k.id >= a_first AND k.mode <> 'e' AND (k.mode <> 'r' OR @_row_is_held@(a_name)) -- what a dead one left is no hold
+        ORDER BY k.mode <> 'o', k.token IS NULL, k.id
+    LOOP
+        IF c.mode = 'o' THEN
+            observers := observers || c.id;
+        ELSIF c.token IS NOT NULL THEN
+            holders := holders + 1;
+            holder_mode := CASE WHEN c.broken THEN 'b' ELSE c.mode END;
+        ELSIF a_all OR holders = 0 OR (c.mode = holder_mode AND (c.mode = 's' OR (c.mode = 'p' AND holders < c.permits))) THEN
+            ready := ready || c.id;
+            holders := holders + 1;
+            holder_mode := coalesce(holder_mode, c.mode);
+        ELSE
+            EXIT;
+        END IF;
+    END LOOP;
+    PERFORM @_notify@('w', ready);
+    IF a_holders_changed THEN
+        PERFORM @_notify@('o', observers);
+    END IF;
+END
+$$;
+
+-- The token that comes after this one. Where the last one is of another incarnation, or there is none, it begins at the clock, so that it is greater
+-- than what may have been given where we cannot see it.
+CREATE OR REPLACE FUNCTION @_next_token@(a_last bigint, a_last_incarnation text, a_incarnation text)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    token bigint := greatest(a_last, (SELECT m.floor FROM @_meta@ AS m)) + 1;
+    clock_us bigint;
+BEGIN
+    IF a_last_incarnation <> a_incarnation THEN
+        clock_us := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+        IF clock_us BETWEEN 1577836800000000 AND 4102444800000000 THEN -- 2020 to 2100: else it is obviously wrong
+            token := greatest(token, clock_us);
+        END IF;
+    END IF;
+    IF token > 9007199254740991 THEN
+        RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = 'the tokens of this name are used up';
+    END IF;
+    RETURN token;
+END
+$$;
+
+-- Removes claims that somebody has seen with these beats for their whole span. Returns how many. The name's row is locked.
+CREATE OR REPLACE FUNCTION @_bury@(a_name bytea, a_ids bigint[], a_beats bigint[], a_host text, a_boot_ms bigint)
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    c record;
+    buried integer := 0;
+BEGIN
+    FOR c IN SELECT k.id, k.token, k.death_ms, k.broken FROM @_claims@ AS k
+        JOIN unnest(a_ids, a_beats) AS d(id, beat) ON d.id = k.id AND d.beat = k.beat
+        WHERE k.name = a_name AND k.mode <> 'r' ORDER BY k.id FOR UPDATE OF k SKIP LOCKED -- whoever is renewed now, or has entered with it, lives
+    LOOP
+        DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = c.id;
+        buried := buried + 1;
+        IF c.token IS NOT NULL AND c.death_ms > 0 AND NOT c.broken THEN
+            INSERT INTO @_once@ (name, state, token, keep_ms, seen)
+                VALUES (a_name, 'x', c.token, c.death_ms, jsonb_build_object(a_host, a_boot_ms))
+                ON CONFLICT (name) DO NOTHING;
+        END IF;
+    END LOOP;
+    RETURN buried;
+END
+$$;
+
+-- The same for whoever only asks.
+CREATE OR REPLACE FUNCTION @_sweep@(a_expected text, a_patience_ms integer, a_name bytea, a_ids bigint[], a_beats bigint[],
+    a_forget bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    first bigint;
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    DELETE FROM @_once@ AS o WHERE o.name = a_name AND o.token = a_forget;
+    IF @_bury@(a_name, a_ids, a_beats, a_host, a_boot_ms) > 0 THEN
+        PERFORM @_wake@(a_name, first, true, false);
+    END IF;
+END
+$$;

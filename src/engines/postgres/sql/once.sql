@@ -1,0 +1,56 @@
+-- Once-records.
+
+-- What is known of a once-record may not be on a synchronous standby yet, if the wait for that was cut off, and is not to be believed before: this
+-- commit waits for it, behind that one.
+CREATE OR REPLACE FUNCTION @_await_standby@(a_name bytea)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_standby_names') <> '' THEN
+        UPDATE @_once@ AS o SET since = o.since WHERE o.name = a_name;
+    END IF;
+END
+$$;
+
+-- Keeps what came out of a once-record, and gives up the hold. code: 1 kept, 0 this token holds it no more, 5 as of a release.
+CREATE OR REPLACE FUNCTION @_finish@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_token bigint,
+    a_result bytea, a_keep_ms bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    own record;
+    first bigint;
+    page tid[];
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    SELECT k.id INTO own FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.token = a_token AND NOT k.broken
+        FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        IF EXISTS (SELECT FROM @_once@ AS o WHERE o.name = a_name AND o.state = 'd' AND o.token = a_token) THEN
+            code := 1; -- an answer was lost
+            PERFORM @_await_standby@(a_name);
+        ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.token = a_token AND NOT k.broken) THEN
+            code := 5;
+        END IF;
+        RETURN;
+    END IF;
+    DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = own.id;
+    INSERT INTO @_once@ AS o (name, state, token, keep_ms, result, seen)
+        VALUES (a_name, 'd', a_token, a_keep_ms, a_result, jsonb_build_object(a_host, a_boot_ms))
+        ON CONFLICT (name) DO UPDATE SET state = 'd', token = excluded.token, keep_ms = excluded.keep_ms, result = excluded.result,
+            seen = excluded.seen, since = clock_timestamp();
+    code := 1;
+    PERFORM @_wake@(a_name, first, true, true);
+    -- A page of the others, whichever: those that this host has seen for as long as they must be kept go, and of a few that it has not seen
+    -- before it notes that. So all of them are looked at again and again, and nobody has to know how old they are.
+    page := ARRAY(SELECT format('(%s,%s)', p.n, i)::tid FROM generate_series(1, 64) AS i,
+        (SELECT floor(random() * greatest(pg_relation_size(@'_once'@) / current_setting('block_size')::integer, 1)) AS n) AS p);
+    DELETE FROM @_once@ AS o WHERE o.ctid = ANY (page) AND (o.seen ->> a_host)::bigint + o.keep_ms < a_boot_ms AND o.name <> a_name;
+    UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_boot_ms) WHERE o.ctid IN
+        (SELECT s.ctid FROM @_once@ AS s WHERE s.ctid = ANY (page) AND NOT s.seen ? a_host LIMIT 4 FOR UPDATE SKIP LOCKED);
+END
+$$;

@@ -1,0 +1,41 @@
+-- Locks that are open transactions (?mode=row).
+
+-- Does an open transaction hold this name?
+CREATE OR REPLACE FUNCTION @_row_is_held@(a_name bytea)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM @_rows@ AS r WHERE r.name = a_name) THEN
+        RETURN false;
+    END IF;
+    PERFORM FROM @_rows@ AS r WHERE r.name = a_name FOR KEY SHARE SKIP LOCKED;
+    RETURN NOT FOUND;
+END
+$$;
+
+-- Whoever has the row of a name locked, in another transaction, gets a token. code: 0 here it is, -2 somebody holds or awaits the name otherwise.
+CREATE OR REPLACE FUNCTION @_row_grant@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea,
+    OUT code integer, OUT incarnation text, OUT token bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    was record;
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
+    SELECT l.token, l.incarnation, l.first_id INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    IF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.mode IN ('x', 's', 'p')) THEN
+        code := -2;
+        RETURN;
+    END IF;
+    token := @_next_token@(was.token, was.incarnation, incarnation);
+    UPDATE @@ AS l SET token = @!_row_grant@.token, incarnation = @!_row_grant@.incarnation WHERE l.name = a_name;
+    DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it before died
+    INSERT INTO @_claims@ (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms)
+        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0);
+    PERFORM @_wake@(a_name, was.first_id, true, false);
+END
+$$;
