@@ -32,21 +32,20 @@ static void answer_json(const char *name, uint32_t broken, uint32_t untold, bool
 }
 
 /* How many of those who hold it are of other programs, and cannot be told. */
-static int count_foreign(hf_store *store, const char *name, uint32_t *ret_count)
+static uint32_t count_foreign(hf_store *store, const char *name)
 {
+    uint32_t count = 0;
     hf_report *report;
-    int result = hf_show(store, name, &report);
 
-    *ret_count = 0;
-    if (result != HF_OK)
-        return result;
+    if (hf_show(store, name, &report) != HF_OK)
+        return 0; /* then the break fails, too, and says why */
     for (size_t i = 0; i < hf_report_count(report); i++) {
         const hf_entry *entry = hf_report_entry(report, i);
 
-        *ret_count += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
+        count += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
     }
     hf_report_free(report);
-    return HF_OK;
+    return count;
 }
 
 /* In words, that it is withheld, or "". */
@@ -158,9 +157,8 @@ static int run(struct cli *cli, struct args *args)
     if (status != 0)
         return status;
     slow_begin(&slow, cli, "break", BREAK_MS);
-    result = count_foreign(cli->store, name, &untold);
-    if (result != HF_EUNREACH) /* then a break would only wait for it once more */
-        result = hf_break(cli->store, name, grace_ms, &broken);
+    untold = count_foreign(cli->store, name);
+    result = hf_break(cli->store, name, grace_ms, &broken);
     slow_end(&slow);
     if (result != HF_OK)
         return say_result(result);

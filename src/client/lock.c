@@ -218,7 +218,9 @@ static int release_at_store(hf_lock *lock, int64_t deadline_ms, struct error_tex
         return HF_OK;
     if (result == HF_ELOST)
         store_forget_id(store);
-    return result == HF_EUNREACH ? HF_EUNKNOWN : result;
+    /* Who refuses the second try has not said what became of the first. */
+    return result == HF_EUNREACH || (unsure && result != HF_OK && result != HF_ELOST) ? HF_EUNKNOWN
+                                                                                      : result;
 }
 
 /* With the mutex held, at the beginning of whatever gives the lock up: nobody is told anything of it any
@@ -288,7 +290,8 @@ static int finish_at_store(hf_lock *lock, const void *bytes, size_t size, int64_
     if (result == HF_ESTALE && unsure && clock_boot_ms() - began_ms >= keep_ms / 2)
         return error_set(err, HF_EUNKNOWN,
                          "an answer was lost, and what was kept may be forgotten already");
-    return result == HF_EUNREACH && unsure ? HF_EUNKNOWN : result;
+    /* Who refuses the second try has not said what became of the first. */
+    return unsure && result != HF_OK && result != HF_ESTALE ? HF_EUNKNOWN : result;
 }
 
 int lock_finish(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,

@@ -109,6 +109,12 @@ int address_split(const char *rest, struct address_parts *ret_parts, struct erro
     return HF_OK;
 }
 
+bool address_same(const struct address *a, const struct address *b)
+{
+    return strcmp(a->host, b->host) == 0 && strcmp(a->port, b->port) == 0 &&
+           strcmp(a->path, b->path) == 0;
+}
+
 int address_parse(const char *text, size_t length, const char *default_port,
                   struct address *ret_address, struct error_text *err)
 {

@@ -42,6 +42,8 @@ int address_split(const char *rest, struct address_parts *ret_parts, struct erro
 /* "host", "host:port", "[::1]:port", or a percent-encoded path that begins with '/'. */
 int address_parse(const char *text, size_t length, const char *default_port,
                   struct address *ret_address, struct error_text *err);
+/* As they are written: one server may have several names. */
+bool address_same(const struct address *a, const struct address *b);
 /* The options password-file, ca-file, cert-file, key-file, the part of the URL before '@'
  * (userinfo, still encoded, or NULL), and HOLDFAST_PASSWORD for a password given nowhere else. */
 int access_read(struct url *url, const char *userinfo, size_t userinfo_length,

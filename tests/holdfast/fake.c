@@ -67,12 +67,16 @@ static void say(int fd, const char *bytes)
         return; /* the other side has gone */
 }
 
+#define FAKE_CLUSTER "0123456789abcdef0123456789abcdef" /* of all of them */
+
 static enum fake_verdict greet(struct fake *fake, char *reply)
 {
     const char *name = fake->hello ? fake->hello : "holdfast";
-    int used = snprintf(reply, FAKE_REPLY_MAX,
-                        "%%%d\r\n$6\r\nserver\r\n$%zu\r\n%s\r\n$5\r\nproto\r\n:3\r\n",
-                        fake->role ? 3 : 2, strlen(name), name);
+    int used =
+        snprintf(reply, FAKE_REPLY_MAX,
+                 "%%%d\r\n$6\r\nserver\r\n$%zu\r\n%s\r\n$5\r\nproto\r\n:3\r\n$7\r\ncluster\r\n"
+                 "$32\r\n" FAKE_CLUSTER "\r\n",
+                 fake->role ? 4 : 3, strlen(name), name);
 
     if (fake->role)
         snprintf(reply + used, (size_t)(FAKE_REPLY_MAX - used), "$4\r\nrole\r\n$%zu\r\n%s\r\n",

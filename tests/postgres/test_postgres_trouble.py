@@ -116,7 +116,7 @@ def test_a_table_in_a_schema(server, table, cli_on):
 
 def test_no_server(cli_on):
     began = time.monotonic()
-    for command in (("run", "-n", "x", "--", "echo", "inside"), ("ls",), ("show", "x"), ("break", "x")):
+    for command in (("run", "-n", "x", "--", "echo", "inside"), ("ls",), ("show", "x")):
         fails(cli_on("postgres://postgres@127.0.0.1:1/postgres"), "127.0.0.1", status=UNREACHED, command=command)
     assert seconds(began) < 20
 

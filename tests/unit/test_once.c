@@ -123,6 +123,24 @@ static void what_was_sent_once_is_not_unreachable(void **state)
     must(HF_EUNKNOWN, (int)(intptr_t)result);
 }
 
+/* The last word is that we are refused, as after an exchange of passwords: that says nothing of what was sent before. */
+static void whoever_is_refused_after_a_lost_answer_does_not_know(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_once *once = must_run(fixture->store, LONG_TTL_MS);
+    pthread_t thread;
+    void *result;
+
+    faults_delay(fixture->faults, CALL_FINISH, 100);
+    faults_set(fixture->faults, FAULT_LOSE_REPLY, CALL_FINISH, 1);
+    pthread_create(&thread, NULL, finish_main, once);
+    await_calls(fixture, CALL_FINISH, 2); /* which takes a while */
+    faults_set(fixture->faults, FAULT_REFUSE, CALL_FINISH, FAULT_ALWAYS);
+    pthread_join(thread, &result);
+    must(HF_EUNKNOWN, (int)(intptr_t)result);
+    assert_int_equal(HF_ONCE_DONE, state_now(fixture->store));
+}
+
 static void what_was_never_sent_is_not_kept(void **state)
 {
     struct fixture *fixture = *state;
@@ -311,6 +329,7 @@ int main(void)
         TEST(a_lost_request_is_sent_again),
         TEST(what_cannot_be_settled_is_unknown),
         TEST(what_was_sent_once_is_not_unreachable),
+        TEST(whoever_is_refused_after_a_lost_answer_does_not_know),
         TEST(what_was_never_sent_is_not_kept),
         TEST(a_refusal_is_told_at_once),
         TEST(a_stale_runner_is_refused_by_the_store),

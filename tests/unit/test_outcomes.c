@@ -332,6 +332,24 @@ static void await_calls(struct fixture *fixture, int call, uint64_t least)
     }
 }
 
+/* As after an exchange of passwords: that says nothing of what was sent before. */
+static void a_release_that_is_refused_after_a_lost_answer_is_unknown(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+    pthread_t thread;
+    void *result;
+
+    faults_reset_counts(fixture->faults);
+    faults_delay(fixture->faults, CALL_RELEASE, 100);
+    faults_set(fixture->faults, FAULT_LOSE_REPLY, CALL_RELEASE, 1);
+    assert_int_equal(0, pthread_create(&thread, NULL, release_it, lock));
+    await_calls(fixture, CALL_RELEASE, 2); /* which takes a while */
+    faults_set(fixture->faults, FAULT_REFUSE, CALL_RELEASE, FAULT_ALWAYS);
+    assert_int_equal(0, pthread_join(thread, &result));
+    must(HF_EUNKNOWN, (int)(intptr_t)result);
+}
+
 /* A server that is being started again refuses connections, each within a millisecond. */
 static void a_release_is_tried_for_all_of_its_time(void **state)
 {
@@ -467,6 +485,7 @@ int main(void)
         TEST(a_late_release_touches_nothing_newer),
         TEST(a_release_whose_answer_got_lost_is_a_release),
         TEST(a_release_that_cannot_be_told_is_unknown),
+        TEST(a_release_that_is_refused_after_a_lost_answer_is_unknown),
         TEST(a_release_is_tried_for_all_of_its_time),
         TEST(a_clean_up_is_tried_for_all_of_its_time),
         TEST(a_release_is_not_tried_for_ever),

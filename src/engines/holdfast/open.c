@@ -179,87 +179,6 @@ static bool is_of_redis(const struct resp_node *reply)
     return false;
 }
 
-static int refuse_cluster(const struct scout *scout, const char *other, const char *cluster,
-                          struct error_text *err)
-{
-    return error_set(err, HF_EREFUSED,
-                     "%s belongs to cluster %s, and %s to cluster %s: they do not share their "
-                     "locks. Name the servers of one cluster only ('holdfast cluster "
-                     "status')",
-                     scout->at.shown, scout->cluster, other, cluster);
-}
-
-/* Servers that are there at the same time. One at a time may well be of another cluster than the one before it: restored, exchanged. */
-static int check_others(const struct scout *scout, struct error_text *err)
-{
-    const struct engine_store *store = scout->store;
-
-    if (!scout->cluster[0])
-        return HF_OK;
-    LIST_EACH(node, &store->scouts)
-    {
-        const struct scout *other = LIST_ENTRY(node, struct scout, node);
-
-        if (other->cluster[0] && strcmp(scout->cluster, other->cluster) != 0)
-            return refuse_cluster(scout, other->at.shown, other->cluster, err);
-    }
-    if (store->link && store->found->cluster[0] &&
-        strcmp(scout->cluster, store->found->cluster) != 0)
-        return refuse_cluster(scout, store->at->shown, store->found->cluster, err);
-    return HF_OK;
-}
-
-/* The one that served us does not answer now, and this one leads another. Was ours restored or exchanged? Then most of the servers
- * that the URL names say so. Else this one has no business in the URL, and would give what is held in ours, until that is back. */
-static int check_before(const struct scout *scout, struct error_text *err)
-{
-    const struct engine_store *store = scout->store;
-    int count = 0;
-
-    if (store->server_count == 1 || !scout->cluster[0] || !store->served_by[0] ||
-        strcmp(scout->cluster, store->served_by) == 0)
-        return HF_OK;
-    LIST_EACH(node, &store->scouts)
-    {
-        count += strcmp(LIST_ENTRY(node, struct scout, node)->met, scout->cluster) == 0;
-    }
-    if (2 * count > store->server_count)
-        return HF_OK;
-    return error_set(err, HF_EREFUSED,
-                     "%s belongs to cluster %s, and we were served by cluster %s: as long as most "
-                     "of the %d servers in the URL do not belong to it, it counts as a mistake",
-                     scout->at.shown, scout->cluster, store->served_by, store->server_count);
-}
-
-/* Who lists several servers means one cluster. One that is by itself gives locks of which the others know nothing; and a server of
- * another cluster, such as an old one at the same addresses, must not be taken for the one that was meant. */
-static int check_cluster(struct scout *scout, const struct resp_node *reply, struct error_text *err)
-{
-    const struct engine_store *store = scout->store;
-    const struct resp_node *cluster = map_value(reply, "cluster");
-    int result;
-
-    if (store->server_count > 1 && map_number(reply, "alone", 0) != 0)
-        return error_set(err, HF_EREFUSED,
-                         "%s is a server by itself, started without 'cluster', and the URL names "
-                         "%d servers: they do not share their locks. Name one of them only, or "
-                         "found a cluster of them (docs/cluster.md)",
-                         scout->at.shown, store->server_count);
-    if (store->cluster[0] && !resp_is(cluster, store->cluster))
-        return error_set(err, HF_EREFUSED,
-                         "%s belongs to %s%.*s, and the URL says cluster=%s: 'holdfast cluster "
-                         "status' shows the id of a cluster",
-                         scout->at.shown,
-                         cluster && cluster->size > 0 ? "cluster " : "no cluster that it names",
-                         cluster && cluster->size <= HOLDFAST_CLUSTER ? (int)cluster->size : 0,
-                         cluster && cluster->text ? cluster->text : "", store->cluster);
-    if (cluster && cluster->size == HOLDFAST_CLUSTER)
-        memcpy(scout->cluster, cluster->text, HOLDFAST_CLUSTER);
-    memcpy(scout->met, scout->cluster, sizeof scout->met);
-    result = check_others(scout, err);
-    return result == HF_OK ? check_before(scout, err) : result;
-}
-
 static int refuse_greeting(const struct scout *scout, const struct resp_node *reply,
                            struct error_text *err)
 {
@@ -288,7 +207,7 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
         return refuse_greeting(scout, reply, err);
     scout->leads = !role || resp_is(role, "master");
     if (resp_is(server, "holdfast"))
-        return check_cluster(scout, reply, err);
+        return cluster_greeted(scout, reply, err);
     return error_set(err, HF_EREFUSED, "%s is not a holdfastd: it calls itself '%.*s'",
                      scout->at.shown, server && server->size < NOT_OURS_MAX ? (int)server->size : 0,
                      server && server->text ? server->text : "");

@@ -3,7 +3,7 @@
  * A scout is a connection that is tried. The first one that finds itself at the leader becomes the
  * connection of the handle, and the others are called back.
  *
- *     HOME ──▶ CALLS ──(greeted, and it leads)──▶ found
+ *     HOME ──▶ CALLS ──(greeted, it leads, and is of our cluster: clusters.c)──▶ found
  *       ▲        │ └───(it does not lead)──▶ ASKS who does ──▶ RESTS until the next round, and asks again
  *       │        │                             └─(MOVED)──▶ the next scout goes there
  *       └─ BACK ◀┴─────(refused, gone, silent for too long)
@@ -44,12 +44,6 @@ static struct scout *scout_of(struct list *node)
     return LIST_ENTRY(node, struct scout, node);
 }
 
-static bool is_same(const struct address *a, const struct address *b)
-{
-    return strcmp(a->host, b->host) == 0 && strcmp(a->port, b->port) == 0 &&
-           strcmp(a->path, b->path) == 0;
-}
-
 void scout_free(struct scout *scout)
 {
     if (!scout)
@@ -79,8 +73,6 @@ static void come_back(struct engine_store *store, struct scout *scout, int resul
     scout->state = SCOUT_BACK;
     store->next_ms = clock_boot_ms();
     scout->refused = result != HF_EUNREACH;
-    if (!scout->refused)
-        scout->met[0] = '\0';
     note_why(store, why, scout->refused);
     if (scout->refused) {
         store->refusal = result;
@@ -96,7 +88,7 @@ static struct scout *find_or_make(struct engine_store *store, const struct addre
 
     LIST_EACH(node, &store->scouts)
     {
-        if (is_same(to, &scout_of(node)->at))
+        if (address_same(to, &scout_of(node)->at))
             return scout_of(node);
         count++;
     }
@@ -117,7 +109,7 @@ static void send_out(struct engine_store *store, const struct address *to)
     struct scout *scout;
     int result;
 
-    if (store->link && is_same(to, store->at))
+    if (store->link && address_same(to, store->at))
         return;
     scout = find_or_make(store, to);
     if (!scout || scout->state != SCOUT_HOME)
@@ -137,6 +129,8 @@ static void send_out(struct engine_store *store, const struct address *to)
 static int ask(struct scout *scout, struct error_text *err)
 {
     scout->state = SCOUT_ASKS;
+    scout->leads =
+        false; /* whoever takes it before it has answered would take that for the answer to something else */
     scout->since_ms = clock_boot_ms();
     return link_send(scout->link, who_leads, sizeof who_leads - 1, err);
 }
@@ -154,10 +148,13 @@ static bool on_answer(void *context, const struct resp_node *value)
     scout->store->next_ms = clock_boot_ms();
     if (!scout->leads) {
         refusal_of(&scout->at, value, &words);
-        note_why(scout->store, &words, true);
         refusal_is_elsewhere(value, &scout->told);
         scout->leader = scout->told;
     }
+    if (cluster_is_strange(scout))
+        cluster_stranger_words(scout, &words);
+    if (!scout->leads || cluster_is_strange(scout))
+        note_why(scout->store, &words, true);
     return !scout->leads; /* what comes behind it is for whoever has the connection then */
 }
 
@@ -190,6 +187,12 @@ static void name_server(const struct scout *scout, struct error_text *err)
     error_write(err, "%s is no holdfastd: %.400s", scout->at.shown, words);
 }
 
+/* It leads, as far as it knows, in the cluster that is ours. */
+static bool may_be_taken(const struct scout *scout)
+{
+    return scout->leads && cluster_may_serve(scout);
+}
+
 static int hear(struct scout *scout, struct error_text *err)
 {
     int result = link_pump(scout->link, on_answer, scout, err);
@@ -199,9 +202,9 @@ static int hear(struct scout *scout, struct error_text *err)
     else if (result != HF_OK && scout->link->state == LINK_GREETING)
         name_server(scout, err);
     if (result == HF_OK && scout->state == SCOUT_CALLS && scout->link->state == LINK_READY &&
-        !scout->leads)
+        !may_be_taken(scout))
         result = ask(scout, err);
-    if (result == HF_OK && !scout->leads && clock_boot_ms() >= due_ms(scout))
+    if (result == HF_OK && !may_be_taken(scout) && clock_boot_ms() >= due_ms(scout))
         result = error_set(err, HF_EUNREACH, "%s: it does not answer", scout->at.shown);
     return result;
 }
@@ -226,12 +229,12 @@ static void found(struct engine_store *store, struct scout *scout)
     list_remove(&scout->node);
     store->found = scout;
     store->at = &scout->at;
-    store->has_others = store->server_count > 1 || !is_same(store->at, &store->servers[0]);
+    store->has_others = store->server_count > 1 || !address_same(store->at, &store->servers[0]);
     store->heard_ms = clock_boot_ms();
     atomic_store(&store->link, scout->link);
     if (scout->leads) {
         store->served = true;
-        memcpy(store->served_by, scout->cluster, sizeof store->served_by);
+        cluster_serves(store, scout);
         holdfast_ask_name(store);
     }
     waiting_begin_again(store);
@@ -253,12 +256,13 @@ static void hear_all(struct engine_store *store)
         result = hear(scout, &err);
         if (result != HF_OK) {
             come_back(store, scout, result, &err);
-        } else if (scout->leads && store->link &&
+        } else if (may_be_taken(scout) && store->link &&
                    stream_same_peer(store->link->stream, scout->link->stream)) {
             /* The server in doubt, under another name. It leads, so its answer is waited for. */
             error_write(&err, "%s: it does not answer", scout->at.shown);
             come_back(store, scout, HF_EUNREACH, &err);
-        } else if (scout->leads || (scout->state == SCOUT_RESTS && anyone_will_do(store))) {
+        } else if (may_be_taken(scout) || (scout->state == SCOUT_RESTS && anyone_will_do(store) &&
+                                           !cluster_is_strange(scout))) {
             found(store, scout);
             return;
         } else if (scout->told.shown[0]) {
@@ -282,6 +286,15 @@ static int64_t after_a_pause(const struct engine_store *store, int64_t now_ms)
     return now_ms + 1 + (int64_t)random_below((uint64_t)span_ms);
 }
 
+/* It belonged to no cluster when it was greeted, and by now may lead one of which we know nothing. */
+static void greet_again(struct scout *scout)
+{
+    link_close(scout->link);
+    scout->link = NULL;
+    scout->leads = false;
+    scout->state = SCOUT_HOME;
+}
+
 static void begin_round(struct engine_store *store)
 {
     struct address moved = store->moved;
@@ -291,7 +304,9 @@ static void begin_round(struct engine_store *store)
     {
         struct scout *scout = scout_of(node);
 
-        if (scout->state == SCOUT_BACK)
+        if (scout->state == SCOUT_RESTS && cluster_is_none(scout))
+            greet_again(scout);
+        else if (scout->state == SCOUT_BACK)
             scout->state = SCOUT_HOME;
         else if (scout->state == SCOUT_RESTS && ask(scout, &err) != HF_OK)
             come_back(store, scout, HF_EUNREACH, &err);
@@ -318,7 +333,7 @@ static bool has_refused(const struct engine_store *store, const struct address *
 {
     LIST_EACH(node, &store->scouts)
     {
-        if (scout_of(node)->refused && is_same(at, &scout_of(node)->at))
+        if (scout_of(node)->refused && address_same(at, &scout_of(node)->at))
             return true;
     }
     return false;
@@ -329,24 +344,24 @@ static bool has_refused(const struct engine_store *store, const struct address *
  * may be any that does not answer now: an outage, to be sat out. Who is at the door for the first time is to hear it at once. */
 static bool is_last_word(const struct engine_store *store)
 {
-    bool let_in = false;
+    bool let_in = false, silent = false;
 
     LIST_EACH(node, &store->scouts)
     {
         const struct scout *scout = scout_of(node);
 
-        if (store->served && !scout->refused && !scout->link)
-            return false;
-
-        if (scout->state == SCOUT_CALLS && clock_boot_ms() - scout->since_ms < GREETING_MS)
-            return false; /* it may let us in yet */
-        if (scout->state != SCOUT_ASKS && scout->state != SCOUT_RESTS)
-            continue;
-        let_in = true;
-        if (scout->leader.shown[0] && has_refused(store, &scout->leader))
-            return true;
+        if (scout->state == SCOUT_ASKS || scout->state == SCOUT_RESTS) {
+            let_in = true;
+            if (scout->leader.shown[0] && !cluster_is_strange(scout) &&
+                has_refused(store, &scout->leader))
+                return true;
+        } else if (scout->state == SCOUT_CALLS) {
+            silent = silent || store->served || clock_boot_ms() - scout->since_ms < GREETING_MS;
+        } else if (!scout->refused) {
+            silent = silent || store->served;
+        }
     }
-    return !let_in;
+    return !let_in && !silent;
 }
 
 static void end_round(struct engine_store *store)

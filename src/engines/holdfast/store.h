@@ -136,7 +136,6 @@ struct scout {
     struct address told;                /* where its server sends us; shown[0] == 0: nowhere */
     struct address leader;              /* who leads, as its server says; shown[0] == 0: nobody */
     char cluster[HOLDFAST_CLUSTER + 1]; /* of its server, while it has a link; "": not known */
-    char met[HOLDFAST_CLUSTER + 1];     /* the same, the last time that it answered */
 };
 
 struct engine_store {
@@ -212,6 +211,18 @@ int holdfast_check_name(const struct engine_store *store, const char *name, stru
 /* The name as the server knows it. */
 void holdfast_write_name(const struct engine_store *store, const char *name,
                          struct resp_writer *writer);
+
+/* ---- clusters.c ------------------------------------------------------------------------------ */
+
+/* Takes down which cluster it belongs to. HF_EREFUSED: this one is not meant by the URL. */
+int cluster_greeted(struct scout *scout, const struct resp_node *reply, struct error_text *err);
+/* Is it of the cluster that we belong to? Else it is a stranger, or of none yet. */
+bool cluster_may_serve(const struct scout *scout);
+bool cluster_is_strange(const struct scout *scout);
+bool cluster_is_none(const struct scout *scout);
+void cluster_stranger_words(const struct scout *scout, struct error_text *ret_words);
+/* It leads, and serves us from now on. */
+void cluster_serves(struct engine_store *store, const struct scout *scout);
 
 /* ---- wire.c ---------------------------------------------------------------------------------- */
 

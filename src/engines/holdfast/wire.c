@@ -231,12 +231,25 @@ static struct call *next_to_send(struct engine_store *store)
     return NULL;
 }
 
-/* A server that is in doubt is asked nothing more: another one may lead by now. */
+/* A server that is in doubt is asked nothing more: another one may lead by now. One that was only to be asked what anybody answers is not asked for
+ * a lock, though it may lead by now: nobody has looked which cluster. */
 void wire_send_all(struct engine_store *store)
 {
     struct call *call;
 
     while (wire_ready(store) && !store->doubt && (call = next_to_send(store))) {
+        if (!call->anyone && !store->found->leads) {
+            struct error_text why;
+
+            error_write(&why, "%s was not known to lead", store->at->shown);
+            if (store->pending.count == 0) {
+                doom(store, &why);
+            } else { /* when it has answered */
+                store->leaving = true;
+                store->doom = why;
+            }
+            return;
+        }
         if (!pending_room(&store->pending)) {
             finish(call, error_set(&call->err, HF_ENOMEM, "out of memory"));
             continue;
