@@ -4,7 +4,7 @@
  * connections as the store makes for them, those for giving up included. A hold of another name goes on. */
 #include "postgres.h"
 
-#include <holdfast/holdfast.h>
+#include <holdfast/once.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -21,6 +22,7 @@
 #define WANTED 12    /* more than there are connections for all, */
 #define GIVEN_UP 6   /* and than there are for those who give up */
 #define WAIT_MS 60000
+#define KEEP_MS 8000
 
 static struct postgres server;
 static _Atomic int done;
@@ -119,9 +121,46 @@ static void renewals_have_a_connection_of_their_own(void **state)
     hf_close(store);
 }
 
+/* Above all tokens there are, a floor makes the next ones of all names the same. */
+static void results_with_the_same_token_are_kept_apart(void **state)
+{
+    struct timespec span = {KEEP_MS / 1000 * 3 / 4, 0};
+    static const char *const keys[] = {"one", "two", "two"};
+    const uint64_t floor = 3000000000000000;
+    char url[256];
+    hf_store *store;
+
+    (void)state;
+    snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d/postgres?table=same", server.port);
+    must(HF_OK, hf_open(url, &store));
+    must(HF_OK, hf_floor(store, floor));
+    for (int i = 0; i < 3; i++) {
+        hf_once *once, *seen;
+
+        must(HF_OK, hf_once_begin(store, keys[i], NULL, &once));
+        assert_int_equal(floor + 1, hf_once_token(once));
+        if (i < 2) {
+            assert_true(hf_once_runs(once));
+            must(HF_OK, hf_once_finish(once, "1", 1, KEEP_MS));
+            must(HF_OK, hf_once_read(store, keys[i], &seen)); /* from here on it is counted */
+            assert_int_equal(HF_ONCE_DONE, hf_once_state(seen));
+            hf_once_free(seen);
+        } else {
+            assert_false(hf_once_runs(once)); /* the first is over by now, and this one is not */
+            hf_once_free(once);
+        }
+        if (i < 2)
+            nanosleep(&span, NULL);
+    }
+    hf_close(store);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(renewals_have_a_connection_of_their_own)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(renewals_have_a_connection_of_their_own),
+        cmocka_unit_test(results_with_the_same_token_are_kept_apart),
+    };
     int failed;
 
     if (postgres_start(&server, NULL) < 0)

@@ -270,9 +270,12 @@ def test_a_result_is_not_known_before_the_standby_has_it(servers, table, cli_on,
     eventually(lambda: waiting_for_the_standby(session), "one of them waits for the standby")
     time.sleep(1)
     assert runner.popen.poll() is None and other.popen.poll() is None
+    done = cli("once", "--show", "job")
+    assert done.status == 69, done
     replica.resume()
     assert runner.wait() == 0 and other.wait() == 0
     assert "again" not in "".join(other.rest())
+    assert cli("once", "--show", "job").status == 0
 
 
 def test_a_hold_is_not_had_before_the_standby_has_it(servers, table, cli_on):

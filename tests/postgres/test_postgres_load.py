@@ -136,6 +136,27 @@ def test_whoever_observed_leaves_nothing(server, table, cli_on, number):
     assert session.value(count) == 0
 
 
+def test_observers_that_died_go_with_the_next_hold(server, table, cli_on):
+    cli = cli_on(server.url(table))
+    for number in (1, 2, 3):
+        watch = cli.start("watch", "x")
+        assert "x" in watch.line()
+        eventually(lambda: count_claims(server, table, "mode = 'o'") == number, "it has a place")
+        watch.kill(signal.SIGKILL)
+        watch.wait()
+    session = server.session()
+    assert count_claims(server, table, "mode = 'o'") == 3
+    # As if that were a minute ago.
+    session(f"UPDATE {table}_claims SET seen = (SELECT jsonb_object_agg(s.key, s.value::bigint - 60000) FROM jsonb_each_text(seen) AS s) WHERE mode = 'o'")
+    assert cli("run", "x", "--", "true").status == 0
+    assert count_claims(server, table, "true") == 0
+
+
+def count_claims(server, table, which):
+    """How many claims there are of this kind."""
+    return server.session().value(f"SELECT count(*) FROM {table}_claims WHERE {which}")
+
+
 def test_nobody_listens_while_nobody_waits(counting, table, hold, start_holder, cli_on):
     """Holding needs no second connection."""
     make_table(cli_on, counting, table)

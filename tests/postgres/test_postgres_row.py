@@ -3,7 +3,7 @@ import signal
 import time
 
 import pytest
-from conftest import await_gone, eventually, seconds
+from conftest import await_claims, await_gone, eventually, seconds
 from holder import hold, start_holder  # noqa: F401
 
 SLACK = 8  # seconds, on a busy machine
@@ -104,6 +104,28 @@ def test_both_modes_do_not_hold_a_name_together(server, table, hold, cli_on):
     assert cli_on(server.url(table, mode="row"))("run", "-n", "x", "--", "true").status != 0
     hold(server.url(table, mode="row"), "y")
     assert cli_on(server.url(table))("run", "-n", "y", "--", "true").status != 0
+
+
+def test_a_dead_hold_with_a_ttl_blocks_nobody(server, table, hold, cli_on):
+    """Also one that waited: both are over when their TTL is."""
+    hold(server.url(table), "x", "ttl=1000").kill()
+    waiter = cli_on(server.url(table)).start("run", "--ttl", "1s", "x", "--", "true")
+    await_claims(server.session(), table, "x", 2)
+    waiter.kill(signal.SIGKILL)
+    row = cli_on(server.url(table, mode="row"))
+    assert row("run", "-n", "x", "--", "true").status != 0
+    time.sleep(1.5)
+    assert row("run", "-n", "x", "--", "true").status == 0
+
+
+def test_a_grant_that_was_held_up_displaces_nobody(server, table, hold, cli_on):
+    """Whoever asked for it has died, and another one has the row by now."""
+    holder = hold(server.url(table, mode="row"), "x")
+    session = server.session()
+    ((code, token),) = session(f"SELECT code, token FROM {table}_row_grant({table}_incarnation(), 1000, 'x', 'lease', 'dead', 999999999)")
+    assert (code, token) == (-1, None)
+    assert cli_on(server.url(table, mode="row"))("check", "x", str(holder.token)).status == 0
+    assert holder.release() == "HF_OK"
 
 
 def test_what_a_dead_one_left_goes_with_the_next_hold(server, table, hold):

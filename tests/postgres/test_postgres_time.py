@@ -96,6 +96,30 @@ def test_a_job_on_the_host_of_the_dead_one_is_not_early(server, table, cli_on):
     assert holder.wait() != 0
 
 
+@pytest.mark.parametrize("known", ["the beat before", "nothing"])
+def test_a_renewal_that_was_held_up_turns_no_note_back(server, table, hold, cli_on, known):
+    """It was sent long ago over a connection that hung, its client has renewed over another one since, and now it arrives."""
+    holder = hold(server.url(table), "x", f"ttl={10 * TTL_MS}")
+    session = server.session()
+    ((lease, token, before, host, sent_ms),) = session(
+        f"SELECT lease, token, beat, (SELECT jsonb_object_keys(seen)), seen ->> (SELECT jsonb_object_keys(seen)) FROM {table}_claims")
+    eventually(lambda: claims(session, table, "x")[0]["beat"] > before, "it renews")
+    ((code, lefts),) = session(
+        f"SELECT code, lefts FROM {table}_renew({table}_incarnation(), 1000, %s, %s, %s, %s, %s, %s, %s, %s)", [b"x"], [lease], [token], [0],
+        [10 * TTL_MS], [before if known != "nothing" else 0], host, int(sent_ms) - 60 * 60 * 1000)
+    assert (code, lefts) == (0, str(10 * TTL_MS)), "it is carried out"
+    assert cli_on(server.url(table))("run", "--no-wait", "x", "--", "true").status == 75
+    assert holder.left() > 0 and holder.release() == "HF_OK"
+
+
+def test_a_dead_hold_is_in_no_list(server, table, cli_on):
+    cli = cli_on(server.url(table))
+    dead_holder(cli)
+    assert "x" in cli("ls").stdout
+    time.sleep(TTL + 0.5)
+    assert "x" not in cli("ls").stdout
+
+
 @pytest.mark.parametrize("how", [["--no-wait"], ["--wait", "300ms"]], ids=["no-wait", "short-waits"])
 def test_a_chain_of_those_who_do_not_stay_gets_there_in_one_ttl(server, table, cli_on, how):
     """None of them is there for a TTL. What the first has seen is kept in the row for the next."""

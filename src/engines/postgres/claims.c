@@ -13,7 +13,8 @@
 
 #define TRIES_MAX \
     3 /* of one attempt: what is dead, or was kept long enough, is removed and it goes on */
-#define BEAT_PART 4 /* of a TTL: a place in a queue is renewed by an attempt when it is that old */
+#define BEAT_PART 4  /* of a TTL: a place in a queue is renewed by an attempt when it is that old */
+#define SWEEP_MS 500 /* for what nobody waits for */
 #define ENTERED_MS 20 /* between looks, for the transaction of a holder to end */
 
 enum code {
@@ -29,7 +30,10 @@ enum column {
     COLUMN_CLAIM,
     COLUMN_TOKEN,
     COLUMN_OTHERS,
-    COLUMN_RESULT
+    COLUMN_RESULT,
+    COLUMN_KEEP,
+    COLUMN_SEEN,
+    COLUMN_BEAT
 };
 
 void key_of(const char *name, bool once, struct key *ret_key)
@@ -131,6 +135,7 @@ static int ask(struct attempt *attempt, int64_t deadline_ms, PGresult **ret_answ
     question_add_bool(&question, claim->no_heir);
     question_add_bool(&question, own->queued);
     question_add_bool(&question, attempt->beats);
+    question_add_number(&question, atomic_load(&own->beat));
     question_add_text(&question, host);
     question_add_number(&question, store_kernel_ms(attempt->store, attempt->sent_ms));
     question_add_text(&question, dead.bytes);
@@ -177,7 +182,7 @@ static int take_answer(struct attempt *attempt, const PGresult *answer, bool *re
 {
     struct pg_claim *own = attempt->own;
     struct engine_claim *claim = own->claim;
-    int64_t code = HF_EINTERNAL, id = 0, token = 0;
+    int64_t code = HF_EINTERNAL, id = 0, token = 0, beat;
     bool dead;
 
     answer_number(answer, 0, COLUMN_CODE, &code);
@@ -195,6 +200,8 @@ static int take_answer(struct attempt *attempt, const PGresult *answer, bool *re
     dead = read_ahead(attempt, answer);
     atomic_store(&own->id, id);
     atomic_store(&own->era, attempt->era);
+    if (answer_number(answer, 0, COLUMN_BEAT, &beat))
+        atomic_store(&own->beat, beat);
     if (attempt->beats)
         atomic_store(&own->beat_ms, attempt->sent_ms);
     own->queued = code == ENGINE_QUEUED;
@@ -267,6 +274,12 @@ int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
         note_seen(store, own->ahead_era, &own->key, own->ahead, own->ahead_count, 0, 0);
         forget_ahead(own);
     } else if (result == ENGINE_HELD) {
+        struct error_text ignored;
+
+        /* Observers that have died: nobody is in the way any more who would find them. */
+        sweep_dead(store, &own->key, own->ahead,
+                   own->ahead_era == store_era(store) ? own->ahead_count : 0, 0,
+                   clock_after(clock_boot_ms(), SWEEP_MS), &ignored);
         forget_ahead(own);
     }
     return result;

@@ -17,7 +17,8 @@ static const struct refusal refusals[] = {
     {"40001", VERDICT_AGAIN, 0, NULL}, /* serialization_failure: the role's default may be that */
     {"40P01", VERDICT_AGAIN, 0, NULL}, /* deadlock_detected */
     {"55P03", VERDICT_UNDONE, 0,
-     "another transaction has had the row locked all the time (see pg_locks)"},
+     "another transaction has had the row locked all the time, or waits for a standby with it (see "
+     "pg_locks, pg_stat_activity)"},
     {"57014", VERDICT_FINAL, HF_EUNREACH,
      "the statement was cancelled: a statement_timeout of the role or the server is too short for "
      "it, or somebody "

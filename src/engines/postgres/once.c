@@ -3,6 +3,7 @@
  * A result is kept for at least as long as it must be, counted by those who look: a host that has seen it for so long may forget it. So
  * may nobody else. */
 #include "base/clock.h"
+#include "base/sha256.h"
 #include "engines/postgres/store.h"
 
 #include <holdfast/once.h>
@@ -13,11 +14,22 @@
 #define ENTERED_MS 20
 #define ROUNDS 3
 
-/* When this host first saw it, in ours. A record counts as something with an id of its own: no claim has a negative one. */
-static int64_t seen_since(struct engine_store *store, uint32_t era, int64_t arrived_ms,
-                          int64_t token, int64_t at_ms, bool *ret_noted)
+/* No claim has a negative id. Tokens of several names may be the same, so it is the key's. */
+static int64_t record_id(const struct key *key)
 {
-    const int64_t shown[SIGHTING_NUMBERS] = {-token, token, 0, at_ms};
+    unsigned char digest[SHA256_SIZE];
+    uint64_t id;
+
+    sha256(key->bytes, key->size, digest);
+    memcpy(&id, digest, sizeof id);
+    return -(int64_t)(id >> 1) - 1;
+}
+
+/* When this host first saw it, in ours. */
+static int64_t seen_since(struct engine_store *store, uint32_t era, int64_t arrived_ms,
+                          const struct key *key, int64_t token, int64_t at_ms, bool *ret_noted)
+{
+    const int64_t shown[SIGHTING_NUMBERS] = {record_id(key), token, 0, at_ms};
     struct sighting sighting;
 
     sightings_note(store, era, arrived_ms, shown, &sighting);
@@ -30,7 +42,7 @@ static int64_t left_of(struct engine_store *store, uint32_t era, int64_t arrived
                        const struct key *key, int64_t token, int64_t keep_ms, int64_t at_ms)
 {
     bool noted;
-    int64_t since_ms = seen_since(store, era, arrived_ms, token, at_ms, &noted);
+    int64_t since_ms = seen_since(store, era, arrived_ms, key, token, at_ms, &noted);
     int64_t left_ms = keep_ms - (clock_boot_ms() - since_ms);
 
     if (left_ms <= 0)
@@ -128,11 +140,12 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
 static int ask_record(struct engine_store *store, const struct key *key, int64_t deadline_ms,
                       PGresult **ret_answer, struct error_text *err)
 {
-    struct question question = {.statement = STATEMENT_ONCE_READ, .reads = true};
+    struct question question = {.statement = STATEMENT_ONCE_READ, .reads = true, .patience = true};
     char host[PG_HOST_MAX];
 
     store_host(store, host);
     question_add_bytes(&question, key->bytes, key->size);
+    question_add_number(&question, 0);
     question_add_text(&question, host);
     return store_ask(store, &question, deadline_ms, ret_answer, err);
 }

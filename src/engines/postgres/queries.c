@@ -209,6 +209,26 @@ static int live_rows(struct engine_store *store, const struct key *key, int64_t 
     return swept < 0 ? swept : ask_rows(store, key, deadline_ms, &era, ret_answer, err);
 }
 
+int sweep_name(struct engine_store *store, const struct key *key, int64_t deadline_ms)
+{
+    struct error_text ignored;
+    struct sighting *list = NULL;
+    PGresult *answer = NULL;
+    uint32_t era = 0;
+    int count, swept = 0;
+
+    if (ask_rows(store, key, deadline_ms, &era, &answer, &ignored) != HF_OK)
+        return 0;
+    count = see_rows(store, era, answer, &list);
+    PQclear(answer);
+    if (list)
+        swept = sweep_dead(store, key, list, count, 0, deadline_ms, &ignored);
+    if (list && swept == 0)
+        note_seen(store, era, key, list, count, 0, 0);
+    free(list);
+    return swept;
+}
+
 int show_key(struct engine_store *store, const struct key *key, const char *name,
              const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err)
 {
@@ -242,11 +262,29 @@ int pg_show(struct engine_store *store, const char *name, const struct engine_si
     return show_key(store, &key, name, sink, deadline_ms, err);
 }
 
+/* As far as is known here. */
+static bool is_dead(struct engine_store *store, uint32_t era, const PGresult *answer, int row,
+                    int64_t now_ms)
+{
+    int64_t shown[SIGHTING_NUMBERS];
+    struct sighting sighting;
+
+    if (answer_text(answer, row, COLUMN_MODE)[0] == 'r')
+        return false;
+    for (int n = 0; n < SIGHTING_NUMBERS; n++)
+        if (!answer_number(answer, row, COLUMN_ID + n, &shown[n]))
+            return false;
+    sightings_note(store, era, now_ms, shown, &sighting);
+    return now_ms - sighting.since_ms >= sighting.span_ms;
+}
+
 /* The rows of a page. ret_last and ret_id: where the next one begins. */
-static int list_page(const PGresult *answer, bool all, const struct engine_sink *sink,
-                     struct key *ret_last, int64_t *ret_id, struct error_text *err)
+static int list_page(struct engine_store *store, uint32_t era, const PGresult *answer, bool all,
+                     const struct engine_sink *sink, struct key *ret_last, int64_t *ret_id,
+                     struct error_text *err)
 {
     char owner[HF_OWNER_MAX + 1], digest[DIGEST_DIGITS + 1];
+    int64_t now_ms = clock_boot_ms();
     int result = HF_OK;
 
     for (int i = 0; result == HF_OK && i < PQntuples(answer); i++) {
@@ -264,7 +302,8 @@ static int list_page(const PGresult *answer, bool all, const struct engine_sink 
         memcpy(ret_last->bytes, name, size + 1);
         ret_last->size = size;
         result = read_entry(answer, i, name, owner, digest, &entry, err);
-        if (result == HF_OK && (entry.kind == HF_ENTRY_HOLDER || all))
+        if (result == HF_OK && (entry.kind == HF_ENTRY_HOLDER || all) &&
+            !is_dead(store, era, answer, i, now_ms))
             result = sink->add(sink->context, &entry);
         free(name);
     }
@@ -276,6 +315,7 @@ int pg_list(struct engine_store *store, const char *match, bool all, const struc
 {
     struct key last = {.size = 0};
     char host[PG_HOST_MAX];
+    uint32_t era;
     int64_t id = 0;
     int rows, result = store_reach(store, deadline_ms, err);
 
@@ -290,10 +330,11 @@ int pg_list(struct engine_store *store, const char *match, bool all, const struc
         question_add_bytes(&question, last.bytes, last.size);
         question_add_text(&question, host);
         question_add_number(&question, id);
+        era = store_era(store);
         result = store_ask(store, &question, deadline_ms, &answer, err);
         rows = result == HF_OK ? PQntuples(answer) : 0;
         if (result == HF_OK)
-            result = list_page(answer, all, sink, &last, &id, err);
+            result = list_page(store, era, answer, all, sink, &last, &id, err);
         PQclear(answer);
     } while (result == HF_OK && rows == PAGE_ROWS);
     return result;

@@ -23,10 +23,10 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "SELECT m.version, @_incarnation@(), pg_catalog.pg_backend_pid() FROM @_meta@ AS m",
     [STATEMENT_ACQUIRE] =
         "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), keep_ms, "
-        "seen_ms FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
-        "$13, $14, $15, $16, $17, $18, $19)",
-    [STATEMENT_RENEW] =
-        "SELECT code, incarnation, lefts FROM @_renew@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "seen_ms, beat FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
+        "$13, $14, $15, $16, $17, $18, $19, $20)",
+    [STATEMENT_RENEW] = "SELECT code, incarnation, lefts, beats FROM @_renew@($1, $2, $3, $4, $5, "
+                        "$6, $7, $8, $9, $10)",
     [STATEMENT_RELEASE] =
         "SELECT code, incarnation FROM @_release@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -41,9 +41,8 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "SELECT code, incarnation FROM @_finish@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     /* Of these the first column is always there: a standby, or another server, does not pass for an empty store. */
     [STATEMENT_ONCE_READ] =
-        "SELECT i.now, o.state, o.token, o.keep_ms, coalesce((o.seen ->> $2)::bigint, -1), "
-        "encode(o.result, 'hex') FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN @_once@ "
-        "AS o ON o.name = $1",
+        "SELECT incarnation, state, token, keep_ms, seen_ms, encode(result, 'hex') FROM "
+        "@_once_read@($1, $2, $3)",
     [STATEMENT_SHOW] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
         "@_claims@ AS k ON k.name = $1 AND k.id >= (SELECT l.first_id FROM @@ AS l WHERE l.name = "
@@ -56,7 +55,8 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "LIMIT 1000",
     [STATEMENT_ROW_MAKE] =
         "INSERT INTO @_rows@ VALUES ($1) ON CONFLICT (name) DO NOTHING RETURNING true",
-    [STATEMENT_ROW_GRANT] = "SELECT code, incarnation, token FROM @_row_grant@($1, $2, $3, $4, $5)",
+    [STATEMENT_ROW_GRANT] =
+        "SELECT code, incarnation, token FROM @_row_grant@($1, $2, $3, $4, $5, $6)",
     [STATEMENT_TELL] = "SELECT pg_notify($1, $2)",
 };
 

@@ -37,22 +37,32 @@ static bool is_open(const struct renewing *renewing, int index)
     return renewing->left_ms[index] == ENGINE_NOT_KNOWN && renewing->claims[index]->private;
 }
 
-static void take_answer(struct renewing *renewing, const char *lefts, int64_t sent_ms)
+static bool next_number(const char **text, long long *ret_number)
+{
+    char *end;
+
+    *ret_number = strtoll(*text, &end, 10);
+    if (end == *text)
+        return false;
+    *text = end;
+    return true;
+}
+
+static void take_answer(struct renewing *renewing, const char *lefts, const char *beats,
+                        int64_t sent_ms)
 {
     for (int i = 0; i < renewing->count; i++) {
         struct pg_claim *own;
-        char *end;
-        long long left_ms;
+        long long left_ms, beat;
 
         if (!is_open(renewing, i))
             continue;
-        left_ms = strtoll(lefts, &end, 10);
-        if (end == lefts)
+        if (!next_number(&lefts, &left_ms) || !next_number(&beats, &beat))
             return;
-        lefts = end;
         own = renewing->claims[i]->private;
         if (left_ms >= 0) {
             atomic_store(&own->beat_ms, sent_ms);
+            atomic_store(&own->beat, beat);
             renewing->left_ms[i] = left_ms;
         } else if (left_ms == ENGINE_GONE) {
             renewing->left_ms[i] = ENGINE_GONE;
@@ -64,8 +74,8 @@ static int renew_once(struct renewing *renewing, int64_t deadline_ms, struct err
 {
     struct question question = {
         .statement = STATEMENT_RENEW, .patience = true, .urgent = true, .renews = true};
-    struct text names = {0}, leases = {0}, tokens = {0}, ids = {0}, ttls = {0};
-    struct text *const all[] = {&names, &leases, &tokens, &ids, &ttls};
+    struct text names = {0}, leases = {0}, tokens = {0}, ids = {0}, ttls = {0}, known = {0};
+    struct text *const all[] = {&names, &leases, &tokens, &ids, &ttls, &known};
     int64_t sent_ms = clock_boot_ms();
     char host[PG_HOST_MAX];
     PGresult *answer = NULL;
@@ -84,6 +94,7 @@ static int renew_once(struct renewing *renewing, int64_t deadline_ms, struct err
         add_number(&tokens, (int64_t)renewing->claims[i]->token);
         add_number(&ids, atomic_load(&own->id));
         add_number(&ttls, renewing->claims[i]->ttl_ms);
+        add_number(&known, atomic_load(&own->beat));
     }
     question_add_expected(&question);
     question_add_number(&question, 0);
@@ -100,7 +111,7 @@ static int renew_once(struct renewing *renewing, int64_t deadline_ms, struct err
     else
         result = store_ask(renewing->store, &question, deadline_ms, &answer, err);
     if (result == HF_OK)
-        take_answer(renewing, answer_text(answer, 0, 2), sent_ms);
+        take_answer(renewing, answer_text(answer, 0, 2), answer_text(answer, 0, 3), sent_ms);
     PQclear(answer);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         text_drop(all[i]);

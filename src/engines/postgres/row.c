@@ -197,10 +197,13 @@ static int draw_token(struct engine_store *store, struct row_claim *own, int64_t
     question_add_bytes(&question, own->key.bytes, own->key.size);
     question_add_bytes(&question, own->lease, sizeof own->lease);
     question_add_bytes(&question, owner, strlen(owner));
+    question_add_number(&question, PQbackendPID(own->conn->pg));
     result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
     if (result == HF_OK && answer_number(answer, 0, 0, &code) && code == -2)
         result = error_set(err, HF_EMODE, "'%.100s' is in use otherwise: without mode=row",
                            own->claim->name);
+    else if (result == HF_OK && code == -1)
+        result = error_set(err, HF_EUNREACH, "%s: the connection ended", store->shown);
     else if (result == HF_OK &&
              (!answer_number(answer, 0, 2, &token) || token < 1 || (uint64_t)token > HF_TOKEN_MAX))
         result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
@@ -239,6 +242,8 @@ static int row_acquire(struct engine_store *store, struct engine_claim *claim, i
     if (result != ENGINE_HELD)
         return result;
     result = draw_token(store, own, deadline_ms, err);
+    if (result == HF_EMODE && sweep_name(store, &own->key, deadline_ms) > 0)
+        result = draw_token(store, own, deadline_ms, err); /* it was only what dead ones left */
     if (result == HF_OK && !row_watch(store, own))
         result = error_set(err, HF_ENOMEM, "cannot start a thread");
     if (result != HF_OK) {

@@ -247,6 +247,7 @@ struct pg_claim {
     struct key key;
     unsigned char lease[32]; /* its SHA-256 */
     _Atomic int64_t id;      /* in the database, as far as is known; 0: not */
+    _Atomic int64_t beat;    /* likewise, by the last answer */
     _Atomic uint32_t era;    /* of the store, when it got that */
     _Atomic bool queued;     /* it has a place, as far as we know */
     bool unsure;             /* an answer was lost: it may still arrive there */
@@ -322,6 +323,8 @@ void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
 int sweep_dead(struct engine_store *store, const struct key *key, const struct sighting *list,
                int count, int64_t forget, int64_t deadline_ms, struct error_text *err);
 
+/* Removes whoever is dead of this name; 0: nobody is, and what was seen is noted. */
+int sweep_name(struct engine_store *store, const struct key *key, int64_t deadline_ms);
 int show_key(struct engine_store *store, const struct key *key, const char *name,
              const struct engine_sink *sink, int64_t deadline_ms, struct error_text *err);
 int pg_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, struct error_text *err);

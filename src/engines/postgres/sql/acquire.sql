@@ -2,9 +2,9 @@
 -- others: of each claim that is in the way, its id, beat, span in ms, and when this host first saw that beat (-1: not noted).
 CREATE OR REPLACE FUNCTION @_acquire@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea,
     a_mode "char", a_permits integer, a_ttl_ms bigint, a_delay_ms bigint, a_death_ms bigint, a_waits boolean, a_no_heir boolean,
-    a_queued boolean, a_beats boolean, a_host text, a_boot_ms bigint, a_dead bigint[], a_dead_beats bigint[], a_forget bigint,
-    OUT code integer, OUT incarnation text, OUT claim bigint, OUT token bigint, OUT others text, OUT result bytea, OUT keep_ms bigint,
-    OUT seen_ms bigint)
+    a_queued boolean, a_beats boolean, a_known bigint, a_host text, a_boot_ms bigint, a_dead bigint[], a_dead_beats bigint[],
+    a_forget bigint, OUT code integer, OUT incarnation text, OUT claim bigint, OUT token bigint, OUT others text, OUT result bytea, OUT keep_ms bigint,
+    OUT seen_ms bigint, OUT beat bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     once boolean := get_byte(a_name, 0) = 0;
@@ -40,6 +40,7 @@ BEGIN
                 code := 0;
                 token := CASE WHEN was.incarnation = incarnation THEN greatest(was.token, at.floor) + 1
                     ELSE @_next_token@(was.token, was.incarnation, incarnation) END;
+                beat := first_beat;
                 IF token <= 9007199254740991 THEN
                     WITH made AS (
                         INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
@@ -65,8 +66,8 @@ BEGIN
             code := -1;
             RETURN;
         ELSIF own.token IS NOT NULL THEN -- an answer was lost
-            UPDATE @_claims@ AS k SET beat = k.beat + 1, seen_beat = k.beat + 1, seen = own_note
-                WHERE k.name = a_name AND k.id = own.id AND NOT k.broken;
+            UPDATE @_claims@ AS k SET beat = k.beat + 1, seen_beat = NULL, seen = NULL
+                WHERE k.name = a_name AND k.id = own.id AND NOT k.broken RETURNING k.beat INTO beat;
             code := CASE WHEN FOUND THEN 0 ELSE -1 END;
             token := own.token;
             RETURN;
@@ -110,8 +111,8 @@ BEGIN
             (queue.standing >= a_permits AND a_mode = 'p')) THEN
             IF own.id IS NOT NULL AND a_beats THEN -- a place in a queue is nothing that would have to survive a crash
                 PERFORM set_config('synchronous_commit', 'off', true);
-                UPDATE @_claims@ AS k SET beat = k.beat - 1, seen_beat = k.beat - 1, seen = own_note
-                    WHERE k.name = a_name AND k.id = own.id AND k.token IS NULL;
+                UPDATE @_claims@ AS k SET beat = k.beat - 1, seen_beat = CASE WHEN k.beat = a_known THEN k.beat - 1 END, seen = own_note
+                    WHERE k.name = a_name AND k.id = own.id AND k.token IS NULL RETURNING k.beat INTO beat;
             END IF;
             code := CASE WHEN own.id IS NOT NULL THEN 2 WHEN queue.otherwise THEN -2 ELSE 1 END;
             EXIT;
@@ -124,15 +125,17 @@ BEGIN
             (queue.standing >= a_permits AND a_mode = 'p') THEN
             code := CASE WHEN a_waits THEN 2 ELSE 1 END;
             IF own.id IS NOT NULL THEN
-                UPDATE @_claims@ AS k SET beat = k.beat - 1, seen_beat = k.beat - 1, seen = own_note
-                    WHERE k.name = a_name AND k.id = own.id;
+                UPDATE @_claims@ AS k SET beat = k.beat - 1, seen_beat = CASE WHEN k.beat = a_known THEN k.beat - 1 END, seen = own_note
+                    WHERE k.name = a_name AND k.id = own.id RETURNING k.beat INTO beat;
             ELSIF a_waits THEN
                 INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
                     VALUES (a_name, a_lease, a_owner, a_mode, a_permits, a_ttl_ms, a_delay_ms, a_death_ms, 1 - first_beat, 1 - first_beat, own_note)
                     RETURNING k.id INTO claim;
+                beat := 1 - first_beat;
             END IF;
         ELSE
             code := 0;
+            beat := first_beat;
             token := @_next_token@(was.token, was.incarnation, incarnation);
             UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation, first_id = coalesce(
                     (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= was.first_id ORDER BY k.id LIMIT 1), was.first_id)

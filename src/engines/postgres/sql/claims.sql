@@ -2,13 +2,16 @@
 
 -- Renews those that hold or wait. lefts: what is left of each in ms, -1 if it is gone, -2 if somebody has its row locked.
 CREATE OR REPLACE FUNCTION @_renew@(a_expected text, a_patience_ms integer, a_names bytea[], a_leases bytea[], a_tokens bigint[],
-    a_ids bigint[], a_ttls bigint[], a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT lefts text)
+    a_ids bigint[], a_ttls bigint[], a_known bigint[], a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT lefts text,
+    OUT beats text)
 LANGUAGE plpgsql AS $$
 DECLARE
     w record;
     found_id bigint;
+    new_beat bigint;
     own_note jsonb := jsonb_build_object(a_host, a_boot_ms);
     answers bigint[] := array_fill(-1::bigint, ARRAY[cardinality(a_names)]);
+    now_beats bigint[] := array_fill(0::bigint, ARRAY[cardinality(a_names)]);
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     code := 0;
@@ -16,27 +19,32 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    FOR w IN SELECT u.* FROM unnest(a_names, a_leases, a_tokens, a_ids, a_ttls) WITH ORDINALITY AS u(name, lease, token, id, ttl_ms, n)
+    FOR w IN SELECT u.* FROM unnest(a_names, a_leases, a_tokens, a_ids, a_ttls, a_known) WITH ORDINALITY AS u(name, lease, token, id, ttl_ms, known, n)
         ORDER BY u.name, u.lease
     LOOP
         IF w.id > 0 THEN
             SELECT k.id INTO found_id FROM @_claims@ AS k WHERE k.name = w.name AND k.id = w.id AND k.lease = w.lease AND NOT k.broken
                 AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) FOR NO KEY UPDATE SKIP LOCKED;
-        ELSE
+        ELSE -- an adopted one, which does not know when it was granted: not where the name was granted last by another incarnation
             SELECT k.id INTO found_id FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
-                AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) FOR NO KEY UPDATE SKIP LOCKED;
+                AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) AND EXISTS (SELECT FROM @@ AS l
+                    WHERE l.name = w.name AND l.incarnation = @!_renew@.incarnation) FOR NO KEY UPDATE SKIP LOCKED;
         END IF;
         IF FOUND THEN
             UPDATE @_claims@ AS k SET beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END,
-                seen_beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END, seen = own_note, ttl_ms = greatest(k.ttl_ms, w.ttl_ms)
-                WHERE k.name = w.name AND k.id = found_id;
+                seen_beat = CASE WHEN k.beat = w.known THEN k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END END, seen = own_note,
+                ttl_ms = greatest(k.ttl_ms, w.ttl_ms)
+                WHERE k.name = w.name AND k.id = found_id RETURNING k.beat INTO new_beat;
+            now_beats[w.n] := new_beat;
             answers[w.n] := w.ttl_ms;
         ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
-            AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token)) THEN
+            AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token)) AND (w.id > 0 OR EXISTS (SELECT FROM @@ AS l
+                WHERE l.name = w.name AND l.incarnation = @!_renew@.incarnation)) THEN
             answers[w.n] := -2;
         END IF;
     END LOOP;
     lefts := array_to_string(answers, ' ');
+    beats := array_to_string(now_beats, ' ');
 END
 $$;
 

@@ -11,6 +11,20 @@ BEGIN
 END
 $$;
 
+-- What is known of one. state: d, x, or NULL.
+CREATE OR REPLACE FUNCTION @_once_read@(a_name bytea, a_patience_ms integer, a_host text, OUT incarnation text, OUT state "char", OUT token bigint,
+    OUT keep_ms bigint, OUT seen_ms bigint, OUT result bytea)
+LANGUAGE plpgsql AS $$
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    SELECT o.state, o.token, o.keep_ms, coalesce((o.seen ->> a_host)::bigint, -1), o.result
+        INTO state, token, keep_ms, seen_ms, result FROM @_once@ AS o WHERE o.name = a_name;
+    IF FOUND THEN
+        PERFORM @_await_standby@(a_name);
+    END IF;
+END
+$$;
+
 -- Keeps what came out of a once-record, and gives up the hold. code: 1 kept, 0 this token holds it no more, 5 as of a release.
 CREATE OR REPLACE FUNCTION @_finish@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_token bigint,
     a_result bytea, a_keep_ms bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text)

@@ -12,8 +12,8 @@ BEGIN
 END
 $$;
 
--- Whoever has the row of a name locked, in another transaction, gets a token. code: 0 here it is, -2 somebody holds or awaits the name otherwise.
-CREATE OR REPLACE FUNCTION @_row_grant@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea,
+-- Whoever has the row of a name locked, in another transaction, gets a token. a_pid: its session. code: 0 here it is, -1 that has ended, -2 somebody holds or awaits the name otherwise.
+CREATE OR REPLACE FUNCTION @_row_grant@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea, a_pid integer,
     OUT code integer, OUT incarnation text, OUT token bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -27,6 +27,11 @@ BEGIN
     END IF;
     INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
     SELECT l.token, l.incarnation, l.first_id INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    -- Held up on its way, this may come when that one is dead, and another one has the row.
+    IF NOT EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.pid = a_pid) THEN
+        code := -1;
+        RETURN;
+    END IF;
     IF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.mode IN ('x', 's', 'p')) THEN
         code := -2;
         RETURN;

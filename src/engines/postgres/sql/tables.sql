@@ -47,7 +47,8 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     broken boolean NOT NULL DEFAULT false, -- by an operator: withheld until it would have run out
     seen_beat bigint, -- the beat that the notes in `seen` are about
     -- Which host saw it first at which time of that host's CLOCK_BOOTTIME, in ms. The claim's own host begins: it has seen what it sends, and the
-    -- claim itself counts from before that.
+    -- claim itself counts from before that. But only with a statement that knows the beat before it: one that was held up on its way, and
+    -- comes behind a later one, or behind one of another host, must not turn that back. It leaves no note, and whoever looks begins to count.
     seen jsonb,
     since timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (name, id)
