@@ -256,7 +256,7 @@ class Asker:
     def acquire(self, beats=True, dead=()):
         """code (0 held, 1 busy, 2 queued), and what is in the way: {id: beat}."""
         values = {"name": b"x", "lease": self.lease.encode(), "owner": b"", "mode": "x", "permits": 0, "ttl_ms": 8000, "delay_ms": 0, "death_ms": 0,
-                  "waits": True, "no_heir": False, "queued": self.queued, "beats": beats, "host": "h", "boot_ms": 0,
+                  "waits": True, "no_heir": False, "queued": self.queued, "beats": beats, "known": 0, "host": "h", "boot_ms": 0,
                   "dead": [claim for claim, _ in dead], "dead_beats": [beat for _, beat in dead], "forget": 0, "patience_ms": 1000}
         named = ", ".join(f"a_{name} => %({name})s" + {"dead": "::bigint[]", "dead_beats": "::bigint[]", "mode": '::"char"'}.get(name, "")
                           for name in values)
