@@ -246,7 +246,7 @@ HF_API void hf_cancel_free(hf_cancel *cancel);
 /* ---- holding --------------------------------------------------------------------------------- */
 
 /* The fencing token: give it to the resource with every write, and have the resource refuse older
- * ones. 1 to HF_TOKEN_MAX; a new store begins at the wall clock in microseconds, so it needs 64 bits. */
+ * ones. 1 to HF_TOKEN_MAX; a new store begins at the wall clock in microseconds (etcd, ZooKeeper: at 1), so it needs 64 bits. */
 HF_API uint64_t hf_lock_token(const hf_lock *lock);
 HF_API const char *hf_lock_name(const hf_lock *lock);
 HF_API int hf_lock_mode(const hf_lock *lock);
@@ -346,7 +346,8 @@ HF_API int hf_check_sequencer(hf_store *store, const char *sequencer);
  * meanwhile, the holds are ended and the name is withheld all the same (HF_ECANCELED). A server is
  * tried for up to 10 s. ret_broken (or NULL): how many holds were ended. */
 HF_API int hf_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken);
-/* Every later token will be greater than `token` (moving here from another store). */
+/* Every later token will be greater than `token` (moving here from another store). HF_ENOTSUP without HF_HAS_FLOOR (etcd,
+ * ZooKeeper): there the marks of guards are reset instead. On PostgreSQL it also ends all holds of the store. */
 HF_API int hf_floor(hf_store *store, uint64_t token);
 
 /* ---- election -------------------------------------------------------------------------------- */

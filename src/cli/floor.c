@@ -40,7 +40,8 @@ const struct command command_floor = {
     .usage = "TOKEN",
     .description =
         "For moving from another store: guards remember the greatest token they have seen, so\n"
-        "the new store must begin above it. It never lowers anything.",
+        "the new store must begin above it. It never lowers anything. Not on etcd and ZooKeeper:\n"
+        "there the marks of the guards are reset instead. On PostgreSQL it ends all holds.",
     .takes_json = true,
     .examples = "  holdfast --on file:/srv/locks floor 184467\n",
     .statuses = "  0 done   69, 77, 64, 70 as in 'holdfast run --help'\n",

@@ -176,8 +176,11 @@ int hf_floor(hf_store *store, uint64_t token)
     if (result == HF_OK && (token < 1 || token >= HF_TOKEN_MAX))
         result = error_set(&err, HF_EINVAL, "a floor is a number from 1 to 2^53-2");
     if (result == HF_OK && (!(store->info.features & HF_HAS_FLOOR) || !store->engine->floor))
-        result = error_set(&err, HF_ENOTSUP, "the tokens of %s %s store cannot be raised",
-                           text_article(store->info.scheme), store->info.scheme);
+        result = error_set(
+            &err, HF_ENOTSUP,
+            "the tokens of %s %s store cannot be raised: reset the marks of the guards instead "
+            "(man holdfast-guard-reset)",
+            text_article(store->info.scheme), store->info.scheme);
     if (result == HF_OK)
         result =
             store->engine->floor(store->engine_store, token,

@@ -89,6 +89,15 @@ def test_a_break_says_that_etcdctl_is_not_told(three, prefix, cli_on):
     assert ours.wait() == 76
 
 
+def test_tokens_begin_small_and_a_floor_is_refused(servers, cli_on):
+    """As docs/fencing.md says: not at the clock. Whoever comes from another store is led to the marks of the guards."""
+    etcd = servers.etcd(nodes=1)
+    on_etcd = cli_on(etcd.url("locks"))
+    assert int(on_etcd("run", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN").stdout) < 1000
+    done = on_etcd("floor", "1794842243059667")
+    assert done.status == 64 and "reset the marks of the guards" in done.stderr, done
+
+
 def test_fifty_waiters_and_each_release_wakes_one(servers, hold, start_holder):
     """Counted at the server: with a herd, each release would be WAITERS events and as many requests."""
     etcd = servers.etcd(nodes=1)
