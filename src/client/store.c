@@ -123,7 +123,11 @@ static void host_connected(void *context, const char *id)
             hf_lock *lock = LIST_ENTRY(node, hf_lock, node);
 
             if (lock->state == CLAIM_HELD)
-                claim_lost(lock, LOSS_TOLD, "the store was replaced by another one");
+                claim_lost(lock, LOSS_TOLD,
+                           store->engine->floor_replaces
+                               ? "the store was replaced by another one, or declared to be another "
+                                 "one (holdfast floor)"
+                               : "the store was replaced by another one");
         }
     }
     if (id)

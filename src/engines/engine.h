@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 8
+#define ENGINE_ABI 9
 
 struct engine_store; /* each engine's own */
 
@@ -219,6 +219,8 @@ struct engine {
     int (*break_name)(struct engine_store *store, const char *name, int64_t grace_ms,
                       uint32_t *ret_broken, struct error_text *err);
     /* NULL without HF_HAS_FLOOR. */
+    bool
+        floor_replaces; /* a higher floor makes it another store: what was held is lost, and the operator is warned before */
     int (*floor)(struct engine_store *store, uint64_t token, int64_t deadline_ms,
                  struct error_text *err);
 

@@ -58,9 +58,39 @@ def test_two_promotions_of_one_timeline_are_two(servers, table, cli_on):
 
 
 def test_a_floor_makes_it_another(server, table, hold, cli_on):
-    """Said after a copy was brought back: whoever held by what was before is told."""
+    """Said after a copy was brought back: whoever held by what was before is told. The command says so first."""
     holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
-    assert cli_on(server.url(table))("floor", str(holder.token + 1000)).status == 0
+    done = cli_on(server.url(table))("floor", str(holder.token + 1000))
+    assert done.status == 0 and "ends all holds of this store" in done.stderr, done
     said = time.monotonic()
     holder.await_lost()
     assert seconds(said) < TTL_MS / 1000  # told, not run out
+
+
+def test_the_loss_by_a_floor_says_so(server, table, cli_on):
+    on_it = cli_on(server.url(table))
+    runner = on_it.start("run", "--ttl", "3s", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN; exec sleep 600")
+    assert on_it("floor", str(int(runner.line()) + 1000)).status == 0
+    assert runner.wait() == 76
+    assert any("(holdfast floor)" in line for line in runner.rest("err"))
+
+
+def test_what_a_copy_says_of_a_beat_counts_no_more_after_a_floor(server, table, hold, cli_on):
+    """Why a floor makes it another one. The copy has the holder's claim with a beat of long ago, and the note of when it was seen: by these the holder is
+    dead, though it has renewed since, and holds for most of a TTL. Nobody may follow it before that is over."""
+    ttl_ms = 2 * TTL_MS
+    holder = hold(server.url(table), "x", f"ttl={ttl_ms}")
+    session = server.session()
+    session(f"CREATE TABLE {table}_copy AS SELECT * FROM {table}_claims")
+    copied = time.monotonic()
+    eventually(lambda: seconds(copied) > 1.1 * ttl_ms / 1000 and session.value(f"SELECT beat FROM {table}_claims") > session.value(f"SELECT beat FROM {table}_copy"),
+               "the beat of the copy is older than a TTL")
+    holder.pause()
+    renewed = time.monotonic()
+    session(f"UPDATE {table}_claims AS k SET beat = c.beat, seen_beat = c.seen_beat, seen = c.seen FROM {table}_copy AS c WHERE c.id = k.id")
+    on_it = cli_on(server.url(table))
+    assert on_it("floor", str(holder.token + 1000)).status == 0
+    assert on_it("run", "--no-wait", "x", "--", "true").status == 75
+    assert seconds(renewed) < ttl_ms / 3, "this machine is too slow to tell"
+    holder.resume()
+    holder.await_lost()

@@ -52,6 +52,7 @@ static const struct engine postgres_engine = {
     .list = pg_list,
     .check = pg_check,
     .break_name = pg_break,
+    .floor_replaces = true,
     .floor = pg_floor,
     .finish = pg_finish,
     .once_read = pg_once_read,

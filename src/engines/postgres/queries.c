@@ -434,8 +434,12 @@ int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
     question_add_expected(&question);
     question_add_number(&question, 0);
     question_add_number(&question, (int64_t)token);
-    if (result == HF_OK)
+    if (result == HF_OK) { /* the operator is told first: operators.sql says why it must be so */
+        store->host->warn(store->host->context,
+                          "a higher floor ends all holds of this store: whoever has a lock is told "
+                          "that it is lost, and its command is ended");
         result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
+    }
     PQclear(answer);
     return result;
 }

@@ -381,5 +381,6 @@ const struct engine pg_row_engine = {
     .show = pg_show,
     .list = pg_list,
     .check = pg_check,
+    .floor_replaces = true,
     .floor = pg_floor,
 };

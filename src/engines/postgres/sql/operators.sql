@@ -41,7 +41,8 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    -- Said where a copy was brought back: whatever was held or seen before that counts no more.
+    -- Said where a copy was brought back, which nothing else shows. By its beats, and its notes of when they were seen, a holder that has renewed
+    -- since is dead. In another era whatever was held or seen before counts no more: holders are told, and each claim is counted anew.
     UPDATE @_meta@ AS m SET floor = a_token, era = left(replace(gen_random_uuid()::text, '-', ''), 8) WHERE m.floor < a_token;
 END
 $$;
