@@ -230,16 +230,22 @@ static void give_up(const struct wish *wish, hf_once *once, struct capture *capt
                     (unsigned long long)token, why);
 }
 
-/* What it has done is not known: it may be run again, unless that must not be. */
-static void give_up_doubtful(const struct wish *wish, hf_once *once, struct capture *capture,
-                             const char *why)
+/* What it has done is not known: it may be run again, unless that must not be. A store with a TTL knows of no death before the
+ * lease has run out: nobody but the runner's lease says that there is one. */
+static void give_up_doubtful(const struct wish *wish, const struct cli *cli, hf_once *once,
+                             struct capture *capture, const char *why)
 {
+    int64_t left_ms = hf_once_left_ms(once); /* 0: it was lost; without a TTL, unlimited */
+    char when[64] = "";
+
     if (!wish->fail_if_died) {
         give_up(wish, once, capture, why);
         return;
     }
-    capture_say(capture, "nothing is kept of '%s', token %llu: %s; it counts as dead",
-                printable(wish->job.name), (unsigned long long)hf_once_token(once), why);
+    if ((hf_info(cli->store)->features & HF_HAS_TTL) && left_ms > 0)
+        snprintf(when, sizeof when, " when its lease has run out, in about %s", span(left_ms));
+    capture_say(capture, "nothing is kept of '%s', token %llu: %s; it counts as dead%s",
+                printable(wish->job.name), (unsigned long long)hf_once_token(once), why, when);
     hf_once_abandon(once);
 }
 
@@ -280,8 +286,8 @@ static bool was_stopped(const struct outcome *outcome)
 }
 
 /* The job has ended, or was not started. Frees once. The exit status. */
-static int settle(const struct wish *wish, hf_once *once, const struct job_result *run,
-                  struct capture *capture)
+static int settle(const struct wish *wish, const struct cli *cli, hf_once *once,
+                  const struct job_result *run, struct capture *capture)
 {
     int failure = run->status == 0 ? run->outcome.failure : 0, instead;
     int status = run->status ? run->status
@@ -294,10 +300,10 @@ static int settle(const struct wish *wish, hf_once *once, const struct job_resul
     if (run->status != 0 || failure != 0) {
         give_up(wish, once, capture, "it could not be run");
     } else if (run->outcome.lost) {
-        give_up_doubtful(wish, once, capture, "it was lost");
+        give_up_doubtful(wish, cli, once, capture, "it was lost");
         return EXIT_LOST;
     } else if (was_stopped(&run->outcome)) {
-        give_up_doubtful(wish, once, capture, "it was ended by a signal");
+        give_up_doubtful(wish, cli, once, capture, "it was ended by a signal");
     } else if (wish->only_success && status != 0) {
         give_up(wish, once, capture, "it failed");
     } else {
@@ -344,7 +350,7 @@ static int run_it(const struct wish *wish, struct cli *cli, struct signals *sign
     capture_job_has_it(&capture);
     capture_finish(&capture);
     /* First the record, then our reader: it may stand still, and a signal end us. */
-    status = settle(wish, once, &result, &capture);
+    status = settle(wish, cli, once, &result, &capture);
     number = capture_pass_on(&capture, signals, result.outcome.told);
     if (number != 0)
         die(cli, number, false);
