@@ -1,4 +1,6 @@
 """Servers that are gone, alone, full, or do not know us: clear words, nothing left behind, and a loss is told in time."""
+import contextlib
+import socketserver
 import subprocess
 import threading
 import time
@@ -338,14 +340,43 @@ def test_wrong_urls(cli_on, url, words):
     assert done.status == 64 and words in done.stderr, done
 
 
-def test_not_etcd(cli_on, tmp_path):
-    """Something that speaks HTTP, and no word of etcd."""
-    server = subprocess.Popen(["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(tmp_path), "0"],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        port = server.stdout.readline().split("port ")[1].split()[0]
-        done = cli_on(f"etcd://127.0.0.1:{port}")("run", "-n", "x", "--", "true")
-        assert done.status in (69, 77) and "not the gateway of etcd" in done.stderr, done
-    finally:
-        server.kill()
-        server.wait()
+@contextlib.contextmanager
+def answering(answer):
+    """A server that reads a request and gives this answer, whatever it was. Yields its port."""
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def http_answer(status, body):
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+NOT_ETCD = "not the gateway of etcd"
+
+
+@pytest.mark.parametrize("answer, status, words", [
+    (http_answer("501 Unsupported method ('POST')", "<html>"), 77, NOT_ETCD),  # as python3 -m http.server
+    (http_answer("404 Not Found", "<html>"), 77, NOT_ETCD),
+    (http_answer("200 OK", "<html>welcome"), 77, NOT_ETCD),
+    (b"-ERR unknown command\r\n", 77, NOT_ETCD),
+    (http_answer("503 Service Unavailable", "<html>"), 69, "is there a proxy before it?"),  # which may come back; but nobody was reached
+], ids=["501", "404", "200", "no HTTP", "503"])
+def test_not_etcd(cli_on, answer, status, words):
+    """Nobody waits there for a lock, nor for ever."""
+    with answering(answer) as port:
+        for command in (("run", "x", "--", "true"), ("run", "-n", "x", "--", "true"), ("ls",)):
+            done = cli_on(f"etcd://127.0.0.1:{port}")(*command)
+            assert done.status == status and words in done.stderr and "still trying" not in done.stderr, done

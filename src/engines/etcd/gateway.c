@@ -228,6 +228,22 @@ struct attempt {
     struct error_text *err;
 };
 
+static void note_reached(struct engine_store *store)
+{
+    atomic_store(&store->reached, true);
+    if (store->host->reached)
+        store->host->reached(store->host->context);
+}
+
+/* Whatever is there, it is not etcd, and will not become it while we wait. */
+static enum verdict refuse_foreign(struct attempt *attempt, const char *what)
+{
+    attempt->code =
+        error_set(attempt->err, HF_EREFUSED, "%s: %s: this is not the gateway of etcd 3.4 or later",
+                  attempt->at->address.shown, what);
+    return VERDICT_FINAL;
+}
+
 /* An answer came, whole. */
 static enum verdict read_answer(struct attempt *attempt, long status, const struct buffer *buffer)
 {
@@ -235,22 +251,27 @@ static enum verdict read_answer(struct attempt *attempt, long status, const stru
     const json_t *header;
     int64_t cluster = 0;
 
-    atomic_store(&store->reached, true);
-    if (store->host->reached)
-        store->host->reached(store->host->context);
-    if (status != 200)
-        return refusal_read(attempt->at, status, buffer->bytes, buffer->size, &store->access,
-                            &attempt->code, attempt->err);
+    if (status != 200) {
+        enum verdict verdict = refusal_read(attempt->at, status, buffer->bytes, buffer->size,
+                                            &store->access, &attempt->code, attempt->err);
+
+        if (verdict != VERDICT_FOREIGN)
+            note_reached(store);
+        return verdict;
+    }
     attempt->code = HF_OK;
     attempt->answer = json_loadb(buffer->bytes ? buffer->bytes : "", buffer->size, 0, NULL);
     header = json_object_get(attempt->answer, "header");
     if (!json_is_object(header) || !json_number(header, "cluster_id", &cluster)) {
         json_decref(attempt->answer);
         attempt->answer = NULL;
+        if (!atomic_load(&store->reached))
+            return refuse_foreign(attempt, "an answer that is not etcd's");
         attempt->code = error_set(attempt->err, HF_EINTERNAL, "%s: an answer that is not etcd's",
                                   attempt->at->address.shown);
         return VERDICT_FINAL;
     }
+    note_reached(store);
     etcd_note_cluster(store, (uint64_t)cluster);
     return VERDICT_FINAL;
 }
@@ -261,6 +282,8 @@ static enum verdict read_failure(struct attempt *attempt, CURL *curl, CURLcode f
     long sent = 0;
 
     curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &sent);
+    if ((failed == CURLE_UNSUPPORTED_PROTOCOL || failed == CURLE_WEIRD_SERVER_REPLY) && sent > 0)
+        return refuse_foreign(attempt, "it does not speak HTTP");
     if (failed == CURLE_OPERATION_TIMEDOUT)
         error_write(attempt->err, "%s: no answer within %lld ms", attempt->at->address.shown,
                     (long long)attempt->limit_ms);
@@ -517,6 +540,9 @@ int gateway_ask(struct engine_store *store, const struct question *question, int
         verdict = try_as_user(&attempt);
         if (verdict == VERDICT_FINAL)
             return conclude(store, question, unsure, &attempt, ret_answer);
+        /* Before etcd has answered at all nothing was put, as that takes a lease that was acknowledged. */
+        if (verdict == VERDICT_FOREIGN)
+            verdict = atomic_load(&store->reached) ? VERDICT_UNSURE : VERDICT_ELSEWHERE;
         unsure = unsure || verdict == VERDICT_UNSURE;
         move_on(store, current);
         if (verdict == VERDICT_UNSURE && !question->repeatable)

@@ -16,6 +16,10 @@ enum grpc_code {
     GRPC_UNAUTHENTICATED = 16
 };
 
+/* Of those from 500 on, what no proxy says whose servers are down. */
+#define HTTP_NOT_IMPLEMENTED 501
+#define HTTP_NO_VERSION 505
+
 /* By the words, where a code has several meanings. */
 static const struct refusal {
     const char *message;
@@ -84,10 +88,14 @@ enum verdict refusal_read(const struct endpoint *at, long status, const char *by
         code = 0;
     json_decref(error);
     if (!message[0]) {
-        *ret_code = error_set(err, HF_EREFUSED,
-                              "%s: HTTP status %ld: this is not the gateway of etcd 3.4 or later",
-                              at->address.shown, status);
-        return status >= 500 ? VERDICT_UNSURE : VERDICT_FINAL;
+        bool of_proxy =
+            status >= 500 && status != HTTP_NOT_IMPLEMENTED && status != HTTP_NO_VERSION;
+
+        *ret_code =
+            error_set(err, HF_EREFUSED, "%s: HTTP status %ld: %s", at->address.shown, status,
+                      of_proxy ? "etcd does not answer so: is there a proxy before it?"
+                               : "this is not the gateway of etcd 3.4 or later");
+        return of_proxy ? VERDICT_FOREIGN : VERDICT_FINAL;
     }
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         if (!strstr(message, refusals[i].message))
