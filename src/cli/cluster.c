@@ -1,5 +1,6 @@
 /* cluster.c: holdfast cluster status|init|add|remove|transfer: the nodes behind a holdfast:// store. */
 #include "cli/cluster.h"
+#include "base/clock.h"
 #include "base/suggest.h"
 #include "cli/args.h"
 #include "cli/json.h"
@@ -63,7 +64,8 @@ int cluster_say_change(const struct cluster_request *request, int result)
     if (result == HF_EUNKNOWN)
         say("%s; it may or may not have happened: look at 'holdfast cluster status'", hf_error());
     else if (result == HF_EUNREACH)
-        say("nothing was changed within %s: %s", span(request->wait_ms), hf_error());
+        say("nothing was changed within %s: %s", span(clock_boot_ms() - request->began_ms),
+            hf_error());
     else
         say("%s", hf_error());
     return status_of(result);
@@ -296,7 +298,7 @@ static bool check_words(struct args *args, const struct action *action,
 
 static int run(struct cli *cli, struct args *args)
 {
-    struct cluster_request request = {.wait_ms = -1};
+    struct cluster_request request = {.wait_ms = -1, .began_ms = clock_boot_ms()};
     const struct action *action = NULL;
     int id, status;
 

@@ -22,6 +22,7 @@ struct cluster_request {
     int count;
     uint64_t id; /* words[0], where there is one */
     int64_t wait_ms;
+    int64_t began_ms;
     bool waits_so_long; /* --wait was given: nothing takes longer */
     bool no_wait;
     bool health; /* status: for monitoring */

@@ -12,7 +12,7 @@
 
 #define LOOK_MS 1000      /* of one look while we wait */
 #define LOOK_EVERY_MS 100 /* while we wait */
-#define ONCE_MS 2000      /* with --no-wait: the node is asked once */
+#define ONCE_MS 1400      /* with --no-wait: too short for asking twice */
 #define FIRST_TELL_MS 1000
 #define NEXT_TELL_MS 5000
 
@@ -170,8 +170,10 @@ static void added_json(const struct cluster_request *request, bool votes)
 }
 
 /* A node that does not answer is waited for, by the library: nothing is changed before it does. */
-static int add_when_it_answers(struct cli *cli, const struct cluster_request *request)
+static int add_when_it_answers(struct cli *cli, const struct cluster_request *request,
+                               int64_t until_ms)
 {
+    int64_t left_ms = until_ms - clock_boot_ms();
     struct progress_line line;
     char text[HF_ADDRESS_MAX + 64];
     int result;
@@ -181,7 +183,9 @@ static int add_when_it_answers(struct cli *cli, const struct cluster_request *re
     if (!request->no_wait)
         progress_begin(&line, text);
     result = hf_cluster_add(cli->store, request->id, request->words[1],
-                            request->no_wait ? ONCE_MS : request->wait_ms);
+                            request->no_wait ? ONCE_MS
+                            : left_ms > 1    ? left_ms
+                                             : 1);
     if (!request->no_wait)
         progress_end(&line);
     return result;
@@ -204,7 +208,7 @@ int cluster_add(struct cli *cli, const struct cluster_request *request)
     if (!cluster)
         return status;
     hf_cluster_free(cluster);
-    result = add_when_it_answers(cli, request);
+    result = add_when_it_answers(cli, request, until_ms);
     if (result != HF_OK)
         return say_not_added(request, result);
     if (!request->no_wait)

@@ -4,9 +4,11 @@
 #include "base/text.h"
 #include "client/client.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Until no node answers: longer than an engine sticks to one that is silent. */
 #define ANYBODY_MS 4000
@@ -18,6 +20,7 @@
 
 /* A change may take so long: what cannot end in time would only leave in doubt what was refused before, and why. */
 #define CHANGE_MS 1500
+#define NEWCOMER_MS 750 /* a little more than ASK_MS of the server (adding.c) */
 
 struct seen {
     hf_member member; /* its texts are those below */
@@ -166,10 +169,35 @@ void hf_cluster_free(hf_cluster *cluster)
 
 /* ---- changing -------------------------------------------------------------------------------- */
 
+static void sleep_ms(int64_t span_ms)
+{
+    struct timespec span = {span_ms / 1000, span_ms % 1000 * 1000000};
+
+    while (nanosleep(&span, &span) < 0 && errno == EINTR)
+        ;
+}
+
+/* Is there time to ask once more? A node that is to be added may begin to answer at any moment. The leader looks for it for NEWCOMER_MS before it
+ * says that there is nobody. So the last of these questions begins so late that it ends with our time, and its answer is awaited a little longer:
+ * nothing is left in doubt. */
+static bool has_time(enum engine_change what, int64_t deadline_ms, int64_t *ret_ask_until_ms)
+{
+    int64_t left_ms = deadline_ms - clock_boot_ms();
+
+    if (what != ENGINE_ADD)
+        return left_ms > CHANGE_MS;
+    if (left_ms < NEWCOMER_MS)
+        return false;
+    if (left_ms < 2 * NEWCOMER_MS)
+        sleep_ms(left_ms - NEWCOMER_MS);
+    *ret_ask_until_ms = clock_after(deadline_ms, CHANGE_MS);
+    return true;
+}
+
 static int change(hf_store *store, enum engine_change what, uint64_t id, const char *address,
                   int64_t wait_ms)
 {
-    int64_t deadline_ms = clock_after(clock_boot_ms(), wait_ms);
+    int64_t deadline_ms = clock_after(clock_boot_ms(), wait_ms), ask_until_ms = deadline_ms;
     struct error_text err = {""};
     int result = check_cluster(store, wait_ms, &err);
 
@@ -183,8 +211,8 @@ static int change(hf_store *store, enum engine_change what, uint64_t id, const c
     if (result == HF_OK)
         do
             result = store->engine->cluster_change(store->engine_store, what, id, address,
-                                                   deadline_ms, &err);
-        while (result == HF_EUNREACH && clock_boot_ms() + CHANGE_MS < deadline_ms);
+                                                   ask_until_ms, &err);
+        while (result == HF_EUNREACH && has_time(what, deadline_ms, &ask_until_ms));
     return failure_keep(result, &err);
 }
 

@@ -370,6 +370,17 @@ def test_add_waits_for_a_node_that_does_not_run_yet(cluster):
     assert cluster.status()[4]["votes"] is True
 
 
+def test_add_uses_all_of_its_time(cluster):
+    """Nobody comes: it is asked for until the time is over, and what is said is the time that it took."""
+    cluster.join(4, run=False)
+    began = time.monotonic()
+    done = cluster.cli("cluster", "add", "4", cluster.peers[4], "--wait", "2s")
+    took = time.monotonic() - began
+    assert done.status == 69 and took > 1.5, (took, done)  # a question takes 0.7 s, and the last one ends with the time
+    said = re.search(r"nothing was changed within (\d+\.\d) s: ", done.stderr)
+    assert said and 1.5 <= float(said[1]) <= took + 0.05, (took, done)
+
+
 def test_add_without_waiting(cluster, disk):
     node = cluster.join(4, run=False, wrapper=disk.wrapper)
     done = cluster.cli("cluster", "add", "--no-wait", "4", cluster.peers[4])

@@ -1,4 +1,5 @@
 """What an operator is told when something is wrong with a node: it must be true, and name the remedy."""
+import re
 import resource
 import shutil
 import signal
@@ -143,9 +144,9 @@ def test_add_waits_no_longer_than_it_was_told(cluster):
     cluster.join(4, run=False)
     began = time.monotonic()
     done = cluster.cli("cluster", "add", "4", cluster.peers[4], "--wait", SHORT)
-    assert done.status == 69 and 1 <= time.monotonic() - began < 3 + AT_ONCE
+    assert done.status == 69 and 2.5 <= time.monotonic() - began < 3 + AT_ONCE
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("holdfast: nothing was changed within 3.0 s: ") and "node 4 at " in last and "the same secret" in last
+    assert re.match(r"holdfast: nothing was changed within [234]\.\d s: ", last) and "node 4 at " in last and "the same secret" in last
     assert "goes on catching up" not in done.stderr and 4 not in cluster.status()
 
 
