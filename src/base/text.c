@@ -117,6 +117,15 @@ const char *text_article(const char *word)
     return *word && strchr("aeiou", *word) ? "an" : "a";
 }
 
+struct text_kind text_kind(const hf_store_info *info)
+{
+    struct text_kind words;
+
+    snprintf(words.text, sizeof words.text, "%s %s store%s%s", text_article(info->scheme),
+             info->scheme, info->variant ? " with " : "", info->variant ? info->variant : "");
+    return words;
+}
+
 void text_from_ms(int64_t ms, char ret_text[TEXT_SPAN_MAX])
 {
     long long s = ms / 1000;

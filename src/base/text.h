@@ -22,6 +22,11 @@ void text_duration(int64_t ms, char ret_text[TEXT_SPAN_MAX]);
 
 /* "a" or "an", as goes before the word. */
 const char *text_article(const char *word);
+/* "an etcd store", "a postgres store with mode=row": in what is said about what it can do. */
+struct text_kind {
+    char text[80];
+};
+struct text_kind text_kind(const hf_store_info *info);
 
 /* Percent-encoding: letters, digits and the bytes of `keep` stay, all others become %xx. Returns
  * the length without the NUL; when that is >= size the output was cut (and is still terminated). */

@@ -85,10 +85,8 @@ int adopt(struct cli *cli, struct args *args, struct adoption *ret_adoption)
     if (status != 0)
         return status;
     if (!(hf_info(cli->store)->features & HF_HAS_DETACH))
-        return args_complain(args,
-                             "a hold in %s %s store lives with its process: there is nothing to %s",
-                             text_article(hf_info(cli->store)->scheme), hf_info(cli->store)->scheme,
-                             args->command->name);
+        return args_complain(args, "a hold in %s lives with its process: there is nothing to %s",
+                             text_kind(hf_info(cli->store)).text, args->command->name);
     options.ttl_ms = words.ttl_ms;
     result = hf_adopt(cli->store, words.name, words.lease, token, &options, &ret_adoption->lock);
     ret_adoption->name = words.name;

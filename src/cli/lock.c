@@ -98,10 +98,9 @@ static int lock_command(struct cli *cli, struct args *args)
     if (!(hf_info(cli->store)->features & HF_HAS_DETACH))
         return args_complain(
             args,
-            "a hold in %s %s store lives with the process that took it, and 'lock' ends at once: "
+            "a hold in %s lives with the process that took it, and 'lock' ends at once: "
             "use 'holdfast run %s -- CMD'",
-            text_article(hf_info(cli->store)->scheme), hf_info(cli->store)->scheme,
-            printable(name));
+            text_kind(hf_info(cli->store)).text, printable(name));
     status = lockopts_check(&opts, args, cli->store);
     if (status != 0)
         return status;

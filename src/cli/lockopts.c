@@ -123,20 +123,16 @@ int lockopts_check(const struct lockopts *opts, const struct args *args, hf_stor
     const hf_store_info *info = hf_info(store);
 
     if (opts->options.ttl_ms != 0 && !(info->features & HF_HAS_TTL))
-        return args_complain(
-            args,
-            "%s %s store has no TTL: a hold there ends with its process; to limit how long "
-            "it may last, use --max-hold",
-            text_article(info->scheme), info->scheme);
+        return args_complain(args,
+                             "%s has no TTL: a hold there ends with its process; to limit how long "
+                             "it may last, use --max-hold",
+                             text_kind(info).text);
     if (opts->options.delay_ms != 0 && !(info->features & HF_HAS_DELAY))
-        return args_complain(args, "%s %s store has no lock-delay: leave out --delay",
-                             text_article(info->scheme), info->scheme);
+        return args_complain(args, "%s has no lock-delay: leave out --delay", text_kind(info).text);
     if (opts->options.mode == HF_SHARED && !(info->features & HF_HAS_SHARED))
-        return args_complain(args, "%s %s store has no shared locks", text_article(info->scheme),
-                             info->scheme);
+        return args_complain(args, "%s has no shared locks", text_kind(info).text);
     if (opts->options.mode == HF_PERMIT && !(info->features & HF_HAS_PERMITS))
-        return args_complain(args, "%s %s store has no permits", text_article(info->scheme),
-                             info->scheme);
+        return args_complain(args, "%s has no permits", text_kind(info).text);
     return 0;
 }
 

@@ -412,12 +412,11 @@ static int check(struct wish *wish, const struct args *args, struct cli *cli)
     const hf_store_info *info = hf_info(cli->store);
 
     if (!(info->features & HF_HAS_ONCE))
-        return args_complain(args,
-                             "%s %s store keeps no once-records ('holdfast stores' says which do)",
-                             text_article(info->scheme), info->scheme);
+        return args_complain(args, "%s keeps no once-records ('holdfast stores' says which do)",
+                             text_kind(info).text);
     if (wish->job.lock.options.ttl_ms != 0 && !(info->features & HF_HAS_TTL))
-        return args_complain(args, "%s %s store has no TTL: a run there ends with its process",
-                             text_article(info->scheme), info->scheme);
+        return args_complain(args, "%s has no TTL: a run there ends with its process",
+                             text_kind(info).text);
     return wish->show ? 0 : jobopts_check(&wish->job, args, cli->store);
 }
 

@@ -26,9 +26,9 @@ static int check_arguments(hf_store *store, const char *name, const char *lease,
         return error_set(err, HF_EINVAL, "a token is a number from 1 to 2^53-1");
     if (!(store->info.features & HF_HAS_DETACH) || !store->engine->renew)
         return error_set(err, HF_ENOTSUP,
-                         "a hold in %s %s store lives with its process and cannot be taken up by "
+                         "a hold in %s lives with its process and cannot be taken up by "
                          "another",
-                         text_article(store->info.scheme), store->info.scheme);
+                         text_kind(&store->info).text);
     return HF_OK;
 }
 

@@ -124,8 +124,8 @@ static int check_cluster(const hf_store *store, int64_t wait_ms, struct error_te
                          (long long)wait_ms);
     if (!store->engine->cluster_look || !store->engine->cluster_change)
         return error_set(err, HF_ENOTSUP,
-                         "%s %s store has no cluster to look after: that is for holdfast:// stores",
-                         text_article(store->info.scheme), store->info.scheme);
+                         "%s has no cluster to look after: that is for holdfast:// stores",
+                         text_kind(&store->info).text);
     return HF_OK;
 }
 

@@ -199,8 +199,8 @@ int query_once(hf_store *store, const char *key, struct error_text *err, hf_once
         return result;
     if (!(store->info.features & HF_HAS_ONCE) || !store->engine->once_read)
         return error_set(err, HF_ENOTSUP,
-                         "%s %s store keeps no once-records; 'holdfast stores' says which do",
-                         text_article(store->info.scheme), store->info.scheme);
+                         "%s keeps no once-records; 'holdfast stores' says which do",
+                         text_kind(&store->info).text);
     once = calloc(1, sizeof *once);
     if (!once)
         return error_set(err, HF_ENOMEM, "out of memory");

@@ -91,8 +91,8 @@ static int read_ttl(hf_store *store, struct url *url, struct error_text *err)
     if (store->info.features & HF_HAS_TTL)
         store->info.ttl_ms = ttl_ms > 0 ? ttl_ms : HF_TTL_DEFAULT_MS;
     else if (url_get(url, "ttl"))
-        return error_set(err, HF_ENOTSUP, "%s %s store has no TTL; use a maximum hold",
-                         text_article(store->info.scheme), store->info.scheme);
+        return error_set(err, HF_ENOTSUP, "%s has no TTL; use a maximum hold",
+                         text_kind(&store->info).text);
     else
         store->info.ttl_ms = 0;
     return HF_OK;

@@ -41,7 +41,6 @@ int check_span(int64_t ms, const char *what, struct error_text *err)
 
 static int check_spans(const hf_store *store, const hf_options *o, struct error_text *err)
 {
-    const char *scheme = store->info.scheme;
     int result;
 
     if (o->wait_ms != HF_FOREVER && (result = check_span(o->wait_ms, "a wait", err)) != HF_OK)
@@ -53,33 +52,30 @@ static int check_spans(const hf_store *store, const hf_options *o, struct error_
         return error_set(err, HF_EINVAL, "a TTL of %lld ms: must be from 100 ms to 24 h",
                          (long long)o->ttl_ms);
     if (o->ttl_ms != 0 && !(store->info.features & HF_HAS_TTL))
-        return error_set(err, HF_ENOTSUP, "%s %s store has no TTL; use a maximum hold",
-                         text_article(scheme), scheme);
+        return error_set(err, HF_ENOTSUP, "%s has no TTL; use a maximum hold",
+                         text_kind(&store->info).text);
     if (o->delay_ms != 0 && !(store->info.features & HF_HAS_DELAY))
-        return error_set(err, HF_ENOTSUP, "%s %s store has no lock-delay", text_article(scheme),
-                         scheme);
+        return error_set(err, HF_ENOTSUP, "%s has no lock-delay", text_kind(&store->info).text);
     return HF_OK;
 }
 
 static int check_mode(const hf_store *store, const hf_options *o, struct error_text *err)
 {
-    const char *scheme = store->info.scheme;
 
     switch (o->mode) {
     case HF_EXCLUSIVE:
         break;
     case HF_SHARED:
         if (!(store->info.features & HF_HAS_SHARED))
-            return error_set(err, HF_ENOTSUP, "%s %s store has no shared locks",
-                             text_article(scheme), scheme);
+            return error_set(err, HF_ENOTSUP, "%s has no shared locks",
+                             text_kind(&store->info).text);
         break;
     case HF_PERMIT:
         if (o->permits < 1 || o->permits > HF_PERMITS_MAX)
             return error_set(err, HF_EINVAL, "%u permits: must be from 1 to %d", o->permits,
                              HF_PERMITS_MAX);
         if (!(store->info.features & HF_HAS_PERMITS))
-            return error_set(err, HF_ENOTSUP, "%s %s store has no permits", text_article(scheme),
-                             scheme);
+            return error_set(err, HF_ENOTSUP, "%s has no permits", text_kind(&store->info).text);
         return HF_OK;
     default:
         return error_set(err, HF_EINVAL, "mode %d: there is no such mode", o->mode);
@@ -91,6 +87,7 @@ static int check_mode(const hf_store *store, const hf_options *o, struct error_t
 
 static int check_strength(const hf_store *store, const hf_options *o, struct error_text *err)
 {
+    const char *variant = store->info.variant;
     char by[CONF_PATH_MAX + 80] = "";
 
     if (o->need_strict < 0 || (o->need_strict == 0 && !store->need_from[0]))
@@ -100,16 +97,17 @@ static int check_strength(const hf_store *store, const hf_options *o, struct err
                  store->need_from);
     if (store->info.exclusion != HF_STRICT)
         return error_set(err, HF_EWEAK,
-                         "%s %s store excludes others as a best effort only: it %s. Use one "
+                         "%s excludes others as a best effort only: it %s. %s%s%s one "
                          "that 'holdfast stores' calls strict: file: on one machine, "
                          "holdfast: across them%s",
-                         text_article(store->info.scheme), store->info.scheme, store->info.survives,
-                         by);
+                         text_kind(&store->info).text, store->info.survives,
+                         variant ? "Leave that out of the URL (" : "", variant ? variant : "",
+                         variant ? "), or use" : "Use", by);
     if (store->info.tokens != HF_STRICT)
         return error_set(err, HF_EWEAK,
-                         "the tokens of %s %s store are a best effort only: one may come twice "
+                         "the tokens of %s are a best effort only: one may come twice "
                          "after a failure%s",
-                         text_article(store->info.scheme), store->info.scheme, by);
+                         text_kind(&store->info).text, by);
     return HF_OK;
 }
 
@@ -165,8 +163,8 @@ int once_options_read(hf_store *store, const hf_once_options *options, hf_option
         return result;
     if (!(store->info.features & HF_HAS_ONCE) || !store->engine->finish)
         return error_set(err, HF_ENOTSUP,
-                         "%s %s store keeps no once-records; 'holdfast stores' says which do",
-                         text_article(store->info.scheme), store->info.scheme);
+                         "%s keeps no once-records; 'holdfast stores' says which do",
+                         text_kind(&store->info).text);
     if ((result = check_span(o.death_ms, "the time a death is known for", err)) != HF_OK)
         return result;
     plain.wait_ms = o.wait_ms;

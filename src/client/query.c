@@ -113,8 +113,8 @@ int query_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *r
         return error_set(err, HF_EINVAL, "a grace of %lld ms: must be from 0 to a year",
                          (long long)grace_ms);
     if (!(store->info.features & HF_HAS_BREAK) || !store->engine->break_name)
-        return error_set(err, HF_ENOTSUP, "a lock of %s %s store cannot be broken",
-                         text_article(store->info.scheme), store->info.scheme);
+        return error_set(err, HF_ENOTSUP, "a lock of %s cannot be broken",
+                         text_kind(&store->info).text);
     result = store->engine->break_name(store->engine_store, name, grace_ms, &broken, err);
     if (result == HF_OK && ret_broken)
         *ret_broken = broken;
@@ -176,11 +176,11 @@ int hf_floor(hf_store *store, uint64_t token)
     if (result == HF_OK && (token < 1 || token >= HF_TOKEN_MAX))
         result = error_set(&err, HF_EINVAL, "a floor is a number from 1 to 2^53-2");
     if (result == HF_OK && (!(store->info.features & HF_HAS_FLOOR) || !store->engine->floor))
-        result = error_set(
-            &err, HF_ENOTSUP,
-            "the tokens of %s %s store cannot be raised: reset the marks of the guards instead "
-            "(man holdfast-guard-reset)",
-            text_article(store->info.scheme), store->info.scheme);
+        result =
+            error_set(&err, HF_ENOTSUP,
+                      "the tokens of %s cannot be raised: reset the marks of the guards instead "
+                      "(man holdfast-guard-reset)",
+                      text_kind(&store->info).text);
     if (result == HF_OK)
         result =
             store->engine->floor(store->engine_store, token,

@@ -27,6 +27,21 @@ def test_one_holds_and_the_next_has_it_after_it(url, hold, start_holder, cli_on)
     assert second.release() == "HF_OK"
 
 
+@pytest.mark.parametrize("command, status", [
+    (("run", "--ttl", "5s", "x", "--", "true"), 64),
+    (("run", "--shared", "x", "--", "true"), 64),
+    (("run", "--permits", "2", "x", "--", "true"), 64),
+    (("run", "--need", "strict", "x", "--", "true"), 78),
+    (("break", "x"), 64),
+    (("once", "x", "--", "true"), 64),
+    (("lock", "x"), 64),
+], ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "")
+def test_what_it_cannot_do_is_said_of_this_mode_alone(url, cli_on, command, status):
+    """PostgreSQL without it can do all of that."""
+    done = cli_on(url)(*command)
+    assert done.status == status and "a postgres store with mode=row " in done.stderr, done
+
+
 def test_a_dead_holder_is_gone_at_once(url, hold, start_holder):
     """The server sees the end of its connection: there is no TTL to wait for."""
     first = hold(url, "x")

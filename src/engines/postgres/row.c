@@ -366,7 +366,8 @@ const struct engine pg_row_engine = {
                .tokens = HF_STRICT,
                .survives =
                    "lasts as long as its connection, an open transaction: VACUUM waits for it",
-               .wakes = "woken by the server, in about their order"},
+               .wakes = "woken by the server, in about their order",
+               .variant = "mode=row"},
     .remote = true,
     .open = pg_open,
     .close = pg_close,
