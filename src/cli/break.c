@@ -19,33 +19,45 @@ static const struct option_spec options[] = {
     {0},
 };
 
-static void answer_json(const char *name, uint32_t broken, uint32_t untold, bool now)
+/* What was there before the break, and what came of it. */
+struct breaking {
+    const char *name;
+    bool now;
+    bool held;
+    bool withheld; /* the name was: somebody has broken it before */
+    bool freed;    /* it was withheld, and is so no more */
+    uint32_t broken;
+    uint32_t untold; /* of the holders, those of other programs, who cannot be told */
+};
+
+static void answer_json(const struct breaking *breaking)
 {
     struct json json;
 
     json_begin(&json);
-    json_name(&json, name);
-    json_u64(&json, "broken", broken);
-    json_u64(&json, "untold", untold);
-    json_bool(&json, "now", now);
+    json_name(&json, breaking->name);
+    json_u64(&json, "broken", breaking->broken);
+    json_u64(&json, "untold", breaking->untold);
+    json_bool(&json, "now", breaking->now);
+    json_bool(&json, "freed", breaking->freed);
     json_end(&json);
 }
 
-/* How many of those who hold it are of other programs, and cannot be told. */
-static uint32_t count_foreign(hf_store *store, const char *name)
+/* If that fails, so does the break, and says why. */
+static void look_before(hf_store *store, struct breaking *breaking)
 {
-    uint32_t count = 0;
     hf_report *report;
 
-    if (hf_show(store, name, &report) != HF_OK)
-        return 0; /* then the break fails, too, and says why */
+    if (hf_show(store, breaking->name, &report) != HF_OK)
+        return;
     for (size_t i = 0; i < hf_report_count(report); i++) {
         const hf_entry *entry = hf_report_entry(report, i);
 
-        count += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
+        breaking->untold += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
+        breaking->held = breaking->held || entry->kind == HF_ENTRY_HOLDER;
+        breaking->withheld = breaking->withheld || entry->kind == HF_ENTRY_WITHHELD;
     }
     hf_report_free(report);
-    return count;
 }
 
 /* In words, that it is withheld, or "". */
@@ -61,23 +73,25 @@ static void look_for_withheld(hf_store *store, const char *name, char *ret_text,
 }
 
 /* It may have been broken before. */
-static void answer_nobody(hf_store *store, const char *name)
+static void answer_nobody(const struct breaking *breaking, const char *withheld)
 {
-    char withheld[160];
+    const char *shown = printable(breaking->name);
 
-    look_for_withheld(store, name, withheld, sizeof withheld);
-    if (*withheld)
-        printf("nobody held '%s': it is %s (--now frees it at once)\n", printable(name), withheld);
+    if (breaking->freed)
+        printf("nobody held '%s', which was withheld after a break or a lock-delay: it is free "
+               "now.\n"
+               "Whoever held it before may not know yet: what it still writes is refused only by a "
+               "guard that compares tokens, and only if it brings one.\n",
+               shown);
+    else if (*withheld)
+        printf("nobody held '%s': it is %s (--now frees it at once)\n", shown, withheld);
     else
-        printf("nobody held '%s'\n", printable(name));
+        printf("nobody held '%s'\n", shown);
 }
 
 /* Holds of other programs are exclusive: there is one. */
-static void answer_foreign(hf_store *store, const char *name)
+static void answer_foreign(const char *withheld)
 {
-    char withheld[160];
-
-    look_for_withheld(store, name, withheld, sizeof withheld);
     printf(
         "The holder is another program's, not ours: it is not told, and goes on until it looks by "
         "itself. It brings no token that a guard could refuse.\n");
@@ -87,27 +101,23 @@ static void answer_foreign(hf_store *store, const char *name)
         printf("The name is free at once.\n");
 }
 
-static void answer_text(hf_store *store, const char *name, uint32_t broken, uint32_t untold,
-                        bool now)
+static void answer_text(hf_store *store, const struct breaking *breaking, const char *withheld)
 {
-    const char *shown = printable(name);
     uint32_t features = hf_info(store)->features;
-    char withheld[160] = "";
 
-    if (broken == 0) {
-        answer_nobody(store, name);
+    if (breaking->broken == 0) {
+        answer_nobody(breaking, withheld);
         return;
     }
-    printf("broke %u hold%s of '%s'\n", (unsigned)broken, broken == 1 ? "" : "s", shown);
-    if (now && untold == 0)
-        look_for_withheld(store, name, withheld, sizeof withheld);
-    if (untold > 0)
-        answer_foreign(store, name);
-    else if (*withheld)
+    printf("broke %u hold%s of '%s'\n", (unsigned)breaking->broken,
+           breaking->broken == 1 ? "" : "s", printable(breaking->name));
+    if (breaking->untold > 0)
+        answer_foreign(withheld);
+    else if (breaking->now && *withheld)
         printf("A transaction that entered with it has not ended: the name is %s. Once that "
                "transaction has ended, --now frees it.\n",
                withheld);
-    else if (now)
+    else if (breaking->now)
         printf("The name is free at once. The old holder may not know yet: what it still writes is "
                "refused "
                "only by a guard that compares tokens.\n");
@@ -121,14 +131,38 @@ static void answer_text(hf_store *store, const char *name, uint32_t broken, uint
                "only a guard that compares tokens keeps its writes out.\n");
 }
 
+static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms)
+{
+    char withheld[160] = "";
+    struct slow slow;
+    int result;
+
+    slow_begin(&slow, cli, "break", BREAK_MS);
+    look_before(cli->store, breaking);
+    result = hf_break(cli->store, breaking->name, grace_ms, &breaking->broken);
+    slow_end(&slow);
+    if (result != HF_OK)
+        return say_result(result);
+    if (breaking->untold > breaking->broken) /* it went by itself in between */
+        breaking->untold = breaking->broken;
+    if (breaking->now || breaking->broken == 0 || breaking->untold > 0)
+        look_for_withheld(cli->store, breaking->name, withheld, sizeof withheld);
+    breaking->freed = breaking->now && breaking->withheld && !breaking->held && !*withheld;
+    if (breaking->freed) /* some stores count what they have freed: it was broken before */
+        breaking->broken = 0;
+    if (cli->json)
+        answer_json(breaking);
+    else
+        answer_text(cli->store, breaking, withheld);
+    return finish_output(EXIT_DONE);
+}
+
 static int run(struct cli *cli, struct args *args)
 {
     int64_t grace_ms = -1;
     const char *name = NULL;
     bool now = false;
-    uint32_t broken, untold;
-    struct slow slow;
-    int id, status, result;
+    int id, status;
 
     while ((id = args_next(args)) != ARGS_END) {
         if (id == OPT_NOW)
@@ -156,19 +190,7 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
-    slow_begin(&slow, cli, "break", BREAK_MS);
-    untold = count_foreign(cli->store, name);
-    result = hf_break(cli->store, name, grace_ms, &broken);
-    slow_end(&slow);
-    if (result != HF_OK)
-        return say_result(result);
-    if (untold > broken) /* it went by itself in between */
-        untold = broken;
-    if (cli->json)
-        answer_json(name, broken, untold, grace_ms == 0);
-    else
-        answer_text(cli->store, name, broken, untold, grace_ms == 0);
-    return finish_output(EXIT_DONE);
+    return break_it(cli, &(struct breaking){.name = name, .now = grace_ms == 0}, grace_ms);
 }
 
 const struct command command_break = {

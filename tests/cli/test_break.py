@@ -1,5 +1,6 @@
 """What a break says: to whoever breaks, to the holder, and to those who come while the name is withheld."""
 import contextlib
+import json
 import re
 import socket
 import threading
@@ -45,7 +46,9 @@ def test_what_is_withheld_is_said(store):
     again = store("break", "x").stdout
     assert re.search(rf"^nobody held 'x': it is {LEFT} \(--now frees it at once\)$", again, re.M), again
     assert re.search(r"^x +withheld ", store("ls", "--all").stdout, re.M) and "x" not in store("ls").stdout
-    store("break", "x", "--now")
+    freed = store("break", "x", "--now").stdout
+    assert freed.startswith("nobody held 'x', which was withheld after a break or a lock-delay: it is free now."), freed
+    assert json.loads(store("break", "x", "--now", "--json").stdout) == {"name": "x", "broken": 0, "untold": 0, "now": True, "freed": False}
     assert "withheld" not in store("show", "x").stdout and "withheld_ms" not in store.show("x")
     assert store("run", "--no-wait", "x", "true").status == 0
     assert holder.wait() == 76

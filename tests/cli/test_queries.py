@@ -154,7 +154,7 @@ def test_floor(cli):
 def test_break_nobody(cli):
     done = cli("break", "x")
     assert done.status == 0 and "nobody" in done.stdout
-    assert objects(cli("break", "x", "--json").stdout) == [{"name": "x", "broken": 0, "untold": 0, "now": False}]
+    assert objects(cli("break", "x", "--json").stdout) == [{"name": "x", "broken": 0, "untold": 0, "now": False, "freed": False}]
 
 
 def test_stores(cli, directory):

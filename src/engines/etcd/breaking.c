@@ -83,7 +83,7 @@ int etcd_break(struct engine_store *store, const char *name, int64_t grace_ms, u
         bool withheld = member.value.mode == VALUE_BROKEN; /* by an earlier break */
         bool done = !queue_holds(&meant, i) && !(withheld && grace_ms == 0);
 
-        broken += !done;
+        broken += !done && !withheld; /* of that nobody holds anything any more */
         /* A renewal may have come between. */
         for (int try = 0; try < BREAK_TRIES && result == HF_OK && !done; try++) {
             result = break_one(store, &place, &member, grace_ms != 0, deadline_ms, &done, err);
@@ -97,7 +97,7 @@ int etcd_break(struct engine_store *store, const char *name, int64_t grace_ms, u
                     (now.at[index].value.mode == VALUE_BROKEN &&
                      !withheld)) { /* it ended by itself */
                     done = true;
-                    broken--;
+                    broken -= !withheld;
                 } else {
                     member.mod = now.at[index].mod;
                     member.lease = now.at[index].lease;
