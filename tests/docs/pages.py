@@ -212,6 +212,8 @@ PAGES = {
     ]),
     "docs/holdfast-store.md": Page([Excused("holdfast://[USER", SYNTAX), Excused("client      ", DRAWING)]),
     "docs/postgres-store.md": Page(needs=("psql", "src/engines/holdfast-postgres.so"), setting=POSTGRES + SHOP, blocks=[
+        # The machine's only user is root.
+        Run("$ PATH=$PATH:$(ls -d /usr/lib/postgresql", before='initdb() { as_postgres "$programs/initdb" "$@"; }; pg_ctl() { as_postgres "$programs/pg_ctl" "$@"; }'),
         Excused("postgres://[USER", SYNTAX),
         Run("holdfast guard sql --dialect postgres --locks", says=("^under the lock$",)),
         File("GRANT SELECT", "grants.sql", """
