@@ -68,6 +68,8 @@ static int settle_command(struct jobopts *opts, const struct args *args, char **
         return *words || opts->shell_argv[2]
                    ? args_complain(args, "runs nothing like this: leave the command out")
                    : -1;
+    if (opts->shell_argv[2] && !*opts->shell_argv[2])
+        return args_complain(args, "--command is empty: which command?");
     if (opts->shell_argv[2]) {
         if (*words)
             return args_complain(args, "--command runs alone: '%s' is one word too many",

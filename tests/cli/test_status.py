@@ -131,6 +131,8 @@ def test_need_strict_on_a_strict_store(cli):
     ["run", "--delay", "1s", "x", "true"],  # on a store without lock-delay
     ["run", "--json", "x", "true"],
     ["run", "-c", "true", "x", "true"],
+    ["run", "x", "-c", ""],
+    ["once", "x", "-c", ""],
     ["lock", "x"],  # a hold in a file store lives with its process
     ["renew", "x"],
     ["unlock", "x", "--lease", "abc", "--token", "1"],
