@@ -42,6 +42,7 @@ def test_wrong_and_missing_password(redis, locked, cli_on):
     for userinfo in (":wrong", "default:wrong", f"nobody:{SECRET}"):
         said = refused(cli_on(f"redis://{userinfo}@{locked.address}"), "does not accept")
         assert "wrong" not in said and SECRET not in said
+    refused(cli_on(f"redis://nobody@{locked.address}"), "does not accept this user without a password", "password-file")
     said = refused(cli_on(f"redis://:{SECRET}@{redis.address}"), "no password")
     assert SECRET not in said
     assert locked.ask("DBSIZE") == 0

@@ -151,6 +151,17 @@ int64_t node_uptime_ms(struct node *node)
     return uptime_ms;
 }
 
+/* As it was sent with the last greeting. */
+static bool has_no_password(struct node *node)
+{
+    bool none;
+
+    pthread_mutex_lock(&node->mutex);
+    none = node->password[0] == '\0';
+    pthread_mutex_unlock(&node->mutex);
+    return none;
+}
+
 static int on_greeting(void *context, int index, const struct resp_node *reply,
                        struct error_text *err)
 {
@@ -167,6 +178,12 @@ static int on_greeting(void *context, int index, const struct resp_node *reply,
     if ((greeting == GREET_NAME || greeting == GREET_INFO) && reply->size >= 6 &&
         memcmp(reply->text, "NOAUTH", 6) != 0)
         return HF_OK;
+    if (greeting == GREET_AUTH && reply->size >= 9 && memcmp(reply->text, "WRONGPASS", 9) == 0 &&
+        has_no_password(node))
+        return error_set(err, HF_EREFUSED,
+                         "%s does not accept this user without a password: give it in the URL "
+                         "(USER:PASSWORD@), in ?password-file= or in HOLDFAST_PASSWORD",
+                         node->address.shown);
     result = node_refusal(node, reply, err);
     if (greeting == GREET_AUTH)
         access_add_origin(node->access, err);
