@@ -226,8 +226,13 @@ def test_a_role_that_is_withdrawn_ends_a_hold(guarded, hold, start_holder):
 
 
 def test_a_user_where_none_is_asked_for(servers, cli_on):
+    """It is let in, and told that this is so."""
     etcd = servers.etcd(nodes=1)
-    assert cli_on(etcd.url(user=ANN))("run", "x", "--", "true").status == 0
+    cli = cli_on(etcd.url(user=ANN))
+    assert cli("run", "x", "--", "true").status == 0
+    done = cli("stores")
+    assert done.status == 0 and "does not ask who we are" in done.stderr and ANN.partition(":")[2] not in done.stderr, done
+    assert "does not ask" not in cli_on(etcd.url())("stores").stderr
 
 
 # ---- TLS

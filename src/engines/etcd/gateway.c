@@ -400,6 +400,20 @@ static enum verdict authenticate(struct attempt *attempt, uint32_t tokens)
     return VERDICT_FINAL;
 }
 
+static void warn_of_no_users(struct engine_store *store, const struct endpoint *at)
+{
+    char words[ADDRESS_TEXT_MAX + 200];
+
+    if (atomic_exchange(&store->warned_of_no_users, true))
+        return;
+    snprintf(
+        words, sizeof words,
+        "%s does not ask who we are (its authentication is not enabled): the user and password "
+        "are not used, and whoever reaches it may change its locks",
+        at->address.shown);
+    store->host->warn(store->host->context, words);
+}
+
 /* With a token, if there is a user: an old one, and if that has run out a new one. */
 static enum verdict try_as_user(struct attempt *attempt)
 {
@@ -415,6 +429,8 @@ static enum verdict try_as_user(struct attempt *attempt)
             /* A server that does not ask who we are takes us as we are. */
             if (verdict != VERDICT_FINAL || (attempt->code != HF_OK && attempt->code != HF_ENOTSUP))
                 return verdict;
+            if (attempt->code == HF_ENOTSUP)
+                warn_of_no_users(attempt->store, attempt->at);
         }
         verdict = try_once(attempt);
     }

@@ -399,8 +399,9 @@ struct engine_store {
     int64_t timeout_ms; /* how long a server may take to answer */
     bool forked;
 
-    _Atomic int current;      /* the endpoint that is asked */
-    _Atomic bool reached;     /* some server has answered */
+    _Atomic int current;  /* the endpoint that is asked */
+    _Atomic bool reached; /* some server has answered */
+    _Atomic bool warned_of_no_users;
     _Atomic uint64_t cluster; /* who answered last; 0: nobody yet */
     _Atomic uint64_t newest;  /* the highest revision that a write was acknowledged with */
     _Atomic int sockets[ETCD_SOCKETS_MAX]; /* -1: none; for after_fork */
