@@ -214,6 +214,7 @@ static void warn_unreached(struct engine_store *store, const struct error_text *
 {
     char words[sizeof why->text + 100];
 
+    atomic_store(&store->unlistened, true);
     snprintf(words, sizeof words,
              "the URL of listen= cannot be used, and those who wait look once a second: %s",
              why->text);
@@ -306,6 +307,7 @@ static void look_after(struct engine_store *store, struct hearing *hearing, bool
         listen_anew(store, hearing);
     if (hearing->conn && hearing->test == 0 && !atomic_load(&store->hears)) {
         atomic_store(&store->hears, true);
+        atomic_store(&store->unlistened, false);
         hearing->again_ms = AGAIN_MS;
         tell_all(store, true); /* whatever was missed */
     } else if (hearing->conn && hearing->test != 0 && clock_boot_ms() >= hearing->test_until_ms) {

@@ -344,8 +344,11 @@ void pg_in_effect(struct engine_store *store, hf_store_info *ret_info)
     bool hears = atomic_load(&store->hears);
 
     if (store->listen == LISTEN_ELSEWHERE || hears)
-        ret_info->wakes = hears ? "told by NOTIFY, in their order"
-                                : "told by NOTIFY over the URL of listen=, in their order";
+        ret_info->wakes =
+            hears ? "told by NOTIFY, in their order"
+            : atomic_load(&store->unlistened)
+                ? "look about once a second, in their order: the URL of listen= cannot be used"
+                : "told by NOTIFY, in their order, where the URL of listen= can be used";
     else if (store->listen == LISTEN_OFF)
         ret_info->wakes = "look about once a second (listen=off), in their order";
     else if (atomic_load(&store->pooled))

@@ -402,6 +402,7 @@ struct engine_store {
     pthread_t listener;
     int bell_fd; /* an eventfd that wakes it; -1: none */
     _Atomic bool hears;
+    _Atomic bool unlistened; /* the URL of listen= could not be used the last time */
 
     /* row.c */
     struct list rows; /* claims that hold */
