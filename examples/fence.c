@@ -62,8 +62,9 @@ int main(int argc, char **argv)
     late = hf_lock_token(paused);
     EXPECT(deposit(fence, late, 10) == 0);
 
-    /* The first holder sleeps through the end of its hold (here: an operator breaks it) ... */
-    MUST(hf_break(store, "example/" KEY, 100, NULL));
+    /* The first holder sleeps through the end of its hold (here: an operator breaks it, without a grace: it is the fence that
+     * protects. With one, a store with a TTL would withhold the name until that is over) ... */
+    MUST(hf_break(store, "example/" KEY, 0, NULL));
     MUST(hf_acquire(store, "example/" KEY, NULL, &next));
     /* ... and the second sends its token to whoever keeps the account, as part of a sequencer ... */
     MUST(hf_lock_sequencer(next, sequencer, sizeof sequencer));
