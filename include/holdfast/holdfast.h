@@ -173,8 +173,8 @@ typedef struct hf_store_info {
     int64_t ttl_ms;       /* the TTL used when none is asked for; 0 where there is none */
     /* Who named it: "" the caller, "HOLDFAST_URL", a file's path, or "default". */
     const char *origin;
-    const char *
-        variant; /* what in the URL makes it promise something else than others of its scheme: "mode=row"; or NULL */
+    /* What in the URL makes it promise something else than others of its scheme: "mode=row"; or NULL. */
+    const char *variant;
 } hf_store_info;
 
 /* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. What depends on the server, as how

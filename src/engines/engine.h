@@ -219,8 +219,8 @@ struct engine {
     int (*break_name)(struct engine_store *store, const char *name, int64_t grace_ms,
                       uint32_t *ret_broken, struct error_text *err);
     /* NULL without HF_HAS_FLOOR. */
-    bool
-        floor_replaces; /* a higher floor makes it another store: what was held is lost, and the operator is warned before */
+    /* A higher floor makes it another store: what was held is lost, and the engine warns of that first. */
+    bool floor_replaces;
     int (*floor)(struct engine_store *store, uint64_t token, int64_t deadline_ms,
                  struct error_text *err);
 

@@ -211,9 +211,9 @@ struct curl_slist *gateway_headers(struct engine_store *store, bool with_token);
 enum verdict {
     VERDICT_ELSEWHERE, /* this server cannot serve now, and has done nothing */
     VERDICT_UNSURE,    /* the same, and it may have done it */
-    VERDICT_FOREIGN, /* likewise; but the words are not etcd's: of a proxy before it, whose servers are down */
-    VERDICT_TOKEN, /* our authentication has run out */
-    VERDICT_FINAL  /* asking again would change nothing */
+    VERDICT_FOREIGN,   /* likewise, and the words are not etcd's: a proxy whose servers are down */
+    VERDICT_TOKEN,     /* our authentication has run out */
+    VERDICT_FINAL      /* asking again would change nothing */
 };
 
 /* ret_code: with VERDICT_FINAL, the error. The words are for all of them. */
