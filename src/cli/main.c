@@ -155,7 +155,8 @@ static void find_modules(void)
         setenv("HOLDFAST_MODULE_DIR", directories, 0);
 }
 
-/* What an etcd store warns of is its server's version, which a job of cron cannot change: it would be mailed with every run. */
+/* What an etcd store warns of is its server's version, or that it asks nobody who he is: a job of cron cannot change that, and it would be
+ * mailed with every run. */
 static bool is_for_people(const hf_warning *warning, const struct cli *cli)
 {
     return strcmp(warning->scheme, "etcd") == 0 && cli->command != &command_stores;
