@@ -24,8 +24,6 @@
 #include "base/text.h"
 #include "client/client.h"
 
-#include <string.h>
-
 #define UNREACH_PAUSE_MS 10 /* the first pause after a lost answer; doubles */
 #define BUSY_PAUSE_MS 50    /* the first pause where nobody tells us of a release; doubles */
 #define PAUSE_MS_MAX 1000
@@ -394,24 +392,6 @@ static bool wait_for_more(struct acquisition *a, uint32_t seen, uint32_t nudges,
 }
 
 /* In words, why an acquisition that could have gone on ends here. */
-/* Does the same handle hold what it has just been refused? */
-static bool is_held_here(const struct acquisition *a)
-{
-    hf_store *store = a->lock->store;
-    bool held = false;
-
-    pthread_mutex_lock(&store->mutex);
-    LIST_EACH(node, &store->locks)
-    {
-        const hf_lock *lock = LIST_ENTRY(node, hf_lock, node);
-
-        held = held || (lock->state == CLAIM_HELD && lock->claim.once == a->lock->claim.once &&
-                        strcmp(lock->claim.name, a->lock->claim.name) == 0);
-    }
-    pthread_mutex_unlock(&store->mutex);
-    return held;
-}
-
 static int give_up(struct acquisition *a, int outcome)
 {
     char waited[TEXT_SPAN_MAX];
@@ -421,9 +401,8 @@ static int give_up(struct acquisition *a, int outcome)
     if (outcome == HF_EUNREACH && !a->unsure && !a->queued)
         return outcome;
     if (!a->may_wait && !a->unsure)
-        return error_set(a->err, HF_EBUSY, "'%.100s' is %s by %s", a->lock->claim.name,
-                         a->terms ? "being run" : "held",
-                         is_held_here(a) ? "this program itself" : "somebody else");
+        return error_set(a->err, HF_EBUSY, "'%.100s' is %s by somebody else", a->lock->claim.name,
+                         a->terms ? "being run" : "held");
     if (!a->may_wait)
         return error_set(a->err, HF_EBUSY, "'%.100s' was not granted: answers were lost",
                          a->lock->claim.name);
