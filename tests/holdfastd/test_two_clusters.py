@@ -128,6 +128,58 @@ def test_an_outage_is_sat_out_though_another_cluster_answers(cluster, how, named
     ends_well(holder, waiter, cluster)
 
 
+@pytest.mark.parametrize("how", ["paused", "killed"])
+def test_whoever_met_ours_first_is_not_served_by_another(cluster, how):
+    """Never served yet, it has met a follower of ours without a leader, and the other cluster. Then that follower goes, too."""
+    holder = cluster.cli.hold("job", "--ttl", "60s")
+    found_another(cluster)
+    left, *others = ours(cluster)
+    stop(others, "killed")
+    waiter = cluster.cli_of(left.number, 4).start("run", "job", "--", "echo", "in")
+    assert "still trying" in waiter.line("err")
+    stop([left], how)
+    time.sleep(FOUND)
+    assert waiter.queues["out"].empty() and is_running(waiter.pid)
+    go_on([left], how)
+    go_on(others, "killed")
+    ends_well(holder, waiter, cluster)
+
+
+def test_status_stays_with_the_cluster_that_it_met_first(cluster):
+    found_another(cluster)
+    follower = cluster.followers()[0]
+    done = cluster.cli_of(follower.number, 4)("cluster", "status", "--json")
+    assert done.status == 0, done
+    assert cluster.leader().says()["cluster"] in done.stdout and cluster.nodes[4].says()["cluster"] not in done.stdout
+
+
+def test_two_names_of_one_server_are_one(cluster):
+    """Two of the three that the URL names are of another cluster, and the same."""
+    holder = cluster.cli.hold("job", "--ttl", "60s")
+    stranger = found_another(cluster)
+    leader = next(node for node in ours(cluster) if node.says()["role"] == "leader")
+    waiter = Cli(f"{cluster.url_of(leader.number, 4)},localhost:{stranger.port}").start("run", "job", "--", "echo", "in")
+    assert "held by" in waiter.line("err")
+    stop(ours(cluster), "paused")
+    assert "belongs to cluster" in waiter.line("err")
+    time.sleep(FOUND)
+    assert waiter.queues["out"].empty()
+    go_on(ours(cluster), "paused")
+    ends_well(holder, waiter, cluster)
+
+
+def test_a_leader_that_came_back_empty_is_no_last_word(cluster):
+    """With ?cluster=: it belongs to none, and the others still say that it leads. They will choose another one."""
+    leader = cluster.leader()
+    url = f"{cluster.url}?cluster={leader.says()['cluster']}"
+    holder = Cli(url).hold("job", "--ttl", "60s")
+    leader.kill9()
+    shutil.rmtree(leader.data)
+    leader.launch()
+    assert holder.end() == 0, holder.rest("err")
+    assert Cli(url)("run", "-w", "20s", "job", "--", "true").status == 0
+
+
 # ---- restored ----------------------------------------------------------------------------------------------------
 
 

@@ -71,6 +71,9 @@ static int add_server(struct engine_store *store, const char *text, size_t lengt
     if (store->server_count == HOLDFAST_SERVERS_MAX)
         return error_set(err, HF_EINVAL, "store URL: more than %d servers", HOLDFAST_SERVERS_MAX);
     result = address_parse(text, length, HOLDFAST_PORT, server, err);
+    for (int i = 0; result == HF_OK && i < store->server_count; i++)
+        if (address_same(server, &store->servers[i]))
+            return HF_OK; /* named twice is named once */
     if (result == HF_OK)
         store->server_count++;
     return result;

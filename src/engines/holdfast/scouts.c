@@ -352,7 +352,8 @@ static bool is_last_word(const struct engine_store *store)
 
         if (scout->state == SCOUT_ASKS || scout->state == SCOUT_RESTS) {
             let_in = true;
-            if (scout->leader.shown[0] && !cluster_is_strange(scout) &&
+            /* Whoever was served may be told of a leader that is none any more. */
+            if (!store->served && scout->leader.shown[0] && !cluster_is_strange(scout) &&
                 has_refused(store, &scout->leader))
                 return true;
         } else if (scout->state == SCOUT_CALLS) {

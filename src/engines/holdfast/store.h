@@ -155,11 +155,11 @@ struct engine_store {
     /* The connection. Whoever reads has `reading` to himself, and only he may close the link; the
      * others say that it is `doomed`, and poke him. */
     struct link *_Atomic link;
-    struct scout *found;                  /* what the link was before */
-    bool served;                          /* a leader has let us in at least once */
-    char served_by[HOLDFAST_CLUSTER + 1]; /* the cluster of the last that did; "": not known */
-    const struct address *at;             /* of the link */
-    bool has_others;                      /* there is another server to ask */
+    struct scout *found;             /* what the link was before */
+    bool served;                     /* a leader has let us in at least once */
+    char ours[HOLDFAST_CLUSTER + 1]; /* the cluster that we belong to; "": not known yet */
+    const struct address *at;        /* of the link */
+    bool has_others;                 /* there is another server to ask */
     bool reading;
     bool doomed;
     struct error_text doom;

@@ -231,6 +231,15 @@ static struct call *next_to_send(struct engine_store *store)
     return NULL;
 }
 
+/* Does anybody wait for an answer that is pending? */
+static bool is_awaited(const struct engine_store *store)
+{
+    for (size_t i = 0; i < store->pending.count; i++)
+        if (pending_at(&store->pending, i)->call)
+            return true;
+    return false;
+}
+
 /* A server that is in doubt is asked nothing more: another one may lead by now. One that was only to be asked what anybody answers is not asked for
  * a lock, though it may lead by now: nobody has looked which cluster. */
 void wire_send_all(struct engine_store *store)
@@ -242,9 +251,9 @@ void wire_send_all(struct engine_store *store)
             struct error_text why;
 
             error_write(&why, "%s was not known to lead", store->at->shown);
-            if (store->pending.count == 0) {
+            if (!is_awaited(store)) {
                 doom(store, &why);
-            } else { /* when it has answered */
+            } else { /* when it has answered, or nobody waits for that any more */
                 store->leaving = true;
                 store->doom = why;
             }
@@ -393,6 +402,15 @@ static void look_at_clock(struct engine_store *store)
     }
 }
 
+/* By the one who reads, or where nobody does. */
+static void end_if_doomed(struct engine_store *store)
+{
+    struct error_text why = store->doom;
+
+    if (store->link && store->doomed)
+        wire_drop(store, &why);
+}
+
 void wire_pump(struct engine_store *store)
 {
     struct error_text err;
@@ -411,6 +429,7 @@ void wire_pump(struct engine_store *store)
     }
     look_at_clock(store);
     wire_send_all(store); /* what was held back while it was in doubt */
+    end_if_doomed(store); /* by these two: whoever reads may be about to leave */
 }
 
 void wire_poll(struct engine_store *store, int64_t until_ms)
@@ -454,6 +473,8 @@ void wire_hand_on(struct engine_store *store)
 /* A connection that nobody has read from may have died since: better seen before something is sent. */
 static void look_before_sending(struct engine_store *store)
 {
+    if (!store->reading)
+        end_if_doomed(store);
     if (store->reading || !wire_ready(store))
         return;
     if (store->pending.count > 0 || link_has_news(store->link))
@@ -481,8 +502,12 @@ static void give_up(struct engine_store *store, struct call *call)
         error_write(&why, "%s%s could not be reached in time", store->servers[0].shown,
                     store->server_count > 1 ? " and the others" : "");
     finish(call, error_set(&call->err, in_doubt ? HF_EUNKNOWN : HF_EUNREACH, "%s", why.text));
-    if (sent)
+    if (sent && store->link && store->leaving && !is_awaited(store)) {
+        why = store->doom;
+        doom(store, &why);
+    } else if (sent) {
         look_at_clock(store);
+    }
 }
 
 /* Somebody else reads. He may have gone to sleep before the server owed us anything, and does not know

@@ -140,7 +140,8 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
 static int ask_record(struct engine_store *store, const struct key *key, int64_t deadline_ms,
                       PGresult **ret_answer, struct error_text *err)
 {
-    struct question question = {.statement = STATEMENT_ONCE_READ, .reads = true, .patience = true};
+    struct question question = {
+        .statement = STATEMENT_ONCE_READ, .reads = true, .replicated = true, .patience = true};
     char host[PG_HOST_MAX];
 
     store_host(store, host);

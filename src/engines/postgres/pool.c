@@ -273,10 +273,10 @@ static int ask_once(struct engine_store *store, struct question *question, int64
             return question->reads ? HF_EUNREACH : HF_EUNKNOWN;
         return *ret_verdict == VERDICT_FINAL ? result : HF_EUNREACH;
     }
-    if (unreplicated && !question->reads) {
+    if (unreplicated && (!question->reads || question->replicated)) {
         PQclear(answer);
         *ret_verdict = VERDICT_BROKEN;
-        return error_set(err, HF_EUNKNOWN,
+        return error_set(err, question->reads ? HF_EUNREACH : HF_EUNKNOWN,
                          "%s: the commit is not known to be at the standby that has to have it",
                          store->shown);
     }

@@ -127,6 +127,7 @@ struct question {
     enum statement statement;
     const char *text; /* set by ask_store from the statement, or an own one */
     bool reads;       /* changes nothing, so its outcome is never in doubt */
+    bool replicated;  /* what it reads counts only if a synchronous standby has it, too */
     bool urgent;      /* somebody waits for what it gives up */
     bool renews;      /* a hold depends on it */
     bool expects;     /* its first parameter is the incarnation, which ask_store puts in */

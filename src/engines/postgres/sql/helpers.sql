@@ -118,7 +118,7 @@ BEGIN
         buried := buried + 1;
         IF c.token IS NOT NULL AND c.death_ms > 0 AND NOT c.broken THEN
             INSERT INTO @_once@ (name, state, token, keep_ms, seen)
-                VALUES (a_name, 'x', c.token, c.death_ms, jsonb_build_object(a_host, a_boot_ms))
+                VALUES (a_name, 'x', c.token, c.death_ms, '{}')
                 ON CONFLICT (name) DO NOTHING;
         END IF;
     END LOOP;

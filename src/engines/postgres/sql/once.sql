@@ -54,7 +54,7 @@ BEGIN
     END IF;
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = own.id;
     INSERT INTO @_once@ AS o (name, state, token, keep_ms, result, seen)
-        VALUES (a_name, 'd', a_token, a_keep_ms, a_result, jsonb_build_object(a_host, a_boot_ms))
+        VALUES (a_name, 'd', a_token, a_keep_ms, a_result, '{}') -- counted from when it is seen: this may have been held up on its way
         ON CONFLICT (name) DO UPDATE SET state = 'd', token = excluded.token, keep_ms = excluded.keep_ms, result = excluded.result,
             seen = excluded.seen, since = clock_timestamp();
     code := 1;
