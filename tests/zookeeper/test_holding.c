@@ -6,9 +6,6 @@
 
 #include <holdfast/holdfast.h>
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,9 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -28,8 +23,6 @@
 #define LONG_TTL_MS 20000
 #define WAITERS 50
 #define LOST_ANSWERS 5
-#define HOLDERS 8
-#define STOPPED_TTL_MS 4000
 #define LIST_TRIES 10
 #define LIST_DELAY_MS "300" /* less than after what a silent connection is given up */
 /* What one change of holder may cost at the servers, for the one who goes and the one who comes: delete, list, proof, watch
@@ -206,108 +199,6 @@ static void giving_up_without_a_connection_leaves_nothing_behind(void **state)
     relay_stop(&relay);
 }
 
-/* ---- a server that stops --------------------------------------------------------------------- */
-
-struct holder {
-    hf_store *store;
-    hf_lock *lock;
-    char name[16];
-    int64_t ttl_ms;
-    int result;
-};
-
-static void *hold(void *arg)
-{
-    struct holder *holder = arg;
-    hf_options options = options_of(holder->ttl_ms);
-
-    holder->result = hf_acquire(holder->store, holder->name, &options, &holder->lock);
-    return NULL;
-}
-
-/* As a program has that speaks to ZooKeeper itself. */
-static int connect_to(int port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_true(fd >= 0);
-    assert_int_equal(0, connect(fd, (struct sockaddr *)&address, sizeof address));
-    return fd;
-}
-
-/* The library's connections, which it does not mark; whoever knows one has marked it. */
-static int unmarked_connections(void)
-{
-    int count = 0;
-
-    for (int fd = 3; fd < 256; fd++) {
-        struct sockaddr_in address = {0};
-        socklen_t size = sizeof address;
-
-        if (fcntl(fd, F_GETFD) != 0 || getpeername(fd, (struct sockaddr *)&address, &size) != 0)
-            continue;
-        for (int i = 0; i < ZOOKEEPER_NODES; i++)
-            count += address.sin_port == htons((uint16_t)ensemble.nodes[i].port);
-    }
-    return count;
-}
-
-static void await_unmarked(int count)
-{
-    int64_t deadline_ms = clock_boot_ms() + PATIENCE_MS;
-
-    while (unmarked_connections() != count) {
-        assert_true(clock_boot_ms() < deadline_ms);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
-/* Each TTL has a session of its own, and all of them connect at once, beside what the program itself is connected to. Which
- * connection is whose must be known for each, to leave a server that has stopped. */
-static void a_stopped_server_costs_no_hold_whoever_else_is_connected(void **state)
-{
-    hf_store *store = open_root("stopped");
-    struct holder holders[HOLDERS] = {0};
-    pthread_t threads[HOLDERS];
-    int own[ZOOKEEPER_NODES], stopped = ensemble_leader(&ensemble) == 0 ? 1 : 0;
-
-    (void)state;
-    for (int i = 0; i < ZOOKEEPER_NODES; i++)
-        own[i] = connect_to(ensemble.nodes[i].port);
-    for (int i = 0; i < HOLDERS; i++) {
-        holders[i].store = store;
-        holders[i].ttl_ms = STOPPED_TTL_MS + i;
-        snprintf(holders[i].name, sizeof holders[i].name, "%d", i);
-        assert_int_equal(0, pthread_create(&threads[i], NULL, hold, &holders[i]));
-    }
-    for (int i = 0; i < HOLDERS; i++) {
-        pthread_join(threads[i], NULL);
-        must(HF_OK, holders[i].result);
-    }
-    await_unmarked(ZOOKEEPER_NODES); /* the program's own */
-    assert_int_equal(0, zookeeper_pause(&ensemble.nodes[stopped]));
-    for (int i = 0; i < HOLDERS; i++) {
-        struct pollfd lost = {.fd = hf_lock_lost_fd(holders[i].lock), .events = POLLIN};
-
-        /* Longer than a hold that is not renewed lasts; of the others, the time is over. */
-        if (poll(&lost, 1, i == 0 ? 2 * STOPPED_TTL_MS : 0) != 0)
-            fail_msg("%d: %s", i, hf_lock_lost_why(holders[i].lock));
-    }
-    assert_int_equal(0, zookeeper_resume(&ensemble.nodes[stopped]));
-    assert_int_equal(0, ensemble_await_whole(&ensemble));
-    for (int i = 0; i < HOLDERS; i++)
-        must(HF_OK, hf_release(holders[i].lock));
-    for (int i = 0; i < ZOOKEEPER_NODES; i++) {
-        assert_int_equal(0, fcntl(own[i], F_GETFD));
-        assert_true(send(own[i], "", 0, MSG_NOSIGNAL) == 0); /* nobody has shut it down here */
-        close(own[i]);
-    }
-    hf_close(store);
-}
-
 /* ---- a list that is old ---------------------------------------------------------------------- */
 
 struct waiter {
@@ -464,7 +355,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(without_a_majority_a_hold_is_lost_in_time_and_nobody_gets_it),
         cmocka_unit_test(a_create_whose_answer_was_lost_is_found_again),
         cmocka_unit_test(giving_up_without_a_connection_leaves_nothing_behind),
-        cmocka_unit_test(a_stopped_server_costs_no_hold_whoever_else_is_connected),
         cmocka_unit_test(a_node_that_was_deleted_behind_the_list_holds_nothing),
         cmocka_unit_test(each_release_wakes_one_of_many),
     };

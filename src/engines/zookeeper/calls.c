@@ -291,13 +291,15 @@ int call_await(struct call *call, int64_t deadline_ms, struct error_text *err)
     int64_t patience_ms = clock_after(call->sent_ms, session_patience_ms(call->session));
 
     wait_until(call, patience_ms < deadline_ms ? patience_ms : deadline_ms);
-    if (!atomic_load(&call->done) && patience_ms < deadline_ms) {
+    while (!atomic_load(&call->done) && clock_boot_ms() < deadline_ms) {
         session_unstall(call->session, call);
-        wait_until(call, deadline_ms);
+        patience_ms = clock_after(clock_boot_ms(), ZK_STALL_MS);
+        wait_until(call, patience_ms < deadline_ms ? patience_ms : deadline_ms);
     }
     if (!atomic_load(&call->done))
         return error_set(err, HF_EUNKNOWN,
-                         "ZooKeeper does not answer: it is slow, or has no majority");
+                         "this ZooKeeper server does not answer: it is slow or has stopped, or has "
+                         "no majority");
     switch (call->rc) {
     case ZCONNECTIONLOSS:
     case ZOPERATIONTIMEOUT:

@@ -1,277 +1,267 @@
 /* descriptors.c: which descriptors of the process are the library's.
  *
- * libzookeeper makes its own without FD_CLOEXEC, so that the programs that the process runs would inherit them, and tells
- * nobody which they are. Of a session's connection we keep a descriptor of our own, by which it can be ended when its
- * server has stopped: the library itself would wait for most of the session.
+ * libzookeeper makes its own without FD_CLOEXEC, so that the programs that the process runs would inherit them; it waits for
+ * most of a session for a server that has stopped; and it tells nobody which descriptors are its own. So we have to find
+ * them, in a process where the host program, too, has sockets to the same servers, and pipes.
  *
- * The connection is found by proof. A question of MARK_BYTES and more is sent on the session, and answered: then whichever
- * socket to that server has sent as many bytes meanwhile, and no other has, is the one. If another has too, it is tried again.
- * Whatever else is connected to the same server, be it another session of ours or the host program's, is left alone.
+ * The library's I/O thread shows them. When it has nothing to do, it sleeps in poll(2) with the read end of its pipe and,
+ * if there is one, its connection. With which arguments a thread sleeps, the kernel tells in /proc/self/task/ID/syscall, and
+ * the array that they point to is in our memory. Nothing is concluded from addresses or counts, no matter how many sessions
+ * there are, and whatever that thread does not wait for is left alone.
  *
- * A connection to a stopped server, which the kernel makes and nobody answers, cannot be asked. It is one that has sent just
- * the library's first request and received nothing. Where the host program uses the library, too, it may be that one's: then
- * it goes on to another server a little earlier than it would.
+ * Which thread it is, its name says: a thread is born with the name of the one that made it, and sessions.c makes each
+ * session in a thread of its own, with a name that no other thread has.
  *
- * The library's pipes are what is there after a session was made and was not before: non-blocking pipes.
- *
- * libzookeeper_st, without threads of its own, would tell its descriptor. But it has the same symbols as libzookeeper_mt:
- * in a program that uses that one itself, we would get that one's functions. */
+ * A thread that is awake shows nothing: it is looked at again, after a moment by those who can wait, and with the next touch
+ * of the session. One whose server has stopped sleeps. Where the kernel shows nothing at all (some sandboxes), connections
+ * are left to the library's patience, and its descriptors to the programs that are run. */
 #include "engines/zookeeper/store.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <linux/tcp.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <stddef.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define MARK_BYTES 4000
-#define MARK_STEP \
-    600 /* those who search at the same time have marks of different sizes: the largest finds itself at once */
-#define MARK_STEPS 8
-#define FIRST_REQUEST_BYTES 49 /* the library's handshake */
+#define NAME_FORMAT "holdfast-%06x" /* ZK_THREAD_NAME_MAX bytes with its NUL */
+#define NAME_MASK 0xffffffu
+#define AWAITED_MAX 2 /* the pipe, and the connection */
+#define LOOKS_MAX 20  /* at a thread that is awake, by those who can wait */
+#define LOOK_PAUSE_NS 1000000
 
-/* Calls fn for each descriptor of this process. */
-static void each_descriptor(void (*fn)(int fd, void *arg), void *arg)
+/* Calls fn for each number in a directory of /proc/self. */
+static void each_number(const char *path, void (*fn)(int number, void *arg), void *arg)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    DIR *dir = opendir(path);
     struct dirent *entry;
 
     if (!dir)
         return;
     while ((entry = readdir(dir)))
-        if (entry->d_name[0] != '.' && strtol(entry->d_name, NULL, 10) != dirfd(dir))
+        if (entry->d_name[0] != '.')
             fn((int)strtol(entry->d_name, NULL, 10), arg);
     closedir(dir);
 }
 
-/* ---- pipes ----------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
-static void note(int fd, void *arg)
+/* Of a file of /proc/self/task, its first bytes. False: it cannot be read. */
+static bool read_of_thread(pid_t thread, const char *file, char *ret_text, size_t size)
 {
-    struct descriptors *before = arg;
+    char path[64];
+    ssize_t got = -1;
+    int fd;
 
-    if (fd < ZK_DESCRIPTORS_MAX)
-        before->there[fd / 8] |= (unsigned char)(1u << fd % 8);
+    snprintf(path, sizeof path, "/proc/self/task/%d/%s", (int)thread, file);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        got = read(fd, ret_text, size - 1);
+        close(fd);
+    }
+    ret_text[got > 0 ? got : 0] = '\0';
+    return got > 0;
 }
 
-void descriptors_before(struct descriptors *ret_before)
+static bool has_name(pid_t thread, const char *name)
 {
-    memset(ret_before, 0, sizeof *ret_before);
-    each_descriptor(note, ret_before);
+    char text[ZK_THREAD_NAME_MAX + 1]; /* with its newline */
+    size_t length = strlen(name);
+
+    return read_of_thread(thread, "comm", text, sizeof text) && strncmp(text, name, length) == 0 &&
+           text[length] == '\n';
 }
 
-static void close_pipe_on_exec(int fd, void *arg)
+void descriptors_name_thread(struct session *session)
 {
-    const struct descriptors *before = arg;
-    char path[32], kind[8] = "";
+    static _Atomic uint32_t named; /* in this process */
 
-    if (fd >= ZK_DESCRIPTORS_MAX || before->there[fd / 8] & 1u << fd % 8)
+    snprintf(session->thread_name, sizeof session->thread_name, NAME_FORMAT,
+             atomic_fetch_add(&named, 1) & NAME_MASK);
+    pthread_setname_np(pthread_self(), session->thread_name);
+}
+
+struct finding {
+    struct session *session;
+    int count;
+};
+
+static void note_thread(int thread, void *arg)
+{
+    struct finding *finding = arg;
+
+    if (thread == gettid() || !has_name(thread, finding->session->thread_name))
         return;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (readlink(path, kind, sizeof kind - 1) > 0 && strncmp(kind, "pipe:", 5) == 0 &&
-        fcntl(fd, F_GETFL) & O_NONBLOCK)
+    if (finding->count < ZK_THREADS)
+        finding->session->threads[finding->count] = thread;
+    finding->count++;
+}
+
+void descriptors_find_threads(struct session *session)
+{
+    struct finding finding = {.session = session};
+
+    each_number("/proc/self/task", note_thread, &finding);
+    if (finding.count == ZK_THREADS)
+        atomic_store(&session->threads_known, true);
+}
+
+/* ---- what a thread waits for ----------------------------------------------------------------- */
+
+struct awaited {
+    int pipe;
+    int connection; /* -1: there is none */
+};
+
+enum look { LOOK_FOUND, LOOK_AWAKE, LOOK_CANNOT };
+
+static bool read_memory(uint64_t address, void *ret_bytes, size_t size)
+{
+    int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    bool read_all;
+
+    if (fd < 0)
+        return false;
+    read_all = pread(fd, ret_bytes, size, (off_t)address) == (ssize_t)size;
+    close(fd);
+    return read_all;
+}
+
+static bool is_kind(int fd, mode_t kind)
+{
+    struct stat about;
+
+    return fstat(fd, &about) == 0 && (about.st_mode & S_IFMT) == kind;
+}
+
+/* The system call is not compared: in an emulator it has the number of another machine. What is there must be what the
+ * library waits for, whatever the call. */
+static enum look look_at(pid_t thread, const char *name, struct awaited *ret_awaited)
+{
+    struct pollfd fds[AWAITED_MAX] = {0};
+    uint64_t address, count;
+    char text[128], *at;
+
+    if (!has_name(thread, name) || !read_of_thread(thread, "syscall", text, sizeof text))
+        return LOOK_CANNOT;
+    strtoull(text, &at, 10); /* its number; "running", or "-1" outside of one */
+    if (at == text || text[0] == '-')
+        return LOOK_AWAKE;
+    address = strtoull(at, &at, 16);
+    count = strtoull(at, &at, 16);
+    if (count < 1 || count > AWAITED_MAX || !read_memory(address, fds, count * sizeof *fds))
+        return LOOK_AWAKE;
+    if (!is_kind(fds[0].fd, S_IFIFO) || !(fcntl(fds[0].fd, F_GETFL) & O_NONBLOCK) ||
+        (count == 2 && !is_kind(fds[1].fd, S_IFSOCK)))
+        return LOOK_AWAKE;
+    *ret_awaited = (struct awaited){.pipe = fds[0].fd, .connection = count == 2 ? fds[1].fd : -1};
+    return LOOK_FOUND;
+}
+
+/* One of the two waits for answers, the other for something to do. */
+static enum look look_once(struct session *session, struct awaited *ret_awaited)
+{
+    enum look look = LOOK_CANNOT;
+
+    for (int i = 0; i < ZK_THREADS && atomic_load(&session->threads_known); i++) {
+        enum look its = look_at(session->threads[i], session->thread_name, ret_awaited);
+
+        if (its == LOOK_FOUND)
+            return LOOK_FOUND;
+        if (its == LOOK_AWAKE)
+            look = LOOK_AWAKE;
+    }
+    return look;
+}
+
+static bool is_same_file(int fd, int other)
+{
+    struct stat one, two;
+
+    return fstat(fd, &one) == 0 && fstat(other, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
+/* A copy of the connection's descriptor. While we look, the library may close it, and somebody else get its number: so it is
+ * the connection's if the thread waits for that number after it was copied, too, and it still is what was copied. */
+static int copy_connection(struct session *session, struct awaited *ret_awaited,
+                           enum look *ret_look)
+{
+    struct awaited again;
+    int fd;
+
+    *ret_look = look_once(session, ret_awaited);
+    if (*ret_look != LOOK_FOUND || ret_awaited->connection < 0)
+        return -1;
+    fd = fcntl(ret_awaited->connection, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    *ret_look = look_once(session, &again);
+    if (*ret_look == LOOK_FOUND && again.connection == ret_awaited->connection &&
+        is_same_file(fd, again.connection))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static int find_connection(struct session *session, int looks, struct awaited *ret_awaited)
+{
+    for (int i = 0;; i++) {
+        enum look look;
+        int fd = copy_connection(session, ret_awaited, &look);
+
+        if (fd >= 0 || look == LOOK_CANNOT || i + 1 >= looks)
+            return fd;
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_PAUSE_NS}, NULL);
+    }
+}
+
+int descriptors_connection(struct session *session)
+{
+    struct awaited awaited;
+
+    return find_connection(session, LOOKS_MAX, &awaited);
+}
+
+/* ---- close-on-exec --------------------------------------------------------------------------- */
+
+/* Both ends of a pipe are one file, and nobody but the library has either. */
+static void close_end_on_exec(int fd, void *arg)
+{
+    if (is_same_file(fd, *(const int *)arg))
         fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-void descriptors_after(const struct descriptors *before)
-{
-    each_descriptor(close_pipe_on_exec, (void *)(uintptr_t)before);
-}
-
-/* ---- connections ----------------------------------------------------------------------------- */
-
-/* A kernel before 4.19 does not count what was sent. */
-static bool count_bytes(int fd, uint64_t *ret_sent, uint64_t *ret_received)
-{
-    struct tcp_info info = {0};
-    socklen_t size = sizeof info;
-
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
-        size < offsetof(struct tcp_info, tcpi_bytes_sent) + sizeof info.tcpi_bytes_sent)
-        return false;
-    *ret_sent = info.tcpi_bytes_sent;
-    *ret_received = info.tcpi_bytes_received;
-    return true;
-}
-
-/* A socket that might be the library's, which marks none: with whom is it connected? */
-static bool peer_of(int fd, struct sockaddr_storage *ret_address, socklen_t *ret_size)
-{
-    int flags = fcntl(fd, F_GETFD);
-
-    memset(ret_address, 0, sizeof *ret_address);
-    *ret_size = sizeof *ret_address;
-    return flags >= 0 && !(flags & FD_CLOEXEC) &&
-           getpeername(fd, (struct sockaddr *)ret_address, ret_size) == 0;
-}
-
-static void note_candidate(int fd, void *arg)
-{
-    struct search *search = arg;
-    struct candidate *candidate = &search->at[search->count];
-    struct sockaddr_storage address;
-    struct stat about;
-    uint64_t ignored;
-    socklen_t size;
-
-    if (!peer_of(fd, &address, &size) || size != search->size ||
-        memcmp(&address, &search->address, size) != 0 || fstat(fd, &about) != 0)
-        return;
-    if (search->count == ZK_CANDIDATES_MAX) {
-        search->overflows = true;
-        return;
-    }
-    candidate->fd = fd;
-    candidate->inode = about.st_ino;
-    if (count_bytes(fd, &candidate->sent, &ignored))
-        search->count++;
-}
-
-/* The only one that has sent the mark; -1: none, or several. */
-static int find_marked(const struct search *search)
-{
-    int found = -1;
-
-    for (int i = 0; i < search->count && !search->overflows; i++) {
-        const struct candidate *candidate = &search->at[i];
-        uint64_t sent = 0, ignored;
-        struct stat about;
-
-        if (fstat(candidate->fd, &about) != 0 || about.st_ino != candidate->inode ||
-            !count_bytes(candidate->fd, &sent, &ignored) ||
-            sent - candidate->sent < (uint64_t)search->mark)
-            continue;
-        if (found >= 0)
-            return -1;
-        found = candidate->fd;
-    }
-    return found;
-}
-
-static void on_marked(struct call *call)
-{
-    struct session *session = call->session;
-    struct engine_store *store = session->store;
-    bool answered = call->rc == ZOK || call->rc == ZNONODE;
-    int found = answered ? find_marked(&session->search) : -1;
-    int fd = found >= 0 ? fcntl(found, F_DUPFD_CLOEXEC, 0) : -1;
-
-    if (fd >= 0)
-        fcntl(found, F_SETFD, FD_CLOEXEC);
-    pthread_mutex_lock(&store->mutex);
-    session->search.busy = false;
-    session->refs--;
-    if (fd >= 0 && session->state == ZK_CONNECTED && session->fd < 0 &&
-        session->connected_ms == session->search.connected_ms) {
-        session->fd = fd;
-        fd = -1;
-    }
-    pthread_mutex_unlock(&store->mutex);
-    if (fd >= 0)
-        close(fd);
-    if (answered)
-        descriptors_identify(session);
-}
-
-/* Is it worth searching, and nobody does? Then it has a reference more. */
-static bool begin_search(struct session *session)
+void descriptors_close_on_exec(struct session *session, bool may_wait)
 {
     struct engine_store *store = session->store;
-    bool begins;
+    struct awaited awaited;
+    uint32_t connections;
+    int looks, fd;
+    bool due;
 
     pthread_mutex_lock(&store->mutex);
-    begins = session->state == ZK_CONNECTED && session->fd < 0 && !session->search.busy &&
-             session->searches < ZK_SEARCHES_MAX;
-    if (begins) {
-        session->searches++;
-        session->refs++;
-        session->search =
-            (struct search){.busy = true,
-                            .mark = MARK_BYTES + MARK_STEP * (int)(store->marks++ % MARK_STEPS),
-                            .connected_ms = session->connected_ms,
-                            .size = sizeof session->search.address};
-    }
+    connections = session->connections;
+    due = session->state == ZK_CONNECTED && session->closed_on_exec != connections;
+    /* Once for each connection: it may be one that never shows itself. */
+    looks = may_wait && session->waited_for != connections ? LOOKS_MAX : 1;
+    if (due && may_wait)
+        session->waited_for = connections;
     pthread_mutex_unlock(&store->mutex);
-    return begins;
-}
-
-void descriptors_identify(struct session *session)
-{
-    struct search *search = &session->search;
-    struct engine_store *store = session->store;
-    char path[ZK_ROOT_MAX + MARK_BYTES + MARK_STEP * MARK_STEPS + 2];
-    struct call *call = NULL;
-    int ignored;
-
-    if (!begin_search(session))
+    if (!due)
         return;
-    snprintf(path, sizeof path, "%s/%0*d", store->root, search->mark, 0);
-    if (zookeeper_get_connected_host(session->handle, (struct sockaddr *)&search->address,
-                                     &search->size)) {
-        each_descriptor(note_candidate, search);
-        call = call_exists(session, path, 0, &ignored, NULL);
-    }
-    if (call) {
-        call_leave(call, on_marked, NULL);
+    fd = find_connection(session, looks, &awaited);
+    if (fd < 0)
         return;
-    }
+    fcntl(awaited.connection, F_SETFD, FD_CLOEXEC);
+    close(fd);
+    if (!(fcntl(awaited.pipe, F_GETFD) & FD_CLOEXEC))
+        each_number("/proc/self/fd", close_end_on_exec, &awaited.pipe);
     pthread_mutex_lock(&store->mutex);
-    search->busy = false;
-    session->refs--;
+    session->closed_on_exec = connections;
     pthread_mutex_unlock(&store->mutex);
-}
-
-/* ---- connections that nobody answers --------------------------------------------------------- */
-
-static bool is_ours(const struct engine_store *store, const struct sockaddr_storage *address,
-                    socklen_t size)
-{
-    for (int i = 0; i < store->peer_count; i++)
-        if (store->peers[i].size == size && memcmp(&store->peers[i].address, address, size) == 0)
-            return true;
-    return false;
-}
-
-static void end_pending(int fd, void *arg)
-{
-    struct sockaddr_storage address;
-    uint64_t sent, received;
-    socklen_t size;
-
-    if (peer_of(fd, &address, &size) && is_ours(arg, &address, size) &&
-        count_bytes(fd, &sent, &received) && sent == FIRST_REQUEST_BYTES && received == 0)
-        shutdown(fd, SHUT_RDWR);
-}
-
-void descriptors_end_pending(struct engine_store *store)
-{
-    each_descriptor(end_pending, store);
-}
-
-void descriptors_resolve(struct engine_store *store)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found;
-
-    for (int i = 0; i < store->address_count; i++) {
-        if (getaddrinfo(store->addresses[i].host, store->addresses[i].port, &hints, &found) != 0)
-            continue;
-        for (struct addrinfo *at = found; at && store->peer_count < ZK_PEERS_MAX;
-             at = at->ai_next) {
-            struct zk_peer *peer = &store->peers[store->peer_count];
-
-            memset(peer, 0, sizeof *peer);
-            memcpy(&peer->address, at->ai_addr, at->ai_addrlen);
-            peer->size = at->ai_addrlen;
-            store->peer_count += !is_ours(store, &peer->address, peer->size);
-        }
-        freeaddrinfo(found);
-    }
 }

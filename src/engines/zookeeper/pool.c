@@ -202,6 +202,7 @@ int session_get(struct engine_store *store, int64_t ttl_ms, int64_t deadline_ms,
         timeout_ms = timeout_of(session);
         if (timeout_ms >= asked_ms &&
             (long_ticks || timeout_ms == asked_ms || timeout_ms / 8 * 5 >= ttl_ms)) {
+            descriptors_close_on_exec(session, true); /* whoever holds may run a program */
             *ret_session = session;
             return HF_OK;
         }
@@ -315,7 +316,7 @@ int64_t sessions_process(struct engine_store *store)
         if (call)
             call_leave(call, NULL, NULL);
         debts_pay(session);
-        descriptors_identify(session);
+        descriptors_close_on_exec(session, false);
         session_unref(session);
     }
 }

@@ -87,25 +87,46 @@ int64_t session_patience_ms(struct session *session)
     return patience_ms;
 }
 
-/* With the mutex. */
-static void forget_connection(struct session *session)
+/* Ends the present connection, if it is still the one with this number. A copy of its descriptor is enough. */
+static bool end_connection(struct session *session, uint32_t number, enum zk_state state)
 {
-    if (session->fd >= 0)
-        close(session->fd);
-    session->fd = -1;
+    struct engine_store *store = session->store;
+    int fd = descriptors_connection(session);
+    bool ends = false;
+
+    if (fd < 0)
+        return false;
+    pthread_mutex_lock(&store->mutex);
+    if (session->connections == number && session->state == state) {
+        shutdown(fd, SHUT_RDWR);
+        ends = true;
+    }
+    pthread_mutex_unlock(&store->mutex);
+    close(fd);
+    return ends;
 }
 
 void session_unstall(struct session *session, const struct call *call)
 {
     struct engine_store *store = session->store;
+    uint32_t number;
+    bool stalls;
 
     pthread_mutex_lock(&store->mutex);
-    if (session->fd >= 0 && session->state == ZK_CONNECTED && !atomic_load(&call->done) &&
-        call->sent_ms >= session->connected_ms) {
+    number = session->connections;
+    stalls = session->state == ZK_CONNECTED && !atomic_load(&call->done) &&
+             call->sent_ms >= session->connected_ms && session->ended != number;
+    if (stalls)
+        session->ended = number; /* by us, and by nobody else meanwhile */
+    pthread_mutex_unlock(&store->mutex);
+    if (!stalls)
+        return;
+    stalls = end_connection(session, number, ZK_CONNECTED);
+    pthread_mutex_lock(&store->mutex);
+    if (stalls)
         session->stalls++;
-        shutdown(session->fd, SHUT_RDWR);
-        forget_connection(session);
-    }
+    else if (session->ended == number)
+        session->ended = 0;
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -113,17 +134,17 @@ void session_hurry(struct session *session)
 {
     struct engine_store *store = session->store;
     int64_t now_ms = clock_boot_ms();
+    uint32_t number;
     bool hurry;
 
-    pthread_mutex_lock(&store->opening);
     pthread_mutex_lock(&store->mutex);
+    number = session->connections;
     hurry = session->state == ZK_CONNECTING && now_ms - session->broken_ms >= ZK_STALL_MS;
     if (hurry)
         session->broken_ms = now_ms;
     pthread_mutex_unlock(&store->mutex);
     if (hurry)
-        descriptors_end_pending(store);
-    pthread_mutex_unlock(&store->opening);
+        end_connection(session, number, ZK_CONNECTING);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -146,7 +167,7 @@ static void on_connected(struct session *session, zhandle_t *handle)
         session->id = zoo_client_id(handle)->client_id;
     session->state = ZK_CONNECTED;
     session->was_connected = true;
-    session->searches = 0;
+    session->connections++;
     session->connected_ms = clock_boot_ms();
     session->touch_count = 0;
     session->touch_sent_ms = 0;
@@ -155,7 +176,6 @@ static void on_connected(struct session *session, zhandle_t *handle)
 /* With the mutex. */
 static void on_disconnected(struct session *session)
 {
-    forget_connection(session);
     if (session->state != ZK_CONNECTED)
         return;
     session->broken_ms = clock_boot_ms();
@@ -202,7 +222,7 @@ static void on_event(zhandle_t *handle, int type, int state, const char *path, v
             on_disconnected(session);
         pthread_mutex_unlock(&store->mutex);
         if (state == ZOO_CONNECTED_STATE) {
-            descriptors_identify(session);
+            descriptors_close_on_exec(session, false);
             store->host->connected(store->host->context, NULL);
             debts_pay(session);
         }
@@ -218,25 +238,47 @@ static void keep_quiet(const char *message)
     (void)message;
 }
 
-/* Its threads are not to get the signals of the program. */
-static zhandle_t *init_handle(struct session *session)
-{
-    struct descriptors descriptors;
-    sigset_t all, before;
-    zhandle_t *handle;
+struct making {
+    struct session *session;
+    zhandle_t *handle; /* NULL: see number, an errno */
+    int number;
+};
 
-    descriptors_before(&descriptors);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    handle = zookeeper_init2(session->store->library_hosts, on_event, (int)session->asked_ms, NULL,
-                             session, ZOO_NO_LOG_CLIENTENV, keep_quiet);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+static void *make_handle(void *arg)
+{
+    struct making *making = arg;
+    struct session *session = making->session;
+
+    descriptors_name_thread(session);
+    making->handle =
+        zookeeper_init2(session->store->library_hosts, on_event, (int)session->asked_ms, NULL,
+                        session, ZOO_NO_LOG_CLIENTENV, keep_quiet);
+    making->number = errno;
+    if (!making->handle)
+        return NULL;
     /* Else it resolves all names anew with every request that it sends or answer that it gets: slow, and the child of a
      * fork that happens meanwhile inherits a lock of the resolver's that nobody opens any more. */
-    if (handle)
-        zoo_set_servers_resolution_delay(handle, -1);
-    descriptors_after(&descriptors);
-    return handle;
+    zoo_set_servers_resolution_delay(making->handle, -1);
+    descriptors_find_threads(session);
+    return NULL;
+}
+
+/* In a thread of its own: what the library's threads inherit of it, their name and that they get no signals, is not to be
+ * changed in a thread of the program's. */
+static zhandle_t *init_handle(struct session *session)
+{
+    struct making making = {.session = session};
+    sigset_t all, before;
+    pthread_t thread;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    making.number = pthread_create(&thread, NULL, make_handle, &making);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (making.number == 0)
+        pthread_join(thread, NULL);
+    errno = making.number;
+    return making.handle;
 }
 
 static int log_in(struct session *session)
@@ -259,16 +301,19 @@ static int log_in(struct session *session)
 /* Out of the list, and nobody has a reference. */
 static void session_close(struct session *session)
 {
+    uint32_t number;
+    bool stalled;
+
     if (session->store->forked)
         return; /* the library's threads are not in this process: its memory stays */
     pthread_mutex_lock(&session->store->mutex);
-    if (session->fd >= 0 &&
-        session_is_stalled(session)) /* the library would wait for its goodbye */
-        shutdown(session->fd, SHUT_RDWR);
+    stalled = session->state == ZK_CONNECTED && session_is_stalled(session);
+    number = session->connections;
     pthread_mutex_unlock(&session->store->mutex);
+    if (stalled) /* the library would wait for its goodbye */
+        end_connection(session, number, ZK_CONNECTED);
     if (session->handle)
         zookeeper_close(session->handle);
-    forget_connection(session);
     calls_drop(session);
     debts_drop(session);
     free(session);
@@ -286,19 +331,16 @@ int session_make(struct engine_store *store, int64_t asked_ms, struct error_text
         return error_set(err, HF_ENOMEM, "out of memory");
     session->store = store;
     session->asked_ms = asked_ms;
-    session->fd = -1;
     session->made_ms = session->connect_ms = clock_boot_ms();
     session->broken_ms = session->made_ms;
     list_init(&session->calls);
     list_init(&session->debts);
-    if (store->peer_count == 0)
-        descriptors_resolve(store);
     handle = init_handle(session);
     if (!handle) {
         int number = errno;
 
         free(session);
-        if (number == ENOMEM || number == EMFILE || number == ENFILE)
+        if (number == ENOMEM || number == EMFILE || number == ENFILE || number == EAGAIN)
             return error_set_errno(err, HF_ENOMEM, number, "cannot begin a session with ZooKeeper");
         return error_set(err, HF_EUNREACH, "cannot find the address of %.300s", store->hosts);
     }

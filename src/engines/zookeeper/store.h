@@ -18,9 +18,8 @@
 
 #define ZK_PORT "2181"
 #define ZK_SERVERS_MAX 32
-#define ZK_PEERS_MAX (2 * ZK_SERVERS_MAX)
-#define ZK_CANDIDATES_MAX 64 /* connections of the process to one server that are looked at */
-#define ZK_SEARCHES_MAX 20   /* for a connection's descriptor; then it is not known */
+#define ZK_THREADS 2          /* that the library makes for a session */
+#define ZK_THREAD_NAME_MAX 16 /* the kernel's limit */
 #define ZK_ROOT_MAX 512
 #define ZK_ID_BYTES 16                   /* of a lease's digest, in the name of a node */
 #define ZK_ID_SIZE (2 * ZK_ID_BYTES + 1) /* in hex */
@@ -37,29 +36,6 @@
 /* Whose names the contenders have. */
 enum zk_names { ZK_NAMES_OURS, ZK_NAMES_KAZOO, ZK_NAMES_CURATOR };
 
-struct zk_peer {
-    struct sockaddr_storage address;
-    socklen_t size;
-};
-
-/* For the descriptor of a session's connection; descriptors.c says how. */
-struct candidate {
-    int fd;
-    ino_t inode;
-    uint64_t sent; /* bytes, before the mark was */
-};
-
-struct search {
-    bool busy; /* guarded by the mutex; whoever set it has all the rest to himself */
-    int mark;  /* bytes */
-    int64_t connected_ms;
-    struct sockaddr_storage address;
-    socklen_t size;
-    bool overflows;
-    int count;
-    struct candidate at[ZK_CANDIDATES_MAX];
-};
-
 struct engine_store {
     /* Constant after open. */
     const struct engine_host *host;
@@ -73,14 +49,10 @@ struct engine_store {
 
     bool forked;
     pthread_mutex_t opening; /* held while a session is made; before the mutex */
-    struct zk_peer
-        peers[ZK_PEERS_MAX]; /* guarded by it: the addresses as resolved, once there are some */
-    int peer_count;
     pthread_mutex_t
         mutex; /* guards all that follows, and all of the sessions and claims that says so */
     struct list sessions;
     struct list claims;
-    uint32_t marks; /* sent */
     uint64_t last_number;
     _Atomic uint32_t bell; /* a futex; counts up when a session changes its state */
 };
@@ -98,6 +70,10 @@ struct session {
     zhandle_t *handle;
     int64_t asked_ms;
     int64_t made_ms;
+    /* Of the library's threads for it; descriptors.c says what for. */
+    char thread_name[ZK_THREAD_NAME_MAX];
+    pid_t threads[ZK_THREADS]; /* constant, once they */
+    _Atomic bool threads_known;
 
     /* Guarded by the mutex. */
     int refs; /* claims and calls under way that may use it */
@@ -110,11 +86,13 @@ struct session {
     int touch_count;
     int64_t connected_ms; /* when we heard of the present connection, */
     int64_t broken_ms;    /* or that there is none */
-    int fd;               /* of the connection, our own; -1: not known */
-    int searches;         /* for it */
-    struct search search;
-    int stalls;            /* connections in a row that were ended because nothing was answered */
-    int64_t touch_sent_ms; /* the last that process() sent */
+    uint32_t connections; /* how many there have been; the number of the present one */
+    /* Of which connection: */
+    uint32_t closed_on_exec; /* it is known not to be inherited */
+    uint32_t waited_for;     /* somebody has waited for it to show itself */
+    uint32_t ended;          /* we have ended it */
+    int stalls;              /* connections in a row that were ended because nothing was answered */
+    int64_t touch_sent_ms;   /* the last that process() sent */
     int64_t id;
     struct error_text why; /* it is dead */
     struct list calls;     /* sent and not completed */
@@ -138,20 +116,16 @@ void sessions_close(struct engine_store *store);
 
 /* ---- descriptors.c */
 
-#define ZK_DESCRIPTORS_MAX 8192 /* those above are left alone */
-
-struct descriptors {
-    unsigned char there[ZK_DESCRIPTORS_MAX / 8];
-};
-
-void descriptors_before(struct descriptors *ret_before);
-void descriptors_after(const struct descriptors *before);
-/* Finds out the descriptor of its connection, if it is not known. Does not wait. Not with the mutex. */
-void descriptors_identify(struct session *session);
-/* Both with `opening`. */
-void descriptors_resolve(struct engine_store *store);
-/* Ends connections that nobody has answered. */
-void descriptors_end_pending(struct engine_store *store);
+/* Gives the thread that calls it a name of this session's, which the threads that it makes inherit. */
+void descriptors_name_thread(struct session *session);
+/* Finds those, from the same thread. */
+void descriptors_find_threads(struct session *session);
+/* Keeps the connection, and what else the library has for this session, from the programs that the process runs. may_wait:
+ * for some ms. Not with the mutex. */
+void descriptors_close_on_exec(struct session *session, bool may_wait);
+/* A descriptor of our own of its connection, to be closed; -1: there is none, or it is not known. Waits for some ms. Not
+ * with the mutex. */
+int descriptors_connection(struct session *session);
 
 /* ---- probe.c */
 
