@@ -81,19 +81,18 @@ static struct session *pick(struct engine_store *store, int64_t asked_ms, int *r
     return NULL;
 }
 
-/* A refusal of the password, as long as nobody has taken the session away. With the mutex. */
-static bool is_refused(struct engine_store *store, struct error_text *err)
+/* One that ended before it ever began, as long as nobody has taken it away: HF_EREFUSED, with the password, or HF_EUNREACH,
+ * by what is no ZooKeeper server. HF_OK: none. With the mutex. */
+static int find_refusal(struct engine_store *store, struct error_text *err)
 {
     LIST_EACH(node, &store->sessions)
     {
         struct session *session = LIST_ENTRY(node, struct session, node);
 
-        if (session->state == ZK_DEAD && !session->was_connected) {
-            error_write(err, "%s", session->why.text);
-            return true;
-        }
+        if (session->state == ZK_DEAD && session->result != HF_ELOST && !session->was_connected)
+            return error_set(err, session->result, "%s", session->why.text);
     }
-    return false;
+    return HF_OK;
 }
 
 /* Unless another thread has just done so: the newest was made at newest_ms. */
@@ -126,16 +125,19 @@ static int get_connected(struct engine_store *store, int64_t asked_ms, int64_t d
         uint32_t seen = atomic_load(&store->bell);
         int64_t newest_ms, now_ms = clock_boot_ms(), hedge_ms;
         int trying, result;
-        bool refused;
 
         pthread_mutex_lock(&store->mutex);
         *ret_session = pick(store, asked_ms, &trying, &newest_ms);
-        refused = is_refused(store, err);
+        result = *ret_session ? HF_OK : find_refusal(store, err);
         pthread_mutex_unlock(&store->mutex);
         if (*ret_session)
             return HF_OK;
-        if (refused)
-            return HF_EREFUSED;
+        if (result == HF_EUNREACH) {
+            sessions_reap(store);
+            probe_servers(store, err); /* which one, and what does it say? */
+        }
+        if (result != HF_OK)
+            return result;
         if (now_ms >= deadline_ms)
             return error_set(err, HF_EUNREACH, "%s", why.text);
         if (now_ms >= probe_ms) {

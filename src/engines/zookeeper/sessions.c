@@ -185,49 +185,59 @@ static void on_disconnected(struct session *session)
     session->touch_count = 0;
 }
 
-static void on_dead(struct session *session, int state)
+static void on_dead(struct session *session, int result, const char *why)
 {
     struct engine_store *store = session->store;
 
     pthread_mutex_lock(&store->mutex);
     if (session->state != ZK_DEAD) {
         session->state = ZK_DEAD;
-        error_write(&session->why, "%s",
-                    state == ZOO_AUTH_FAILED_STATE
-                        ? "ZooKeeper does not accept the user and password"
-                        : "its session with ZooKeeper has expired");
+        session->result = result;
+        error_write(&session->why, "%s", why);
         waiting_session_over(session, session->why.text);
     }
     pthread_mutex_unlock(&store->mutex);
 }
 
+static void on_change(struct session *session, zhandle_t *handle, bool connected)
+{
+    struct engine_store *store = session->store;
+
+    pthread_mutex_lock(&store->mutex);
+    if (!session->handle) /* it has not been returned yet */
+        session->handle = handle;
+    if (session->state != ZK_DEAD && connected)
+        on_connected(session, handle);
+    else
+        on_disconnected(session);
+    pthread_mutex_unlock(&store->mutex);
+    if (!connected)
+        return;
+    descriptors_close_on_exec(session, false);
+    store->host->connected(store->host->context, NULL);
+    debts_pay(session);
+}
+
 static void on_event(zhandle_t *handle, int type, int state, const char *path, void *context)
 {
     struct session *session = (struct session *)(uintptr_t)zoo_get_context(handle);
-    struct engine_store *store = session->store;
+    /* The library takes any bytes for a handshake, and connects anew without a pause if they grant a session of no time.
+     * Only the completions' thread writes was_connected. */
+    bool no_time = state == ZOO_CONNECTED_STATE && zoo_recv_timeout(handle) <= 0;
 
     (void)path;
     (void)context;
     if (type != ZOO_SESSION_EVENT)
         return;
-    if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE) {
-        on_dead(session, state);
-    } else {
-        pthread_mutex_lock(&store->mutex);
-        if (!session->handle) /* it has not been returned yet */
-            session->handle = handle;
-        if (session->state != ZK_DEAD && state == ZOO_CONNECTED_STATE)
-            on_connected(session, handle);
-        else
-            on_disconnected(session);
-        pthread_mutex_unlock(&store->mutex);
-        if (state == ZOO_CONNECTED_STATE) {
-            descriptors_close_on_exec(session, false);
-            store->host->connected(store->host->context, NULL);
-            debts_pay(session);
-        }
-    }
-    ring(store);
+    if (state == ZOO_EXPIRED_SESSION_STATE)
+        on_dead(session, HF_ELOST, "its session with ZooKeeper has expired");
+    else if (state == ZOO_AUTH_FAILED_STATE)
+        on_dead(session, HF_EREFUSED, "ZooKeeper does not accept the user and password");
+    else if (no_time && !session->was_connected)
+        on_dead(session, HF_EUNREACH, "what answers there is no ZooKeeper server");
+    else
+        on_change(session, handle, state == ZOO_CONNECTED_STATE && !no_time);
+    ring(session->store);
 }
 
 /* ---- making and closing ---------------------------------------------------------------------- */

@@ -94,7 +94,8 @@ struct session {
     int stalls;              /* connections in a row that were ended because nothing was answered */
     int64_t touch_sent_ms;   /* the last that process() sent */
     int64_t id;
-    struct error_text why; /* it is dead */
+    int result;            /* once it is dead: of who wanted to use it, */
+    struct error_text why; /* and why */
     struct list calls;     /* sent and not completed */
     struct list debts;     /* nodes that are to be deleted, when that can be done */
 };
@@ -129,7 +130,8 @@ int descriptors_connection(struct session *session);
 
 /* ---- probe.c */
 
-/* In words, why no session begins. Takes a moment. False: nobody even takes connections. */
+/* In words, why no session begins. Takes a moment. False: nobody takes
+ * connections, or only what is no ZooKeeper server. */
 bool probe_servers(struct engine_store *store, struct error_text *ret_why);
 
 /* ---- pool.c */
