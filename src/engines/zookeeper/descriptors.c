@@ -33,6 +33,7 @@
 #define AWAITED_MAX 2 /* the pipe, and the connection */
 #define LOOKS_MAX 20  /* at a thread that is awake, by those who can wait */
 #define LOOK_PAUSE_NS 1000000
+#define LINK_MAX_BYTES 64 /* a longer one is no pipe's */
 
 /* Calls fn for each number in a directory of /proc/self. */
 static void each_number(const char *path, void (*fn)(int number, void *arg), void *arg)
@@ -229,11 +230,33 @@ int descriptors_connection(struct session *session)
 
 /* ---- close-on-exec --------------------------------------------------------------------------- */
 
-/* Both ends of a pipe are one file, and nobody but the library has either. */
+/* What it is open to, as the kernel calls it: "pipe:[4711]". The others' descriptors are not touched, not even by fstat. */
+static bool read_link(int fd, char ret_text[LINK_MAX_BYTES])
+{
+    char path[32];
+    ssize_t got;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    got = readlink(path, ret_text, LINK_MAX_BYTES - 1);
+    ret_text[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
+/* Both ends of a pipe have one name, and nobody but the library has either. */
 static void close_end_on_exec(int fd, void *arg)
 {
-    if (is_same_file(fd, *(const int *)arg))
+    char text[LINK_MAX_BYTES];
+
+    if (read_link(fd, text) && strcmp(text, arg) == 0)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+static void close_pipe_on_exec(int pipe)
+{
+    char text[LINK_MAX_BYTES];
+
+    if (!(fcntl(pipe, F_GETFD) & FD_CLOEXEC) && read_link(pipe, text))
+        each_number("/proc/self/fd", close_end_on_exec, text);
 }
 
 void descriptors_close_on_exec(struct session *session, bool may_wait)
@@ -259,8 +282,7 @@ void descriptors_close_on_exec(struct session *session, bool may_wait)
         return;
     fcntl(awaited.connection, F_SETFD, FD_CLOEXEC);
     close(fd);
-    if (!(fcntl(awaited.pipe, F_GETFD) & FD_CLOEXEC))
-        each_number("/proc/self/fd", close_end_on_exec, &awaited.pipe);
+    close_pipe_on_exec(awaited.pipe);
     pthread_mutex_lock(&store->mutex);
     session->closed_on_exec = connections;
     pthread_mutex_unlock(&store->mutex);

@@ -280,14 +280,17 @@ static zhandle_t *init_handle(struct session *session)
     struct making making = {.session = session};
     sigset_t all, before;
     pthread_t thread;
+    int number;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    making.number = pthread_create(&thread, NULL, make_handle, &making);
+    number = pthread_create(&thread, NULL, make_handle, &making);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (making.number == 0)
+    if (number == 0) {
         pthread_join(thread, NULL);
-    errno = making.number;
+        number = making.number;
+    }
+    errno = number;
     return making.handle;
 }
 
