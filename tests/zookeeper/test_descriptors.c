@@ -27,9 +27,12 @@
 
 #define PATIENCE_MS 20000
 #define TTL_MS 4000
+#define LONG_TTL_MS 10000
 #define HOLDERS 8
 #define HANDLES 40
 #define OPENINGS 40
+#define QUEUED 4 /* connections that a listener has no room for */
+#define RESETS 3
 #define FDS_MAX 1024 /* more than are used here */
 
 static struct ensemble ensemble;
@@ -235,6 +238,60 @@ static void handles_that_reconnect_together_survive_a_stopped_server(void **stat
         relay_stop(&relays[i]);
 }
 
+/* A machine that is gone answers nothing, not even that there is nobody: like a listener whose queue is full. */
+struct vanished {
+    int listener, port, queued[QUEUED];
+};
+
+static void vanish(struct vanished *ret)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+
+    ret->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(0, bind(ret->listener, (struct sockaddr *)&address, size));
+    assert_int_equal(0, listen(ret->listener, 0));
+    assert_int_equal(0, getsockname(ret->listener, (struct sockaddr *)&address, &size));
+    ret->port = ntohs(address.sin_port);
+    for (int i = 0; i < QUEUED; i++) {
+        ret->queued[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        connect(ret->queued[i], (struct sockaddr *)&address, size);
+    }
+}
+
+static void appear(struct vanished *vanished)
+{
+    for (int i = 0; i < QUEUED; i++)
+        close(vanished->queued[i]);
+    close(vanished->listener);
+}
+
+/* Whoever loses its connection tries that one first, as often as not. */
+static void a_server_that_has_vanished_costs_no_hold(void **state)
+{
+    struct holder holder = {.name = "vanished", .ttl_ms = LONG_TTL_MS};
+    struct relay relay = {0};
+    struct vanished vanished;
+    char url[256];
+
+    (void)state;
+    vanish(&vanished);
+    assert_int_equal(0, relay_start(&relay, ensemble.nodes[0].port));
+    snprintf(url, sizeof url, "zookeeper://127.0.0.1:%d,127.0.0.1:%d/vanished", vanished.port,
+             relay.port);
+    must(HF_OK, hf_open(url, &holder.store));
+    hold(&holder);
+    must(HF_OK, holder.result);
+    for (int i = 0; i < RESETS; i++) {
+        assert_int_equal(0, relay_say(&relay, "reset"));
+        await_renewed(holder.lock);
+    }
+    must(HF_OK, hf_release(holder.lock));
+    hf_close(holder.store);
+    relay_stop(&relay);
+    appear(&vanished);
+}
+
 /* ---- pipes ----------------------------------------------------------------------------------- */
 
 static _Atomic bool over;
@@ -306,6 +363,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_server_costs_no_hold_whoever_else_is_connected),
         cmocka_unit_test(handles_that_reconnect_together_survive_a_stopped_server),
+        cmocka_unit_test(a_server_that_has_vanished_costs_no_hold),
         cmocka_unit_test(the_pipes_of_the_program_are_left_alone_and_the_others_not),
     };
 

@@ -293,6 +293,7 @@ int call_await(struct call *call, int64_t deadline_ms, struct error_text *err)
     wait_until(call, patience_ms < deadline_ms ? patience_ms : deadline_ms);
     while (!atomic_load(&call->done) && clock_boot_ms() < deadline_ms) {
         session_unstall(call->session, call);
+        session_hurry(call->session); /* it may have been sent just when the connection broke */
         patience_ms = clock_after(clock_boot_ms(), ZK_STALL_MS);
         wait_until(call, patience_ms < deadline_ms ? patience_ms : deadline_ms);
     }

@@ -33,7 +33,8 @@
 
 #define TOUCH_SPACING_PART 32 /* of the timeout: the least between two that are remembered */
 #define STALLS_MAX 4
-#define IDLE_MAX 4 /* sessions without a claim that are kept for the next one */
+#define HURRY_MS (ZK_STALL_MS * 3 / 4) /* those who wait began before we heard that it broke */
+#define IDLE_MAX 4                     /* sessions without a claim that are kept for the next one */
 
 /* ---- what is known of its time --------------------------------------------------------------- */
 
@@ -139,7 +140,7 @@ void session_hurry(struct session *session)
 
     pthread_mutex_lock(&store->mutex);
     number = session->connections;
-    hurry = session->state == ZK_CONNECTING && now_ms - session->broken_ms >= ZK_STALL_MS;
+    hurry = session->state == ZK_CONNECTING && now_ms - session->broken_ms >= HURRY_MS;
     if (hurry)
         session->broken_ms = now_ms;
     pthread_mutex_unlock(&store->mutex);
