@@ -8,6 +8,7 @@
 #include <holdfast/holdfast.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -255,7 +256,8 @@ static void vanish(struct vanished *ret)
     ret->port = ntohs(address.sin_port);
     for (int i = 0; i < QUEUED; i++) {
         ret->queued[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        connect(ret->queued[i], (struct sockaddr *)&address, size);
+        assert_true(connect(ret->queued[i], (struct sockaddr *)&address, size) == 0 ||
+                    errno == EINPROGRESS);
     }
 }
 

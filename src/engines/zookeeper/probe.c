@@ -106,12 +106,10 @@ static void run(struct probe *probes, int count, int64_t deadline_ms)
 /* The first line of an answer, as far as it can be shown. */
 static void quote(const struct probe *probe, char ret_text[QUOTE_MAX + 1])
 {
-    size_t length = strcspn(probe->reply, "\r\n");
+    size_t length = 0;
 
-    length = length < QUOTE_MAX ? length : QUOTE_MAX;
-    for (size_t i = 0; i < length; i++)
-        ret_text[i] =
-            (char)(probe->reply[i] >= ' ' && probe->reply[i] <= '~' ? probe->reply[i] : '?');
+    for (const char *at = probe->reply; *at && !strchr("\r\n", *at) && length < QUOTE_MAX; at++)
+        ret_text[length++] = (char)(*at >= ' ' && *at <= '~' ? *at : '?');
     ret_text[length] = '\0';
 }
 
