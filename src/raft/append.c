@@ -92,9 +92,7 @@ static bool take_entry(struct raft *raft, uint64_t index, const struct raft_entr
     }
     if (window_full(raft))
         return false;
-    if (entry->term < window_term(raft, raft->last) || entry->term > raft->term ||
-        entry->chain != raft_chain(window_id(raft, raft->last).chain, entry->term, entry->type,
-                                   entry->size, entry->sum)) {
+    if (!can_follow(raft, entry)) {
         raft_fatal(raft, output, "the leader sends an entry that cannot follow the one before it");
         return false;
     }
@@ -106,11 +104,8 @@ static bool take_entry(struct raft *raft, uint64_t index, const struct raft_entr
     return !raft->stopped;
 }
 
-void append_on_entries(struct raft *raft, const struct raft_message *message,
-                       struct raft_output *output)
+void append_hear(struct raft *raft, const struct raft_message *message, struct raft_output *output)
 {
-    uint64_t index = message->id.index, commit;
-
     if (raft->role == RAFT_LEADER) {
         raft_fatal(raft, output, "another node leads in our own term");
         return;
@@ -119,6 +114,16 @@ void append_on_entries(struct raft *raft, const struct raft_message *message,
         become_follower(raft, raft->term, message->from, output);
     election_put_off(raft);
     raft->heard_us = raft->now_us;
+}
+
+void append_on_entries(struct raft *raft, const struct raft_message *message,
+                       struct raft_output *output)
+{
+    uint64_t index = message->id.index, commit;
+
+    append_hear(raft, message, output);
+    if (raft->stopped)
+        return;
     switch (fits(raft, &message->id)) {
     case FATAL:
         raft_fatal(raft, output,

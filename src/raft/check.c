@@ -65,21 +65,30 @@ static void put_config(struct writer *writer, const struct raft *raft, int which
     const struct raft_member *members = members_of(raft, which);
 
     put(writer, config_of(raft, which)->index << 8 | config_of(raft, which)->count);
-    for (uint32_t i = 0; i < config_of(raft, which)->count; i++)
+    for (uint32_t i = 0; i < config_of(raft, which)->count; i++) {
         put(writer, members[i].id << 1 | members[i].votes);
+        put(writer, members[i].incarnation);
+    }
 }
 
 static void put_progress(struct writer *writer, const struct raft *raft,
                          const struct progress *progress, int64_t now_us)
 {
+    bool silent = now_us - progress->advanced_us >= raft->limits.election_us;
+    bool slow = now_us - progress->goal_us >= raft->limits.election_us;
+
     put(writer, progress->id);
+    put(writer, progress->incarnation);
+    put(writer, progress->goal);
     put(writer, progress->match << 32 | progress->next);
     put(writer, progress->commit_sent);
     put(writer, (uint64_t)progress->state | (uint64_t)progress->probing << 2 |
                     (uint64_t)progress->caught_up << 3 |
                     (uint64_t)(progress->leaving_us != 0) << 4 |
                     (uint64_t)(now_us - progress->acked_us < raft->limits.election_us) << 5 |
-                    (uint64_t)(now_us - progress->sent_us < raft->limits.heartbeat_us) << 6);
+                    (uint64_t)(now_us - progress->sent_us < raft->limits.heartbeat_us) << 6 |
+                    (uint64_t)silent << 7 | (uint64_t)slow << 8 |
+                    (uint64_t)(now_us >= progress->leaving_us) << 9);
 }
 
 size_t raft_canonical(const struct raft *raft, int64_t now_us, void *ret_bytes)
@@ -92,7 +101,9 @@ size_t raft_canonical(const struct raft *raft, int64_t now_us, void *ret_bytes)
     put(&writer, (uint64_t)raft->role | (uint64_t)raft->stopped << 4 |
                      (uint64_t)raft->transferring << 5 | (uint64_t)raft->ack_due << 6 |
                      (uint64_t)heard << 7 | (uint64_t)raft->timeout_sent << 8 |
-                     (uint64_t)raft->commit_urgent << 9);
+                     (uint64_t)raft->commit_urgent << 9 |
+                     (uint64_t)(now_us >= raft->transfer_until_us) << 10);
+    put(&writer, raft->incarnation);
     put(&writer, raft->base.index << 32 | raft->last);
     put(&writer, raft->commit << 32 | raft->verified);
     put(&writer, raft->written << 32 | raft->durable);

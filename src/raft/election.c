@@ -7,12 +7,12 @@ void election_put_off(struct raft *raft)
                         (int64_t)draw(raft, (uint64_t)raft->limits.election_us);
 }
 
-/* R13, R14 */
+/* R13, R14, R20 */
 static bool may_campaign(const struct raft *raft)
 {
     if (member_find(raft, LATEST, raft->id) >= 0)
-        return is_voter(raft, LATEST, raft->id);
-    return config_of(raft, LATEST)->index > raft->commit && is_voter(raft, PREVIOUS, raft->id);
+        return is_voter_itself(raft, LATEST);
+    return config_of(raft, LATEST)->index > raft->commit && is_voter_itself(raft, PREVIOUS);
 }
 
 static int count_yes(const struct raft *raft)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define NEVER_US INT64_MAX
+#define ELECTION_MAX_US INT64_C(3600000000)
 #define LEAVING_MAX 2 /* members that were removed and do not know it yet */
 
 /* How a leader sends to a follower. §3.5
@@ -129,6 +130,8 @@ struct raft_message *output_message(struct raft *raft, struct raft_output *outpu
 void become_follower(struct raft *raft, uint64_t term, uint64_t leader, struct raft_output *output);
 uint64_t draw(struct raft *raft, uint64_t below);
 void commit_to(struct raft *raft, uint64_t index, struct raft_output *output);
+/* Is this what comes after the last entry of the log? */
+bool can_follow(const struct raft *raft, const struct raft_entry *entry);
 
 /* ---- window.c */
 
@@ -149,6 +152,9 @@ void window_cut(struct raft *raft, uint64_t index);
 /* Its place in a configuration; -1: not there. */
 int member_find(const struct raft *raft, int which, uint64_t id);
 bool is_voter(const struct raft *raft, int which, uint64_t id);
+/* This very node, and not an earlier one of the same number (R20). */
+bool is_voter_itself(const struct raft *raft, int which);
+bool members_are_sound(const struct raft_members *members, int count_max);
 int voter_count(const struct raft *raft, int which);
 int majority(const struct raft *raft);
 /* A configuration was appended at `last`. */
@@ -173,6 +179,8 @@ void election_on_reply(struct raft *raft, const struct raft_message *message,
 
 /* ---- append.c: a follower's side */
 
+/* The sender leads in this term. Fatal if we do. */
+void append_hear(struct raft *raft, const struct raft_message *message, struct raft_output *output);
 void append_on_entries(struct raft *raft, const struct raft_message *message,
                        struct raft_output *output);
 void append_acknowledge(struct raft *raft, struct raft_output *output);

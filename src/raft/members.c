@@ -34,10 +34,26 @@ size_t raft_members_write(const struct raft_members *members,
     return (size_t)(at - ret_bytes);
 }
 
+bool members_are_sound(const struct raft_members *members, int count_max)
+{
+    int voters = 0;
+
+    if (members->count < 1 || members->count > count_max)
+        return false;
+    for (int i = 0; i < members->count; i++) {
+        voters += members->at[i].votes;
+        if (members->at[i].id == 0)
+            return false;
+        for (int j = 0; j < i; j++)
+            if (members->at[j].id == members->at[i].id)
+                return false;
+    }
+    return voters > 0;
+}
+
 bool raft_members_read(const void *bytes, size_t size, struct raft_members *ret_members)
 {
     const uint8_t *at = bytes;
-    int voters = 0;
 
     if (!bytes || size < 2 || at[1] != 0 || at[0] < 1 || at[0] > RAFT_MEMBERS_MAX ||
         size < 2 + (size_t)at[0] * MEMBER_BYTES)
@@ -47,14 +63,10 @@ bool raft_members_read(const void *bytes, size_t size, struct raft_members *ret_
     for (int i = 0; i < ret_members->count; i++, at += MEMBER_BYTES) {
         ret_members->at[i] = (struct raft_member){
             .id = get_u64(at), .incarnation = get_u64(at + 8), .votes = at[16]};
-        voters += at[16];
-        if (at[16] > 1 || ret_members->at[i].id == 0)
+        if (at[16] > 1)
             return false;
-        for (int j = 0; j < i; j++)
-            if (ret_members->at[j].id == ret_members->at[i].id)
-                return false;
     }
-    return voters > 0;
+    return members_are_sound(ret_members, RAFT_MEMBERS_MAX);
 }
 
 /* ---- the two that are kept ------------------------------------------------------------------- */
@@ -74,6 +86,13 @@ bool is_voter(const struct raft *raft, int which, uint64_t id)
     int place = member_find(raft, which, id);
 
     return place >= 0 && members_of(raft, which)[place].votes;
+}
+
+bool is_voter_itself(const struct raft *raft, int which)
+{
+    return is_voter(raft, which, raft->id) &&
+           members_of(raft, which)[member_find(raft, which, raft->id)].incarnation ==
+               raft->incarnation;
 }
 
 int voter_count(const struct raft *raft, int which)

@@ -16,11 +16,31 @@ size_t raft_size(const struct raft_limits *limits)
     return size_of(limits);
 }
 
+const char *raft_boot_check(const struct raft_limits *limits, const struct raft_boot *boot)
+{
+    const struct raft_id *snapshot = &boot->snapshot;
+
+    if (limits->members < 1 || limits->members > RAFT_MEMBERS_MAX || limits->window < 1 ||
+        limits->window > RAFT_WINDOW_MAX || limits->heartbeat_us < 1 ||
+        limits->election_us < limits->heartbeat_us || limits->election_us > ELECTION_MAX_US)
+        return "a limit of consensus is out of range";
+    if (boot->id == 0)
+        return "a node without a number";
+    if (boot->term > RAFT_TERM_MAX || snapshot->term > boot->term)
+        return "the snapshot is of a later term than the node has ever heard of";
+    if ((snapshot->index == 0) != (snapshot->term == 0) || boot->commit < snapshot->index)
+        return "the snapshot is of no entry, or of one that is not committed";
+    if (boot->members && (boot->members->index > snapshot->index ||
+                          !members_are_sound(boot->members, limits->members)))
+        return "the snapshot's members are none, too many, twice there, or of a later entry";
+    if (snapshot->index > 0 && !boot->members)
+        return "a snapshot without members";
+    return NULL;
+}
+
 void raft_init(struct raft *ret, const struct raft_limits *limits, const struct raft_boot *boot)
 {
-    INVARIANT(limits->members >= 1 && limits->members <= RAFT_MEMBERS_MAX);
-    INVARIANT(limits->window >= 1 && limits->window <= RAFT_WINDOW_MAX);
-    INVARIANT(boot->id != 0 && boot->commit >= boot->snapshot.index);
+    INVARIANT(!raft_boot_check(limits, boot));
     memset(ret, 0, size_of(limits));
     ret->limits = *limits;
     ret->id = boot->id;
@@ -37,15 +57,21 @@ void raft_init(struct raft *ret, const struct raft_limits *limits, const struct 
     election_put_off(ret);
 }
 
+bool can_follow(const struct raft *raft, const struct raft_entry *entry)
+{
+    return entry->type >= RAFT_COMMAND && entry->type <= RAFT_CONFIG && entry->term > 0 &&
+           entry->term >= window_term(raft, raft->last) && entry->term <= raft->term &&
+           entry->chain == raft_chain(window_id(raft, raft->last).chain, entry->term, entry->type,
+                                      entry->size, entry->sum);
+}
+
 /* While entries come in, commit may be ahead of last: it is known of an entry that comes later. */
 bool raft_recover(struct raft *raft, const struct raft_entry *entry)
 {
     uint64_t commit = raft->commit;
     struct raft_members members;
 
-    if (entry->term < window_term(raft, raft->last) || entry->term > raft->term ||
-        entry->chain != raft_chain(window_id(raft, raft->last).chain, entry->term, entry->type,
-                                   entry->size, entry->sum))
+    if (!can_follow(raft, entry))
         return false;
     if (entry->type == RAFT_CONFIG && (!raft_members_read(entry->bytes, entry->size, &members) ||
                                        members.count > raft->limits.members))
@@ -137,13 +163,33 @@ static bool is_reply(uint8_t type)
     return type == RAFT_APPEND_REPLY || type == RAFT_VOTE_REPLY || type == RAFT_PRE_VOTE_REPLY;
 }
 
+/* Could anybody have sent this? */
+static bool is_sound(const struct raft_message *message)
+{
+    const struct raft_id *id = &message->id;
+
+    if (message->type < RAFT_APPEND || message->type > RAFT_SNAPSHOT ||
+        message->term > RAFT_TERM_MAX)
+        return false;
+    if (is_reply(message->type) || message->type == RAFT_SNAPSHOT)
+        return true;
+    if ((id->index == 0) != (id->term == 0) || (id->index == 0 && id->chain != 0))
+        return false;
+    if (message->type == RAFT_VOTE || message->type == RAFT_PRE_VOTE)
+        return id->term < message->term; /* which the candidate has just begun */
+    return message->term > 0 && id->term <= message->term &&
+           (message->count == 0 || (message->type == RAFT_APPEND && message->entries));
+}
+
 /* A leader of an earlier term learns from the answer that it is none. */
 static void answer_stale(struct raft *raft, const struct raft_message *message,
                          struct raft_output *output)
 {
     struct raft_message *answer;
 
-    if (message->type != RAFT_APPEND)
+    if (message->type == RAFT_SNAPSHOT)
+        output->result = RAFT_NOT_LEADER;
+    else if (message->type != RAFT_APPEND)
         return;
     answer = output_message(raft, output, RAFT_APPEND_REPLY, message->from);
     answer->index = message->id.index;
@@ -153,8 +199,11 @@ static void answer_stale(struct raft *raft, const struct raft_message *message,
 static void on_message(struct raft *raft, const struct raft_message *message,
                        struct raft_output *output)
 {
-    if (message->to != raft->id || message->from == raft->id || message->from == 0)
+    if (message->to != raft->id || message->from == raft->id || message->from == 0 ||
+        !is_sound(message)) {
+        output->result = RAFT_NOT_LEADER;
         return;
+    }
     if (message->type == RAFT_VOTE || message->type == RAFT_PRE_VOTE) {
         election_on_vote(raft, message, output);
         return;
@@ -176,6 +225,9 @@ static void on_message(struct raft *raft, const struct raft_message *message,
     switch (message->type) {
     case RAFT_APPEND:
         append_on_entries(raft, message, output);
+        break;
+    case RAFT_SNAPSHOT:
+        append_hear(raft, message, output);
         break;
     case RAFT_APPEND_REPLY:
         if (raft->role == RAFT_LEADER)

@@ -50,6 +50,7 @@
 
 #define RAFT_MEMBERS_MAX 32
 #define RAFT_WINDOW_MAX 65536
+#define RAFT_TERM_MAX INT64_MAX /* whoever speaks of a later one is not believed */
 /* Each member gets an append or a vote, and one more of something else. */
 #define RAFT_MESSAGES_MAX (2 * RAFT_MEMBERS_MAX + 2)
 #define RAFT_CONFIG_BYTES_MAX (2 + RAFT_MEMBERS_MAX * 17)
@@ -106,7 +107,8 @@ enum raft_message_type {
     RAFT_PRE_VOTE,
     RAFT_PRE_VOTE_REPLY,
     RAFT_TIMEOUT_NOW,
-    RAFT_SNAPSHOT /* only as output: this follower needs one, which the caller sends in its own way */
+    RAFT_SNAPSHOT /* this follower needs one, which the caller sends in its own way. Incoming: some of it has come, see
+                     RAFT_ON_INSTALLED */
 };
 
 struct raft_message {
@@ -150,7 +152,10 @@ enum raft_event_type {
     RAFT_ON_PEER_DOWN,     /* the connection with member.id ended */
     RAFT_ON_GONE,          /* a follower needs entries that the log has no more */
     RAFT_ON_SNAPSHOT_SENT, /* to member.id, or given up */
-    RAFT_ON_INSTALLED      /* a snapshot of id, with members, is durable and in use */
+    /* A snapshot of id, with members, is durable and in use. Before any of it was, a message of type RAFT_SNAPSHOT with its
+     * sender and the sender's term was fed, and the result was RAFT_OK: only then is the term durable in which it is
+     * committed, and a leader of an earlier one is not told that its own entries are here. */
+    RAFT_ON_INSTALLED
 };
 
 enum raft_change { RAFT_ADD = 1, RAFT_PROMOTE, RAFT_REMOVE };
@@ -171,7 +176,7 @@ struct raft_event {
 
 enum raft_result {
     RAFT_OK,
-    RAFT_NOT_LEADER,
+    RAFT_NOT_LEADER, /* also: the sender of a snapshot is none */
     RAFT_BUSY, /* too much is in flight, a transfer or a change is under way, or this term has committed nothing yet */
     RAFT_NO_SUCH,     /* member */
     RAFT_NOT_NEEDED,  /* it is so already */
@@ -213,7 +218,7 @@ struct raft_output {
 
 struct raft;
 
-/* What was found on disk. */
+/* What was found on disk. raft_boot_check says what is wrong with it. */
 struct raft_boot {
     uint64_t id, incarnation;
     uint64_t term, vote;
@@ -225,8 +230,10 @@ struct raft_boot {
     int64_t now_us;
 };
 
+/* NULL: nothing is wrong. */
+const char *raft_boot_check(const struct raft_limits *limits, const struct raft_boot *boot);
 size_t raft_size(const struct raft_limits *limits);
-/* ret: raft_size bytes. Then raft_recover for each entry of the log above the snapshot, in their order. */
+/* ret: raft_size bytes, of what passes raft_boot_check. Then raft_recover for each entry of the log above the snapshot, in their order. */
 void raft_init(struct raft *ret, const struct raft_limits *limits, const struct raft_boot *boot);
 /* False: an entry that cannot follow, or is no configuration though it says so. */
 bool raft_recover(struct raft *raft, const struct raft_entry *entry);

@@ -7,8 +7,14 @@ void snapshot_installed(struct raft *raft, const struct raft_event *event,
     const struct raft_id *id = &event->id;
 
     raft->ack_due = raft->leader != 0;
-    if (raft->role == RAFT_LEADER || id->index <= raft->commit || !event->members)
+    if (raft->role == RAFT_LEADER || id->index <= raft->commit)
         return; /* what we have is newer */
+    if (id->term > raft->term || !event->members || event->members->index > id->index ||
+        !members_are_sound(event->members, raft->limits.members)) {
+        raft_fatal(raft, output,
+                   "a snapshot is in use that is of a later term, or has members that cannot be");
+        return;
+    }
     if (window_has(raft, id->index) && window_term(raft, id->index) == id->term) {
         if (window_id(raft, id->index).chain != id->chain) {
             raft_fatal(raft, output,
@@ -22,6 +28,9 @@ void snapshot_installed(struct raft *raft, const struct raft_event *event,
             raft->written = id->index;
         return;
     }
+    /* A candidate has counted its votes by their places in the configuration that goes. */
+    if (raft->role != RAFT_FOLLOWER)
+        become_follower(raft, raft->term, 0, output);
     raft->epoch++;
     raft->base = *id;
     raft->base_total = 0;

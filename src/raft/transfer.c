@@ -62,7 +62,7 @@ void transfer_on_timeout_now(struct raft *raft, const struct raft_message *messa
 {
     struct raft_id own = window_id(raft, raft->last);
 
-    if (raft->role == RAFT_LEADER || !is_voter(raft, LATEST, raft->id) ||
+    if (raft->role == RAFT_LEADER || !is_voter_itself(raft, LATEST) ||
         own.index != message->id.index || own.term != message->id.term ||
         own.chain != message->id.chain)
         return;

@@ -125,7 +125,7 @@ static void ghost_commit(struct world *world, struct world_node *node, uint64_t 
 
 /* ---- what a node puts out -------------------------------------------------------------------- */
 
-static void feed(struct world *world, struct world_node *node, struct raft_event *event);
+static int feed(struct world *world, struct world_node *node, struct raft_event *event);
 
 static void post(struct world *world, const struct world_message *message)
 {
@@ -136,7 +136,11 @@ static void post(struct world *world, const struct world_message *message)
 static void send_snapshot(struct world *world, struct world_node *node, uint64_t to)
 {
     struct world_message out = {.snapshot = true,
-                                .message = {.from = node->id, .to = to, .id = node->disk.snapshot},
+                                .message = {.type = RAFT_SNAPSHOT,
+                                            .from = node->id,
+                                            .to = to,
+                                            .term = raft_term(node->raft),
+                                            .id = node->disk.snapshot},
                                 .members = node->disk.members};
     struct raft_event sent = {.type = RAFT_ON_SNAPSHOT_SENT, .member.id = to};
 
@@ -228,10 +232,12 @@ static void carry_out(struct world *world, struct world_node *node, const struct
         send_message(world, node, &output->messages[i]);
 }
 
-static void feed(struct world *world, struct world_node *node, struct raft_event *event)
+/* Returns the result. */
+static int feed(struct world *world, struct world_node *node, struct raft_event *event)
 {
     struct raft_output *output = malloc(sizeof *output);
     const char *broken;
+    int result;
 
     memset(output, 0, sizeof *output);
     event->now_us = world->now_us + node->skew_us;
@@ -240,7 +246,9 @@ static void feed(struct world *world, struct world_node *node, struct raft_event
     if (broken && !output->fatal)
         wrong(world, "node %d: %s", (int)node->id, broken);
     carry_out(world, node, event, output);
+    result = output->result;
     free(output);
+    return result;
 }
 
 static void flush(struct world *world, struct world_node *node)
@@ -348,9 +356,10 @@ static void install(struct world *world, struct world_node *node,
 {
     const struct raft_id *id = &message->message.id;
     struct raft_event event = {.type = RAFT_ON_INSTALLED, .id = *id, .members = &message->members};
+    struct raft_event comes = {.type = RAFT_ON_MESSAGE, .message = message->message};
     bool holds;
 
-    if (raft_role(node->raft) == RAFT_LEADER)
+    if (feed(world, node, &comes) != RAFT_OK)
         return;
     if (id->index <= node->commit) {
         feed(world, node, &event);
