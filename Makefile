@@ -15,7 +15,7 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft \
+.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
 	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-guards soak-amd64 clean help
 
@@ -195,12 +195,18 @@ soak-client: built-asan built-tsan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-asan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-tsan
 
-# All that is in the suite 'guard'.
 soak-raft:
 	@$(SETUP) check
 	@$(MAKE) --no-print-directory built-check
 	@HF_SOAK=1 build-check/tests/raft/test-raft-worlds
 
+# RUN=NAME: only that one; STATES=N: so many states. tests/raft/explore_runs.c has the runs.
+explore:
+	@$(SETUP) check
+	@$(MAKE) --no-print-directory built-check
+	@HF_SOAK=1 build-check/tests/raft/test-raft-explore $(RUN) $(STATES)
+
+# All that is in the suite 'guard'.
 soak-guards:
 	@$(SETUP) check
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
@@ -244,6 +250,7 @@ help:
 	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
+	@echo 'make explore     every way in which a few nodes of it can go, within bounds; RUN=, STATES='
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

@@ -75,6 +75,7 @@ struct cluster {
     bool held[CLUSTER_NODES][CLUSTER_NODES]; /* from, to: not by cluster_deliver_all */
     uint64_t leaders[CLUSTER_TERMS];
     entry_ref committed[CLUSTER_LOG];
+    uint64_t committed_term[CLUSTER_LOG]; /* in which it was, first */
     uint64_t committed_last;
     char wrong[160]; /* "": nothing */
     int node_count;
@@ -107,6 +108,8 @@ void cluster_time(struct cluster *cluster, struct cluster_node *node);
 void cluster_deliver(struct cluster *cluster, int at, bool keep);
 void cluster_drop(struct cluster *cluster, int at);
 void cluster_deliver_all(struct cluster *cluster);
+/* Messages that can have no effect any more, whatever happens: replies of earlier terms, and votes that were refused. */
+void cluster_forget(struct cluster *cluster);
 void cluster_written(struct cluster *cluster, struct cluster_node *node);
 /* Of the writes that are not done, so many entries are there afterwards. */
 void cluster_crash(struct cluster *cluster, struct cluster_node *node, uint64_t kept);

@@ -32,7 +32,7 @@ static void see_leader(struct cluster *cluster, const struct cluster_node *node)
                     (int)term);
     *leader = node->id;
     for (uint64_t i = node->snapshot.index + 1; i <= cluster->committed_last; i++)
-        if (cluster->committed[i] &&
+        if (cluster->committed[i] && cluster->committed_term[i] < term &&
             (i > raft_last(cluster_raft(node)) || node->log[i] != cluster->committed[i])) {
             ghost_wrong(cluster, "%c leads in term %d without entry %d, which is committed",
                         letter(node->id), (int)term, (int)i);
@@ -111,6 +111,8 @@ void ghost_commit(struct cluster *cluster, struct cluster_node *node, uint64_t c
             ghost_wrong(cluster, "%c commits another entry at %d, of term %d and not %d",
                         letter(node->id), (int)i, (int)cluster_entry(node->log[i])->term,
                         (int)cluster_entry(cluster->committed[i])->term);
+        if (!cluster->committed[i])
+            cluster->committed_term[i] = raft_term(cluster_raft(node));
         cluster->committed[i] = node->log[i];
     }
     if (commit > cluster->committed_last)

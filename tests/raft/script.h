@@ -4,8 +4,10 @@
  * letters. INDEX/TERM is an entry.
  *
  *     # words, and empty lines
- *     cluster A B C [window N] [bytes N]   these voters, founded: entry 1, of term 1; so many entries may be uncommitted (8),
- *                                          so many bytes in flight to a follower (1000). What was before is forgotten
+ *     cluster A B C [window N] [bytes N] [links N]
+ *                                  these voters, founded: entry 1, of term 1; so many entries may be uncommitted (8), so many
+ *                                  bytes in flight to a follower (1000). What was before is forgotten. links: so many messages
+ *                                  from one to another, the oldest are lost, and those that can have no effect, too
  *     node D                       an empty node that knows nobody
  *     log A [TERM[x]…] [term N] [vote B] [commit N]
  *                                  A begins anew with this log behind entry 1, all of it durable; x: with another content
