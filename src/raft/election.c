@@ -10,6 +10,8 @@ void election_put_off(struct raft *raft)
 /* R13, R14, R20 */
 static bool may_campaign(const struct raft *raft)
 {
+    if (raft->term == RAFT_TERM_MAX)
+        return false;
     if (member_find(raft, LATEST, raft->id) >= 0)
         return is_voter_itself(raft, LATEST);
     return config_of(raft, LATEST)->index > raft->commit && is_voter_itself(raft, PREVIOUS);
