@@ -1,6 +1,6 @@
 /* explore.c: goes through every way in which a few nodes can be moved, breadth first.
  *
- *     test-raft-explore [RUN [STATES]]     only this run; to so many states
+ *     test-raft-explore [RUN [STATES [SECONDS]]]     only this run; to so many states, or for so long
  *
  * A state that was seen is known by a 64-bit fingerprint of all that decides (raft_canonical of the nodes, disks, network,
  * ghosts). Of each only its predecessor and the step from there are kept: it is made again from those, along with its
@@ -22,6 +22,7 @@
 #define SLOWER 1
 #endif
 #define SOAK_TIMES 40
+#define SECONDS_MAX 600
 #define HEAL_EVERY 1024
 
 struct record {
@@ -32,6 +33,7 @@ struct record {
 struct explorer {
     const struct explore_run *run;
     uint64_t states_max, count;
+    double until; /* seconds */
     struct record *records;
     uint64_t *seen; /* open addressing; 0: free */
     uint64_t slots;
@@ -102,6 +104,14 @@ static void print_way(struct explorer *explorer, const struct explore_step *last
 
 /* ---- breadth first --------------------------------------------------------------------------- */
 
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static bool expand(struct explorer *explorer, uint32_t at, int depth)
 {
     struct explore_step steps[EXPLORE_STEPS_MAX];
@@ -121,6 +131,8 @@ static bool expand(struct explorer *explorer, uint32_t at, int depth)
         if (is_new(explorer, explore_fingerprint(next)))
             explorer->records[explorer->count++] = (struct record){at, steps[i]};
     }
+    if (at % HEAL_EVERY == 0 && seconds() > explorer->until)
+        explorer->states_max = explorer->count;
     if (at % HEAL_EVERY == 0 && !explore_heals(state, explorer->scratch)) {
         printf("%s: %s, in %d steps:\n", explorer->run->name, explorer->scratch->cluster.wrong,
                depth);
@@ -128,14 +140,6 @@ static bool expand(struct explorer *explorer, uint32_t at, int depth)
         return false;
     }
     return true;
-}
-
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 static bool go(struct explorer *explorer)
@@ -160,9 +164,10 @@ static bool go(struct explorer *explorer)
     return right;
 }
 
-static bool explore(const struct explore_run *run, uint64_t states_max)
+static bool explore(const struct explore_run *run, uint64_t states_max, double limit_s)
 {
-    struct explorer explorer = {.run = run, .states_max = states_max, .slots = 1, .count = 1};
+    struct explorer explorer = {
+        .run = run, .states_max = states_max, .until = seconds() + limit_s, .slots = 1, .count = 1};
     char wrong[SCRIPT_WRONG_MAX], *played;
     bool right = false;
 
@@ -191,15 +196,16 @@ static bool explore(const struct explore_run *run, uint64_t states_max)
 int main(int argc, char **argv)
 {
     const char *soak = getenv("HF_SOAK");
-    uint64_t times = soak && soak[0] == '1' ? SOAK_TIMES : 1;
+    uint64_t times = soak && soak[0] == '1' ? SOAK_TIMES : 1, states;
     int bad = 0, found = 0;
 
     for (int i = 0; i < explore_run_count; i++) {
         if (argc > 1 && strcmp(argv[1], explore_runs[i].name) != 0)
             continue;
         found++;
-        bad += !explore(&explore_runs[i], argc > 2 ? strtoull(argv[2], NULL, 10)
-                                                   : explore_runs[i].states * times / SLOWER);
+        states = explore_runs[i].states * times / SLOWER;
+        bad += !explore(&explore_runs[i], argc > 2 ? strtoull(argv[2], NULL, 10) : states,
+                        argc > 3 ? strtod(argv[3], NULL) : SECONDS_MAX);
         fflush(stdout);
     }
     if (found == 0)

@@ -8,6 +8,7 @@
 
 enum explore_kind {
     STEP_DELIVER = 1,
+    STEP_EXCHANGE, /* an append, and what is replied to it, in one step; for links of one message */
     STEP_AGAIN,
     STEP_DROP,
     STEP_WRITTEN,

@@ -134,6 +134,8 @@ int explore_steps(const struct explore_run *run, struct explore_state *state,
 
     for (int i = 0; i < state->cluster.message_count; i++) {
         add(&list, STEP_DELIVER, 0, 0, (uint64_t)i);
+        if (state->cluster.messages[i].message.type == RAFT_APPEND)
+            add(&list, STEP_EXCHANGE, 0, 0, (uint64_t)i);
         add(&list, STEP_AGAIN, 0, 0, (uint64_t)i);
         add(&list, STEP_DROP, 0, 0, (uint64_t)i);
     }
@@ -175,6 +177,16 @@ static void elect(struct cluster *cluster, struct cluster_node *node, uint64_t s
         if (cluster->messages[i].message.from == node->id &&
             cluster->messages[i].message.type == RAFT_VOTE)
             cluster_drop(cluster, i);
+}
+
+static void exchange(struct cluster *cluster, int at)
+{
+    uint64_t from = cluster->messages[at].message.from, to = cluster->messages[at].message.to;
+
+    cluster_deliver(cluster, at, false);
+    at = find(cluster, to, from, RAFT_APPEND_REPLY);
+    if (at >= 0)
+        cluster_deliver(cluster, at, false);
 }
 
 static void apply_to_node(struct cluster *cluster, const struct explore_step *step)
@@ -234,6 +246,8 @@ void explore_apply(struct explore_state *state, const struct explore_step *step,
     state->done[0] = 1; /* something */
     if (step->kind == STEP_DELIVER || step->kind == STEP_AGAIN)
         cluster_deliver(cluster, step->number, step->kind == STEP_AGAIN);
+    else if (step->kind == STEP_EXCHANGE)
+        exchange(cluster, step->number);
     else if (step->kind == STEP_DROP)
         cluster_drop(cluster, step->number);
     else
@@ -262,23 +276,12 @@ static void message_words(FILE *out, const char *what, const struct cluster *clu
 
 void explore_words(FILE *out, struct explore_state *state, const struct explore_step *step)
 {
-    static const char *const words[STEP_KINDS] = {"",
-                                                  "deliver",
-                                                  "again",
-                                                  "drop",
-                                                  "written",
-                                                  "crash",
-                                                  "wipe",
-                                                  "campaign",
-                                                  "elect",
-                                                  "time",
-                                                  "propose",
-                                                  "change %c add",
-                                                  "change %c promote",
-                                                  "change %c remove",
-                                                  "transfer",
-                                                  "down",
-                                                  "snapshot"};
+    static const char *const words[STEP_KINDS] = {
+        [STEP_DELIVER] = "deliver",  [STEP_AGAIN] = "again",       [STEP_DROP] = "drop",
+        [STEP_WRITTEN] = "written",  [STEP_CAMPAIGN] = "campaign", [STEP_TIME] = "time",
+        [STEP_PROPOSE] = "propose",  [STEP_ADD] = "add",           [STEP_PROMOTE] = "promote",
+        [STEP_REMOVE] = "remove",    [STEP_TRANSFER] = "transfer", [STEP_DOWN] = "down",
+        [STEP_SNAPSHOT] = "snapshot"};
     int me = 'A' + step->node - 1, other = 'A' + step->other - 1;
 
     switch (step->kind) {
@@ -286,6 +289,12 @@ void explore_words(FILE *out, struct explore_state *state, const struct explore_
     case STEP_AGAIN:
     case STEP_DROP:
         message_words(out, words[step->kind], &state->cluster, step->number);
+        break;
+    case STEP_EXCHANGE:
+        message_words(out, "deliver", &state->cluster, step->number);
+        fprintf(out, "deliver %c %c\n",
+                (int)('A' + state->cluster.messages[step->number].message.to - 1),
+                (int)('A' + state->cluster.messages[step->number].message.from - 1));
         break;
     case STEP_RESTART:
         fprintf(out, "crash %c keep %d\nstart %c\n", me, step->number, me);
@@ -303,7 +312,7 @@ void explore_words(FILE *out, struct explore_state *state, const struct explore_
     case STEP_ADD:
     case STEP_PROMOTE:
     case STEP_REMOVE:
-        fprintf(out, "change %c %s %c\n", me, words[step->kind] + sizeof "change %c", other);
+        fprintf(out, "change %c %s %c\n", me, words[step->kind], other);
         break;
     case STEP_TRANSFER:
     case STEP_DOWN:
