@@ -67,7 +67,8 @@ static void take_entries(struct cluster_node *node, const struct raft_event *eve
 {
     const struct raft_message *message = &event->message;
 
-    for (uint64_t i = output->taken; output->taken && i <= raft_last(cluster_raft(node)); i++)
+    for (uint64_t i = output->taken;
+         output->taken && message->entries && i <= raft_last(cluster_raft(node)); i++)
         node->log[i] = entry_of_bytes(message->entries[i - message->id.index - 1].bytes);
 }
 
