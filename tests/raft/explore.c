@@ -7,7 +7,7 @@
  * neighbours, so that little memory holds many. The first state that is wrong is therefore at the end of a shortest way,
  * which is printed as a script with what comes out: it can be put beside the others.
  *
- * HF_SOAK=1: to 40 times as many states. */
+ * HF_SOAK=1: to 40 times as many states. Without, it ends after 20 seconds in any case. */
 #include "explore.h"
 #include "script.h"
 
@@ -22,8 +22,10 @@
 #define SLOWER 1
 #endif
 #define SOAK_TIMES 40
-#define SECONDS_MAX 600
+#define SECONDS_MAX 20 /* all runs together, however slow the machine is */
+#define SOAK_SECONDS_MAX 1800
 #define HEAL_EVERY 1024
+#define STATES_MIN 1024
 
 struct record {
     uint32_t parent;
@@ -171,6 +173,8 @@ static bool explore(const struct explore_run *run, uint64_t states_max, double l
     char wrong[SCRIPT_WRONG_MAX], *played;
     bool right = false;
 
+    if (states_max < STATES_MIN || states_max > UINT32_MAX)
+        explorer.states_max = states_max = states_max < STATES_MIN ? STATES_MIN : UINT32_MAX;
     while (explorer.slots < 2 * states_max)
         explorer.slots *= 2;
     explorer.records = calloc(states_max, sizeof *explorer.records);
@@ -178,6 +182,12 @@ static bool explore(const struct explore_run *run, uint64_t states_max, double l
     explorer.states[0] = calloc(1, sizeof *explorer.states[0]);
     explorer.next = calloc(1, sizeof *explorer.next);
     explorer.scratch = calloc(1, sizeof *explorer.scratch);
+    if (!explorer.records || !explorer.seen || !explorer.states[0] || !explorer.next ||
+        !explorer.scratch) {
+        printf("%s: too little memory for %llu states\n", run->name,
+               (unsigned long long)states_max);
+        exit(1);
+    }
     played = script_play(run->script, &explorer.states[0]->cluster, wrong);
     if (!played)
         printf("%s: its beginning is no script: %s\n", run->name, wrong);
@@ -197,6 +207,7 @@ int main(int argc, char **argv)
 {
     const char *soak = getenv("HF_SOAK");
     uint64_t times = soak && soak[0] == '1' ? SOAK_TIMES : 1, states;
+    double end = seconds() + (times > 1 || argc > 2 ? SOAK_SECONDS_MAX : SECONDS_MAX);
     int bad = 0, found = 0;
 
     for (int i = 0; i < explore_run_count; i++) {
@@ -205,7 +216,8 @@ int main(int argc, char **argv)
         found++;
         states = explore_runs[i].states * times / SLOWER;
         bad += !explore(&explore_runs[i], argc > 2 ? strtoull(argv[2], NULL, 10) : states,
-                        argc > 3 ? strtod(argv[3], NULL) : SECONDS_MAX);
+                        argc > 3 ? strtod(argv[3], NULL)
+                                 : (end - seconds()) / (explore_run_count - i));
         fflush(stdout);
     }
     if (found == 0)

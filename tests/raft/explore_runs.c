@@ -86,9 +86,9 @@ const struct explore_run explore_runs[] = {
               [STEP_SNAPSHOT] = 2,
               [STEP_DOWN] = ANY}},
     {.name = "wiped",
-     .script = "cluster A B C links 1\n",
-     .bounds =
-         "3 voters, one loses its directory, 1 command, terms to 4, elections in one step, links 1",
+     .script = "cluster A B C links 1\nelect A by B C\nsettle\n",
+     .bounds = "3 voters with a leader, one loses its directory, 1 command, terms to 4, elections "
+               "in one step, links 1",
      .terms = 4,
      .log = 5,
      .states = 300000,

@@ -40,7 +40,49 @@ static void see_leader(struct cluster *cluster, const struct cluster_node *node)
         }
 }
 
-/* R6, R7 */
+/* R7: it is on the follower's disk, and is what the leader has there. */
+static void see_acknowledgement(struct cluster *cluster, const struct cluster_node *node,
+                                const struct raft_message *message)
+{
+    const struct cluster_node *leader = cluster_node(cluster, message->to);
+    uint64_t index = message->index;
+
+    if (index > node->disk_last ||
+        (index > node->snapshot.index && node->disk[index] != node->log[index]))
+        ghost_wrong(cluster, "%c acknowledges %d, which is not on its disk", letter(node->id),
+                    (int)index);
+    else if (leader && leader->up && raft_role(cluster_raft(leader)) == RAFT_LEADER &&
+             raft_term(cluster_raft(leader)) == message->term && index > leader->snapshot.index &&
+             index > node->snapshot.index &&
+             (index > raft_last(cluster_raft(leader)) || node->disk[index] != leader->log[index]))
+        ghost_wrong(cluster, "%c acknowledges %d, of which %c has another", letter(node->id),
+                    (int)index, letter(leader->id));
+}
+
+/* R7: what a leader commits is on the disks of a majority. Unless one was lost since. */
+static void see_disks(struct cluster *cluster, const struct cluster_node *leader, uint64_t index)
+{
+    struct raft_members members;
+    int voters = 0, have = 0;
+
+    raft_members(cluster_raft(leader), &members);
+    for (int i = 0; i < members.count; i++) {
+        const struct cluster_node *node = cluster_node(cluster, members.at[i].id);
+
+        if (!members.at[i].votes)
+            continue;
+        if (!node || node->incarnation != members.at[i].incarnation)
+            return;
+        voters++;
+        have += node->snapshot.index >= index ||
+                (node->disk_last >= index && node->disk[index] == leader->log[index]);
+    }
+    if (2 * have <= voters)
+        ghost_wrong(cluster, "%c commits %d, which %d of %d disks have", letter(leader->id),
+                    (int)index, have, voters);
+}
+
+/* R6 */
 static void see_message(struct cluster *cluster, struct cluster_node *node,
                         const struct raft_message *message)
 {
@@ -62,9 +104,8 @@ static void see_message(struct cluster *cluster, struct cluster_node *node,
     }
     if (message->type == RAFT_VOTE)
         node->votes[message->term % CLUSTER_TERMS] = node->id;
-    if (message->type == RAFT_APPEND_REPLY && message->yes && message->index > node->disk_last)
-        ghost_wrong(cluster, "%c acknowledges %d, and its disk has %d", letter(node->id),
-                    (int)message->index, (int)node->disk_last);
+    if (message->type == RAFT_APPEND_REPLY && message->yes)
+        see_acknowledgement(cluster, node, message);
 }
 
 /* R11: the one before, and an entry of this term, are committed. */
@@ -115,6 +156,9 @@ void ghost_commit(struct cluster *cluster, struct cluster_node *node, uint64_t c
             cluster->committed_term[i] = raft_term(cluster_raft(node));
         cluster->committed[i] = node->log[i];
     }
+    if (commit > node->commit && commit > node->snapshot.index &&
+        raft_role(cluster_raft(node)) == RAFT_LEADER)
+        see_disks(cluster, node, commit);
     if (commit > cluster->committed_last)
         cluster->committed_last = commit;
     node->commit = commit;
