@@ -216,7 +216,7 @@ void cluster_crash(struct cluster *cluster, struct cluster_node *node, uint64_t 
 
 void node_set_empty(struct cluster_node *node)
 {
-    node->term = node->vote = node->config_index = 0;
+    node->term = node->vote = node->config_index = node->acked = 0;
     node->disk_last = node->disk_commit = 0;
     node->config = 0;
     node->snapshot = (struct raft_id){0, 0, 0};

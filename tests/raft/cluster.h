@@ -60,7 +60,10 @@ struct cluster_node {
     int write_count;
     struct cluster_write writes[CLUSTER_WRITES]; /* given to the disk, in order, not done */
 
-    uint64_t votes[CLUSTER_TERMS]; /* ghost */
+    /* Ghosts. */
+    uint64_t votes[CLUSTER_TERMS];
+    uint64_t acked,
+        acked_term; /* the most that it has acknowledged in that term, the last one in which it did */
     struct {
         int role;
         uint64_t leader, term, members;

@@ -149,6 +149,7 @@ static uint64_t of_node(const struct cluster_node *node)
         hash = mix(hash, write->first << 32 | write->last);
         hash = mix_log(hash, write->entries, 0, write->last - write->first);
     }
+    hash = mix(hash, node->acked << 32 | node->acked_term);
     for (int i = 0; i < CLUSTER_TERMS; i++)
         if (node->votes[i])
             hash = mix(hash, (uint64_t)i << 8 | node->votes[i]);

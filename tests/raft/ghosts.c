@@ -41,12 +41,15 @@ static void see_leader(struct cluster *cluster, const struct cluster_node *node)
 }
 
 /* R7: it is on the follower's disk, and is what the leader has there. */
-static void see_acknowledgement(struct cluster *cluster, const struct cluster_node *node,
+static void see_acknowledgement(struct cluster *cluster, struct cluster_node *node,
                                 const struct raft_message *message)
 {
     const struct cluster_node *leader = cluster_node(cluster, message->to);
     uint64_t index = message->index;
 
+    if (node->acked_term != message->term || node->acked < index)
+        node->acked = index;
+    node->acked_term = message->term;
     if (index > node->disk_last ||
         (index > node->snapshot.index && node->disk[index] != node->log[index]))
         ghost_wrong(cluster, "%c acknowledges %d, which is not on its disk", letter(node->id),
@@ -164,6 +167,15 @@ void ghost_commit(struct cluster *cluster, struct cluster_node *node, uint64_t c
     node->commit = commit;
 }
 
+/* R7: as long as that leader may count on it. */
+static void see_acknowledged(struct cluster *cluster, const struct cluster_node *node)
+{
+    if (node->acked_term == raft_term(cluster_raft(node)) &&
+        node->acked > raft_last(cluster_raft(node)))
+        ghost_wrong(cluster, "%c has acknowledged %d in this term, and has it no more",
+                    letter(node->id), (int)node->acked);
+}
+
 /* R10, R12: the last in the log, or the snapshot's. */
 static void see_members(struct cluster *cluster, const struct cluster_node *node)
 {
@@ -200,6 +212,7 @@ void ghost_logs(struct cluster *cluster)
         if (!cluster->nodes[i].used || !cluster->nodes[i].up)
             continue;
         see_members(cluster, &cluster->nodes[i]);
+        see_acknowledged(cluster, &cluster->nodes[i]);
         for (int j = 0; j < i; j++)
             if (cluster->nodes[j].used && cluster->nodes[j].up)
                 see_pair(cluster, &cluster->nodes[i], &cluster->nodes[j]);
