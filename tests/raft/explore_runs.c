@@ -72,16 +72,20 @@ const struct explore_run explore_runs[] = {
               [STEP_RESTART] = 1,
               [STEP_TRANSFER] = 1,
               [STEP_DOWN] = ANY}},
+    /* C has led, and has a change that nobody else has; A leads, and has a snapshot of what it has in its place. */
     {.name = "snapshot",
-     .script = "cluster A B C window 4 links 1\nelect A by B C\nsettle\n",
-     .bounds = "3 voters with a leader, window 4, 2 commands, 2 snapshots, 1 restart, terms to 4, "
-               "elections in one step, links 1",
-     .terms = 4,
-     .log = 5,
+     .script =
+         "cluster A B C window 4 links 1\nelect C by A B\nsettle\nchange C remove B\ndrop all\n"
+         "elect A by B\nhold A C\nsettle\nsnapshot A\ndrop all\nrelease A C\ndown A C\n",
+     .bounds = "3 voters, one of which needs a snapshot, window 4, 1 command, 2 snapshots, 1 "
+               "restart, 1 message twice, terms to 5, elections in one step, links 1",
+     .terms = 5,
+     .log = 6,
      .states = 300000,
      .most = {[STEP_DELIVER] = ANY,
+              [STEP_AGAIN] = 1,
               [STEP_ELECT] = ANY,
-              [STEP_PROPOSE] = 2,
+              [STEP_PROPOSE] = 1,
               [STEP_RESTART] = 1,
               [STEP_SNAPSHOT] = 2,
               [STEP_DOWN] = ANY}},
