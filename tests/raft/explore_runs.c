@@ -41,6 +41,20 @@ const struct explore_run explore_runs[] = {
               [STEP_CAMPAIGN] = ANY,
               [STEP_PROPOSE] = 2,
               [STEP_DOWN] = ANY}},
+    {.name = "truncated",
+     .script =
+         "cluster A B C bytes 0 links 1\nlog A 2 term 3\nlog B 3\nlog C term 3\ndisk C waits\n",
+     .bounds = "3 voters with logs of two terms, a disk that takes its time, 1 restart, terms to "
+               "6, elections in one step, links 1",
+     .terms = 6,
+     .log = 5,
+     .states = 300000,
+     .most = {[STEP_DELIVER] = ANY,
+              [STEP_EXCHANGE] = ANY,
+              [STEP_WRITTEN] = ANY,
+              [STEP_RESTART] = 1,
+              [STEP_ELECT] = ANY,
+              [STEP_DOWN] = ANY}},
     {.name = "members",
      .script = "cluster A B C D links 1\nelect A by B C\nsettle\n",
      .bounds =
