@@ -450,7 +450,7 @@ static void urls_that_cannot_be_are_refused(void **state)
         {"holdfast+unix:relative", "path"},
         {"holdfast://127.0.0.1?timeout=1ms", "timeout"},
         {"holdfast://127.0.0.1?db=1", "db"},
-        {"holdfast://a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a", "more than 16"},
+        {"holdfast://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "more than 16"},
     };
 
     (void)state;
