@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INIT_AGAIN_MS 5000
+
 #define MEMBERS_TEXT_MAX 128
 #define STATUS_TEXT_MAX 4096
 
@@ -60,17 +62,23 @@ static bool all_answer(const struct cluster *cluster)
     return true;
 }
 
+static void init(const struct cluster *cluster)
+{
+    char reply[1024];
+
+    servers_ask(cluster->nodes[0].socket, reply, sizeof reply,
+                (const char *const[]){"CLUSTER", "INIT", NULL});
+}
+
 /* What does not succeed is found out by cluster_await. */
 static void found(const struct cluster *cluster)
 {
     int64_t deadline_ms = servers_now_ms() + START_MAX_MS;
-    char reply[1024];
 
     while (!all_answer(cluster) && !one_has_ended(cluster) && servers_now_ms() < deadline_ms)
         poll(NULL, 0, KNOCK_EVERY_MS);
     if (!one_has_ended(cluster))
-        servers_ask(cluster->nodes[0].socket, reply, sizeof reply,
-                    (const char *const[]){"CLUSTER", "INIT", NULL});
+        init(cluster);
 }
 
 int cluster_begin(struct cluster *cluster)
@@ -98,10 +106,16 @@ static void show_logs(const struct cluster *cluster)
 int cluster_await(struct cluster *cluster)
 {
     int64_t deadline_ms = servers_now_ms() + START_MAX_MS;
+    int64_t again_ms = servers_now_ms() + INIT_AGAIN_MS;
 
     for (int tries = 1; servers_now_ms() < deadline_ms;) {
         if (all_serve(cluster))
             return 0;
+        if (servers_now_ms() >=
+            again_ms) { /* its nodes may not have found each other in time; twice does no harm */
+            init(cluster);
+            again_ms = servers_now_ms() + INIT_AGAIN_MS;
+        }
         if (one_has_ended(cluster)) {
             if (tries++ == PORT_TRIES)
                 break;

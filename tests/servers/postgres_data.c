@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <grp.h>
+#include <pthread.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,12 +20,23 @@
 
 /* ---- who, and with what ---------------------------------------------------------------------- */
 
-struct server_user postgres_user(void)
+static struct server_user found_user;
+
+static void find_user(void)
 {
     const struct passwd *entry = geteuid() == 0 ? getpwnam("postgres") : NULL;
 
-    return entry ? (struct server_user){true, entry->pw_uid, entry->pw_gid}
-                 : (struct server_user){0};
+    if (entry)
+        found_user = (struct server_user){true, entry->pw_uid, entry->pw_gid};
+}
+
+/* By several threads. */
+struct server_user postgres_user(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, find_user);
+    return found_user;
 }
 
 void postgres_become_user(const struct server_user *user, int death_signal)
