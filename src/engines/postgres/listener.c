@@ -56,7 +56,7 @@ bool listener_hears(struct engine_store *store)
 /* With the mutex. */
 static void tell(struct engine_store *store, struct pg_claim *own)
 {
-    if (own->claim->mode == ENGINE_OBSERVE) {
+    if (own->observes) {
         store->host->nudge(store->host->context, own->claim);
         return;
     }
@@ -71,7 +71,7 @@ static void tell_all(struct engine_store *store, bool waiters)
     {
         struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
 
-        if (own->claim->mode == ENGINE_OBSERVE || (waiters && own->queued))
+        if (own->observes || (waiters && own->queued))
             tell(store, own);
     }
     pthread_mutex_unlock(&store->mutex);
@@ -269,7 +269,7 @@ static bool is_wanted(struct engine_store *store, int64_t now_ms, int64_t *ret_n
     LIST_EACH(node, &store->listening)
     {
         struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
-        bool observes = own->claim->mode == ENGINE_OBSERVE;
+        bool observes = own->observes;
         int64_t when_ms = observes ? own->renew_ms : own->listed_ms + HELD_AFTER_MS;
 
         if (observes || own->queued || when_ms <= now_ms)
@@ -406,7 +406,7 @@ static bool was_told(struct engine_store *store, int64_t id)
 
 void listener_add(struct engine_store *store, struct pg_claim *own)
 {
-    bool urgent = own->queued || own->claim->mode == ENGINE_OBSERVE, wake;
+    bool urgent = own->queued || own->observes, wake;
 
     pthread_mutex_lock(&store->mutex);
     wake = !own->listens;
@@ -427,7 +427,7 @@ void listener_add(struct engine_store *store, struct pg_claim *own)
 
 void listener_drop(struct engine_store *store, struct pg_claim *own)
 {
-    bool observed = own->claim->mode == ENGINE_OBSERVE;
+    bool observed = own->observes;
 
     if (!own->listens)
         return;

@@ -91,7 +91,7 @@ static bool find_due_observer(struct engine_store *store, int64_t now_ms, struct
     {
         struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
 
-        if (own->claim->mode != ENGINE_OBSERVE || own->renew_ms > now_ms)
+        if (!own->observes || own->renew_ms > now_ms)
             continue;
         own->renew_ms = clock_after(now_ms, PG_OBSERVER_TTL_MS / 3);
         *ret_due = observer_of(own);

@@ -245,6 +245,7 @@ struct pg_claim {
     struct engine_claim *claim;
     struct list node; /* of store->listening; the mutex's */
     _Atomic bool listens;
+    bool observes; /* constant; the claim's own mode is not, where it is adopted */
     struct key key;
     unsigned char lease[32]; /* its SHA-256 */
     _Atomic int64_t id;      /* in the database, as far as is known; 0: not */

@@ -75,6 +75,7 @@ int pg_observe(struct engine_store *store, struct engine_claim *claim, struct er
 
     if (!own)
         return error_set(err, HF_ENOMEM, "out of memory");
+    own->observes = true;
     random_fill(own->lease, sizeof own->lease); /* an observer has no lease of its own */
     listener_add(store, own);
     return HF_OK;
