@@ -1,5 +1,6 @@
 """Expiry without believing a clock of the server: nobody is early, whatever it shows; and a crash costs one TTL, whoever comes and goes
 meanwhile."""
+import os
 import signal
 import time
 
@@ -110,6 +111,43 @@ def test_a_renewal_that_was_held_up_turns_no_note_back(server, table, hold, cli_
     assert (code, lefts) == (0, str(10 * TTL_MS)), "it is carried out"
     assert cli_on(server.url(table))("run", "--no-wait", "x", "--", "true").status == 75
     assert holder.left() > 0 and holder.release() == "HF_OK"
+
+
+def test_a_finish_that_was_held_up_is_kept_for_as_long_as_another(server, table, cli_on, tmp_path):
+    """It was sent long ago, and arrives now: its result is new. Whatever else of the page was new to the host is, too."""
+    cli = cli_on(server.url(table))
+    session = server.session()
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    for other in ("y", "z"):
+        assert cli("once", "--keep", "1h", other, "--", "echo", other).stdout == f"{other}\n"
+    session(f"UPDATE {table}_once SET seen = '{{}}'")  # as of other hosts
+    first = cli.start("once", "--keep", "1h", "x", "--", "sh", "-c", f"read a < {go}; echo first")
+    await_claims(session, table, "\0x", 1)
+    ((name, lease, token, host, sent_ms),) = session(
+        f"SELECT name, lease, token, (SELECT jsonb_object_keys(seen)), seen ->> (SELECT jsonb_object_keys(seen)) FROM {table}_claims")
+    ((code,),) = session(f"SELECT code FROM {table}_finish({table}_incarnation(), 1000, %s, %s, %s, %s, %s, %s, %s)", name, lease, token,
+                         session.value(f"SELECT result FROM {table}_once WHERE name = %s", b"\0y"), 3600 * 1000, host, int(sent_ms) - 3700 * 1000)
+    assert code == 1
+    for key in ("x", "y", "z"):
+        assert cli("once", key, "--", "echo", "second").stdout == ("y" if key == "x" else key) + "\n"
+    go.write_text("\n")
+    assert first.wait() == 0
+
+
+def test_results_that_nobody_asks_for_go(server, table, cli_on):
+    cli = cli_on(server.url(table))
+    session = server.session()
+    for number in range(20):
+        assert cli("once", "--keep", "1ms", f"old-{number}", "--", "true").status == 0
+    assert cli("once", "--keep", "1h", "kept", "--", "echo", "kept").status == 0
+    for number in range(200):
+        assert cli("once", "--keep", "1ms", f"new-{number}", "--", "true").status == 0
+        if session.value(f"SELECT count(*) FROM {table}_once WHERE position('old-'::bytea IN name) > 0") == 0:
+            break
+    else:
+        pytest.fail("all of them were kept")
+    assert cli("once", "kept", "--", "false").stdout == "kept\n"
 
 
 def test_a_dead_hold_is_in_no_list(server, table, cli_on):

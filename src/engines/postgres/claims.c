@@ -271,7 +271,7 @@ int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
     else
         listener_drop(store, own);
     if (result == ENGINE_BUSY || result == HF_EMODE) {
-        note_seen(store, own->ahead_era, &own->key, own->ahead, own->ahead_count, 0, 0);
+        note_seen(store, own->ahead_era, &own->key, own->ahead, own->ahead_count);
         forget_ahead(own);
     } else if (result == ENGINE_HELD) {
         struct error_text ignored;

@@ -3,6 +3,7 @@
  * A result is kept for at least as long as it must be, counted by those who look: a host that has seen it for so long may forget it. So
  * may nobody else. */
 #include "base/clock.h"
+#include "base/random.h"
 #include "base/sha256.h"
 #include "engines/postgres/store.h"
 
@@ -13,6 +14,8 @@
 
 #define ENTERED_MS 20
 #define ROUNDS 3
+#define NOTE_PART 4 /* of those who finish, one looks around */
+#define NOTE_MS 500
 
 /* No claim has a negative id. Tokens of several names may be the same, so it is the key's. */
 static int64_t record_id(const struct key *key)
@@ -37,6 +40,44 @@ static int64_t seen_since(struct engine_store *store, uint32_t era, int64_t arri
     return sighting.since_ms;
 }
 
+/* Writes down for this host that it had seen these by then. Nobody minds if that fails. */
+static void note_records(struct engine_store *store, uint32_t era, const struct text *names,
+                         const struct text *tokens, int64_t seen_ms)
+{
+    struct question question = {.statement = STATEMENT_NOTE_RECORDS};
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    char host[PG_HOST_MAX];
+
+    if (names->failed || tokens->failed)
+        return;
+    store_host(store, host); /* first, as in note_seen */
+    question_add_expected(&question);
+    question_add_text(&question, host);
+    question_add_text(&question, names->bytes);
+    question_add_text(&question, tokens->bytes);
+    question_add_number(&question, store_kernel_ms(store, seen_ms));
+    if (era == store_era(store))
+        store_ask(store, &question, clock_after(clock_boot_ms(), NOTE_MS), &answer, &ignored);
+    PQclear(answer);
+}
+
+static void note_record(struct engine_store *store, uint32_t era, const struct key *key,
+                        int64_t token, int64_t seen_ms)
+{
+    struct text names = {0}, tokens = {0};
+
+    text_add(&names, "{");
+    text_add_name(&names, key->bytes, key->size);
+    text_add(&names, "}");
+    text_add(&tokens, "{");
+    text_add_number(&tokens, token);
+    text_add(&tokens, "}");
+    note_records(store, era, &names, &tokens, seen_ms);
+    text_drop(&names);
+    text_drop(&tokens);
+}
+
 /* Of a record as a row has it. Returns what is left of it, at least 0; -1: it was kept long enough. */
 static int64_t left_of(struct engine_store *store, uint32_t era, int64_t arrived_ms,
                        const struct key *key, int64_t token, int64_t keep_ms, int64_t at_ms)
@@ -48,7 +89,7 @@ static int64_t left_of(struct engine_store *store, uint32_t era, int64_t arrived
     if (left_ms <= 0)
         return -1;
     if (!noted)
-        note_seen(store, era, key, NULL, 0, token, store_kernel_ms(store, since_ms));
+        note_record(store, era, key, token, since_ms);
     return left_ms < keep_ms ? left_ms : keep_ms;
 }
 
@@ -78,6 +119,45 @@ int once_answer(struct engine_store *store, struct pg_claim *own, const PGresult
 }
 
 /* ---- finishing ------------------------------------------------------------------------------- */
+
+/* Records that nobody asks for are to go, too: now and then some of a page are noted, with when they had been seen. */
+static void note_some(struct engine_store *store)
+{
+    struct question question = {.statement = STATEMENT_ONCE_PAGE, .reads = true};
+    struct text names = {0}, tokens = {0};
+    uint32_t era = store_era(store);
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    char host[PG_HOST_MAX];
+    int64_t token;
+
+    if (random_below(NOTE_PART) != 0)
+        return;
+    store_host(store, host);
+    question_add_text(&question, host);
+    if (store_ask(store, &question, clock_after(clock_boot_ms(), NOTE_MS), &answer, &ignored) !=
+        HF_OK)
+        return;
+    text_add(&names, "{");
+    text_add(&tokens, "{");
+    for (int i = 0; i < PQntuples(answer); i++) {
+        size_t size = 0;
+        char *name = answer_hex(answer, i, 0, HF_NAME_MAX + 1, &size);
+
+        if (name && answer_number(answer, i, 1, &token)) {
+            text_add_name(&names, name, size);
+            text_add_number(&tokens, token);
+        }
+        free(name);
+    }
+    text_add(&names, "}");
+    text_add(&tokens, "}");
+    if (PQntuples(answer) > 0)
+        note_records(store, era, &names, &tokens, clock_boot_ms());
+    PQclear(answer);
+    text_drop(&names);
+    text_drop(&tokens);
+}
 
 int pg_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
               size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err)
@@ -126,8 +206,10 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
     } while (result == HF_OK && code == 5 && clock_boot_ms() + ENTERED_MS < deadline_ms);
     if (result != HF_OK)
         return result;
-    if (code == 1)
+    if (code == 1) {
+        note_some(store);
         return HF_OK;
+    }
     if (code == 5)
         return error_set(err, HF_EUNREACH, "somebody has the row of '%.100s' locked all the time",
                          claim->name);

@@ -53,7 +53,7 @@ int pg_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, stru
 /* ---- what is only noted, what is removed ----------------------------------------------------- */
 
 void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
-               const struct sighting *list, int count, int64_t record, int64_t record_ms)
+               const struct sighting *list, int count)
 {
     struct question question = {.statement = STATEMENT_NOTE};
     struct text ids = {0}, beats = {0}, times = {0};
@@ -71,10 +71,7 @@ void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
     question_add_text(&question, ids.bytes);
     question_add_text(&question, beats.bytes);
     question_add_text(&question, times.bytes);
-    question_add_number(&question, record);
-    question_add_number(&question, record_ms);
-    if ((unnoted > 0 || record > 0) && era == store_era(store) && !ids.failed && !beats.failed &&
-        !times.failed)
+    if (unnoted > 0 && era == store_era(store) && !ids.failed && !beats.failed && !times.failed)
         store_ask(store, &question, clock_after(clock_boot_ms(), NOTE_MS), &answer, &ignored);
     PQclear(answer);
     text_drop(&ids);
@@ -89,18 +86,14 @@ int sweep_dead(struct engine_store *store, const struct key *key, const struct s
     struct text ids = {0}, beats = {0};
     int64_t now_ms = clock_boot_ms(), next_ms;
     PGresult *answer = NULL;
-    char host[PG_HOST_MAX];
     int dead = sightings_dead(list, count, now_ms, &ids, &beats, &next_ms), result = HF_OK;
 
-    store_host(store, host);
     question_add_expected(&question);
     question_add_number(&question, 0);
     question_add_bytes(&question, key->bytes, key->size);
     question_add_text(&question, ids.bytes);
     question_add_text(&question, beats.bytes);
     question_add_number(&question, forget);
-    question_add_text(&question, host);
-    question_add_number(&question, store_kernel_ms(store, now_ms));
     if (ids.failed || beats.failed)
         result = error_set(err, HF_ENOMEM, "out of memory");
     else if (dead > 0 || forget > 0)
@@ -224,7 +217,7 @@ int sweep_name(struct engine_store *store, const struct key *key, int64_t deadli
     if (list)
         swept = sweep_dead(store, key, list, count, 0, deadline_ms, &ignored);
     if (list && swept == 0)
-        note_seen(store, era, key, list, count, 0, 0);
+        note_seen(store, era, key, list, count);
     free(list);
     return swept;
 }

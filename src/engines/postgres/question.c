@@ -1,4 +1,5 @@
 /* question.c: the statements, and their parameters. */
+#include "base/text.h"
 #include "engines/postgres/store.h"
 
 #include <inttypes.h>
@@ -29,8 +30,8 @@ const char *const statement_texts[STATEMENT_COUNT] = {
                         "$6, $7, $8, $9, $10)",
     [STATEMENT_RELEASE] =
         "SELECT code, incarnation FROM @_release@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-    [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6, $7, $8)",
-    [STATEMENT_SWEEP] = "SELECT code, incarnation FROM @_sweep@($1, $2, $3, $4, $5, $6, $7, $8)",
+    [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6)",
+    [STATEMENT_SWEEP] = "SELECT code, incarnation FROM @_sweep@($1, $2, $3, $4, $5, $6)",
     [STATEMENT_BREAK] = "SELECT code, incarnation, broken FROM @_break@($1, $2, $3, $4)",
     [STATEMENT_FLOOR] = "SELECT code, incarnation FROM @_floor@($1, $2, $3)",
     [STATEMENT_OBSERVE] =
@@ -43,6 +44,11 @@ const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_ONCE_READ] =
         "SELECT incarnation, state, token, keep_ms, seen_ms, encode(result, 'hex') FROM "
         "@_once_read@($1, $2, $3)",
+    /* Some of a page that this host has not noted. */
+    [STATEMENT_ONCE_PAGE] =
+        "SELECT encode(o.name, 'hex'), o.token FROM (SELECT @_once_page@() AS page OFFSET 0) AS p, "
+        "@_once@ AS o WHERE o.ctid = ANY (p.page) AND NOT o.seen ? $1 LIMIT 64",
+    [STATEMENT_NOTE_RECORDS] = "SELECT code, incarnation FROM @_note_records@($1, $2, $3, $4, $5)",
     [STATEMENT_SHOW] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
         "@_claims@ AS k ON k.name = $1 AND k.id >= (SELECT l.first_id FROM @@ AS l WHERE l.name = "
@@ -89,6 +95,19 @@ void text_add(struct text *text, const char *format, ...)
     vsnprintf(text->bytes + text->size, text->room - text->size, format, arguments);
     va_end(arguments);
     text->size += (size_t)size;
+}
+
+void text_add_name(struct text *text, const void *bytes, size_t size)
+{
+    char hex[2 * (HF_NAME_MAX + 2) + 1];
+
+    text_hex(bytes, size, hex);
+    text_add(text, "%s\"\\\\x%s\"", text->size > 1 ? "," : "", hex);
+}
+
+void text_add_number(struct text *text, int64_t number)
+{
+    text_add(text, "%s%" PRId64, text->size > 1 ? "," : "", number);
 }
 
 void text_drop(struct text *text)

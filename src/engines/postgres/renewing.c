@@ -19,19 +19,6 @@ struct renewing {
     uint32_t era;
 };
 
-static void add_hex(struct text *text, const void *bytes, size_t size)
-{
-    char hex[2 * (HF_NAME_MAX + 2) + 1];
-
-    text_hex(bytes, size, hex);
-    text_add(text, "%s\"\\\\x%s\"", text->size > 1 ? "," : "", hex);
-}
-
-static void add_number(struct text *text, int64_t number)
-{
-    text_add(text, "%s%" PRId64, text->size > 1 ? "," : "", number);
-}
-
 static bool is_open(const struct renewing *renewing, int index)
 {
     return renewing->left_ms[index] == ENGINE_NOT_KNOWN && renewing->claims[index]->private;
@@ -89,12 +76,12 @@ static int renew_once(struct renewing *renewing, int64_t deadline_ms, struct err
 
         if (!is_open(renewing, i))
             continue;
-        add_hex(&names, own->key.bytes, own->key.size);
-        add_hex(&leases, own->lease, sizeof own->lease);
-        add_number(&tokens, (int64_t)renewing->claims[i]->token);
-        add_number(&ids, atomic_load(&own->id));
-        add_number(&ttls, renewing->claims[i]->ttl_ms);
-        add_number(&known, atomic_load(&own->beat));
+        text_add_name(&names, own->key.bytes, own->key.size);
+        text_add_name(&leases, own->lease, sizeof own->lease);
+        text_add_number(&tokens, (int64_t)renewing->claims[i]->token);
+        text_add_number(&ids, atomic_load(&own->id));
+        text_add_number(&ttls, renewing->claims[i]->ttl_ms);
+        text_add_number(&known, atomic_load(&own->beat));
     }
     question_add_expected(&question);
     question_add_number(&question, 0);

@@ -104,6 +104,8 @@ enum statement {
     STATEMENT_UNOBSERVE,
     STATEMENT_FINISH,
     STATEMENT_ONCE_READ,
+    STATEMENT_ONCE_PAGE,
+    STATEMENT_NOTE_RECORDS,
     STATEMENT_SHOW,
     STATEMENT_LIST,
     STATEMENT_ROW_MAKE,
@@ -121,6 +123,9 @@ struct text {
     bool failed;
 };
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The next element of an array that begins with "{": a name, which has at most HF_NAME_MAX + 2 bytes; a number. */
+void text_add_name(struct text *text, const void *bytes, size_t size);
+void text_add_number(struct text *text, int64_t number);
 void text_drop(struct text *text);
 
 struct question {
@@ -318,9 +323,9 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
               size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err);
 int pg_once_read(struct engine_store *store, const char *key, struct engine_record *ret_record,
                  int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
-/* Writes down for this host what of the list it has not noted, and of a once-record (0: none). Nobody minds if that fails. */
+/* Writes down for this host what of the list it has not noted. Nobody minds if that fails. */
 void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
-               const struct sighting *list, int count, int64_t record, int64_t record_ms);
+               const struct sighting *list, int count);
 /* Removes those of the list that are dead, and a record (0: none), for whoever only asks. 1: it did; 0: there was nothing. */
 int sweep_dead(struct engine_store *store, const struct key *key, const struct sighting *list,
                int count, int64_t forget, int64_t deadline_ms, struct error_text *err);

@@ -53,7 +53,7 @@ BEGIN
                 END IF;
             END IF;
             IF cardinality(a_dead) > 0 THEN
-                buried := @_bury@(a_name, a_dead, a_dead_beats, a_host, a_boot_ms);
+                buried := @_bury@(a_name, a_dead, a_dead_beats);
             END IF;
             IF a_forget > 0 THEN
                 DELETE FROM @_once@ AS o WHERE o.name = a_name AND o.token = a_forget;

@@ -128,23 +128,18 @@ BEGIN
 END
 $$;
 
--- The same by itself, and of a once-record. Nothing that would have to survive a crash.
+-- The same by itself. Nothing that would have to survive a crash.
 CREATE OR REPLACE FUNCTION @_note@(a_expected text, a_name bytea, a_host text, a_ids bigint[], a_beats bigint[], a_times bigint[],
-    a_record bigint, a_record_ms bigint, OUT code integer, OUT incarnation text)
+    OUT code integer, OUT incarnation text)
 LANGUAGE plpgsql AS $$
 BEGIN
     incarnation := @_incarnation@();
     PERFORM set_config('synchronous_commit', 'off', true);
-    PERFORM set_config('lock_timeout', '100', true);
     code := 0;
     IF incarnation <> a_expected THEN
         code := -3;
         RETURN;
     END IF;
     PERFORM @_take_notes@(a_name, a_host, a_ids, a_beats, a_times);
-    IF a_record > 0 THEN
-        UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_record_ms)
-            WHERE o.name = a_name AND o.token = a_record AND NOT o.seen ? a_host;
-    END IF;
 END
 $$;

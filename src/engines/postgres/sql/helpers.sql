@@ -104,7 +104,7 @@ END
 $$;
 
 -- Removes claims that somebody has seen with these beats for their whole span. Returns how many. The name's row is locked.
-CREATE OR REPLACE FUNCTION @_bury@(a_name bytea, a_ids bigint[], a_beats bigint[], a_host text, a_boot_ms bigint)
+CREATE OR REPLACE FUNCTION @_bury@(a_name bytea, a_ids bigint[], a_beats bigint[])
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     c record;
@@ -128,7 +128,7 @@ $$;
 
 -- The same for whoever only asks.
 CREATE OR REPLACE FUNCTION @_sweep@(a_expected text, a_patience_ms integer, a_name bytea, a_ids bigint[], a_beats bigint[],
-    a_forget bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text)
+    a_forget bigint, OUT code integer, OUT incarnation text)
 LANGUAGE plpgsql AS $$
 DECLARE
     first bigint;
@@ -141,7 +141,7 @@ BEGIN
     END IF;
     SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     DELETE FROM @_once@ AS o WHERE o.name = a_name AND o.token = a_forget;
-    IF @_bury@(a_name, a_ids, a_beats, a_host, a_boot_ms) > 0 THEN
+    IF @_bury@(a_name, a_ids, a_beats) > 0 THEN
         PERFORM @_wake@(a_name, first, true, false);
     END IF;
 END

@@ -25,6 +25,32 @@ BEGIN
 END
 $$;
 
+-- A page of them, whichever. So all of them are looked at again and again, and nobody has to know how old they are.
+CREATE OR REPLACE FUNCTION @_once_page@()
+RETURNS tid[] LANGUAGE sql AS $$
+    SELECT array_agg(format('(%s,%s)', p.n, i)::tid) FROM generate_series(1, 128) AS i,
+        (SELECT floor(random() * greatest(pg_relation_size(@'_once'@) / current_setting('block_size')::integer, 1)) AS n) AS p
+$$;
+
+-- Writes down when this host saw these. Nothing that would have to survive a crash.
+CREATE OR REPLACE FUNCTION @_note_records@(a_expected text, a_host text, a_names bytea[], a_tokens bigint[], a_time_ms bigint,
+    OUT code integer, OUT incarnation text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    incarnation := @_incarnation@();
+    PERFORM set_config('synchronous_commit', 'off', true);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_time_ms) FROM
+        (SELECT s.name FROM @_once@ AS s JOIN unnest(a_names, a_tokens) AS d(name, token) ON d.name = s.name AND d.token = s.token
+            WHERE NOT s.seen ? a_host ORDER BY s.name FOR NO KEY UPDATE OF s SKIP LOCKED) AS n
+        WHERE o.name = n.name;
+END
+$$;
+
 -- Keeps what came out of a once-record, and gives up the hold. code: 1 kept, 0 this token holds it no more, 5 as of a release.
 CREATE OR REPLACE FUNCTION @_finish@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_token bigint,
     a_result bytea, a_keep_ms bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text)
@@ -59,12 +85,11 @@ BEGIN
             seen = excluded.seen, since = clock_timestamp();
     code := 1;
     PERFORM @_wake@(a_name, first, true, true);
-    -- A page of the others, whichever: those that this host has seen for as long as they must be kept go, and of a few that it has not seen
-    -- before it notes that. So all of them are looked at again and again, and nobody has to know how old they are.
-    page := ARRAY(SELECT format('(%s,%s)', p.n, i)::tid FROM generate_series(1, 64) AS i,
-        (SELECT floor(random() * greatest(pg_relation_size(@'_once'@) / current_setting('block_size')::integer, 1)) AS n) AS p);
-    DELETE FROM @_once@ AS o WHERE o.ctid = ANY (page) AND (o.seen ->> a_host)::bigint + o.keep_ms < a_boot_ms AND o.name <> a_name;
-    UPDATE @_once@ AS o SET seen = @_add_note@(o.seen, a_host, a_boot_ms) WHERE o.ctid IN
-        (SELECT s.ctid FROM @_once@ AS s WHERE s.ctid = ANY (page) AND NOT s.seen ? a_host LIMIT 4 FOR UPDATE SKIP LOCKED);
+    -- Of the others, those that this host has seen for as long as they must be kept go. What it has not seen before is not noted here: all that is
+    -- known here is when this was sent, and the host had not seen what came meanwhile.
+    page := @_once_page@();
+    DELETE FROM @_once@ AS o WHERE o.name IN
+        (SELECT s.name FROM @_once@ AS s WHERE s.ctid = ANY (page) AND (s.seen ->> a_host)::bigint + s.keep_ms < a_boot_ms AND s.name <> a_name
+            FOR UPDATE SKIP LOCKED); -- two who finish must not wait for each other
 END
 $$;
