@@ -394,9 +394,8 @@ int hf_lock_pass_fd(hf_lock *lock, int *ret_fd)
         return failure_keep(error_set(&err, HF_EINVAL, "nowhere to put the descriptor"), &err);
     if (!(store->info.features & HF_HAS_PASS_FD) || !store->engine->pass_fd)
         return failure_keep(error_set(&err, HF_ENOTSUP,
-                                      "a lock of %s %s store is not a descriptor that could be "
-                                      "passed on",
-                                      text_article(store->info.scheme), store->info.scheme),
+                                      "a lock of %s is not a descriptor that could be passed on",
+                                      text_kind(&store->info).text),
                             &err);
     pthread_mutex_lock(&store->mutex);
     claim_enter_locked(lock);
@@ -415,9 +414,8 @@ static int need_detach(const hf_store *store, struct error_text *err)
 {
     if (store->info.features & HF_HAS_DETACH && store->engine->renew)
         return HF_OK;
-    return error_set(err, HF_ENOTSUP,
-                     "a hold in %s %s store lives with its process and cannot outlive it",
-                     text_article(store->info.scheme), store->info.scheme);
+    return error_set(err, HF_ENOTSUP, "a hold in %s lives with its process and cannot outlive it",
+                     text_kind(&store->info).text);
 }
 
 int hf_lock_detach(hf_lock *lock)
