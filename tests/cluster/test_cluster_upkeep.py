@@ -155,7 +155,7 @@ def test_backup_and_restore(start, tmp_path):
     and sequencers of before are refused."""
     cluster = start()
     holds = held(cluster)
-    store = cluster.leader().info("Locks")["store_id"]
+    store = cluster.settled().info("Locks")["store_id"]
     source = cluster.followers()[0]
     assert source.stop() == 0
     shutil.copytree(source.data, tmp_path / "copy")
