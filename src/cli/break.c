@@ -137,7 +137,7 @@ static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms
     struct slow slow;
     int result;
 
-    slow_begin(&slow, cli, "break", BREAK_MS);
+    slow_begin(&slow, cli, "break", "no word that it is done", BREAK_MS);
     look_before(cli->store, breaking);
     result = hf_break(cli->store, breaking->name, grace_ms, &breaking->broken);
     slow_end(&slow);

@@ -78,7 +78,7 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
-    slow_begin(&slow, cli, "ls", LIST_MS);
+    slow_begin(&slow, cli, "ls", "no list", LIST_MS);
     result = hf_list(cli->store, &wanted, &report);
     slow_end(&slow);
     if (result != HF_OK)

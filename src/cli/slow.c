@@ -22,22 +22,23 @@ static bool lasts(struct slow *slow)
     return !over;
 }
 
-/* A store that has answered is at work: the list is long, or the old holder is waited for. */
 static void *watch(void *context)
 {
     struct slow *slow = context;
 
-    if (lasts(slow) && hf_reached(slow->cli->store) == 0)
-        say("%s: no answer from %s for %s; trying for up to %s in all", slow->what,
+    if (lasts(slow))
+        say("%s: %s from %s for %s; trying for up to %s in all", slow->what,
+            hf_reached(slow->cli->store) == 0 ? "no answer" : slow->missing,
             printable(hf_info(slow->cli->store)->where), span(SLOW_MS), span(slow->limit_ms));
     return NULL;
 }
 
-void slow_begin(struct slow *slow, const struct cli *cli, const char *what, int64_t limit_ms)
+void slow_begin(struct slow *slow, const struct cli *cli, const char *what, const char *missing,
+                int64_t limit_ms)
 {
     pthread_condattr_t monotonic;
 
-    *slow = (struct slow){.cli = cli, .what = what, .limit_ms = limit_ms};
+    *slow = (struct slow){.cli = cli, .what = what, .missing = missing, .limit_ms = limit_ms};
     if (cli->quiet || !(hf_info(cli->store)->features & HF_HAS_TTL)) /* no server */
         return;
     pthread_mutex_init(&slow->mutex, NULL);

@@ -1,6 +1,6 @@
-/* slow.h: a line for whoever waits for a store that has not answered at all: early, and once.
+/* slow.h: a line for whoever waits for a store that does not answer, or cannot do what is asked: early, and once.
  *
- *     slow_begin(&slow, cli, "ls", 30000);
+ *     slow_begin(&slow, cli, "ls", "no list", 30000);
  *     result = hf_list(...);
  *     slow_end(&slow); */
 #ifndef CLI_SLOW_H
@@ -12,7 +12,7 @@
 
 struct slow {
     const struct cli *cli;
-    const char *what;
+    const char *what, *missing;
     int64_t limit_ms; /* of the call, to be said */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -20,8 +20,10 @@ struct slow {
     bool runs, over;
 };
 
-/* what: borrowed until slow_end, as is the cli, whose store is open. Without a thread nothing is said. */
-void slow_begin(struct slow *slow, const struct cli *cli, const char *what, int64_t limit_ms);
+/* missing: what has not come of a store that answers otherwise, perhaps because nobody leads there. Texts are borrowed until slow_end, as is
+ * the cli, whose store is open. Without a thread nothing is said. */
+void slow_begin(struct slow *slow, const struct cli *cli, const char *what, const char *missing,
+                int64_t limit_ms);
 void slow_end(struct slow *slow);
 
 #endif

@@ -85,6 +85,21 @@ def test_a_wait_at_a_node_that_answers_and_does_not_serve_yet(start_cli):
         server.clean()
 
 
+@pytest.mark.parametrize("words, missing", [(["ls"], "no list"), (["break", "x"], "no word that it is done")], ids=str)
+def test_a_question_that_a_node_cannot_answer_yet(start_cli, words, missing):
+    server = Unfounded()
+    try:
+        cli = start_cli(f"holdfast://127.0.0.1:{server.port}")
+        asking, quiet = cli.start(*words), cli.start(*words, "-q")
+        assert asking.line("err", EARLY).startswith(f"holdfast: {words[0]}: {missing} from 127.0.0.1:{server.port} for 2.0 s; trying for up to")
+        assert server.cmd("CLUSTER", "INIT") == "OK"
+        for process in (asking, quiet):
+            assert process.wait() == 0
+            assert process.rest("err") == []
+    finally:
+        server.clean()
+
+
 def test_a_limited_wait_ends_when_it_is_over(start_cli):
     server = Unfounded()
     try:
