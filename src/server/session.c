@@ -89,7 +89,7 @@ static void write_hello(struct connection *connection)
     struct resp_writer *out = &connection->out;
     bool leads = server->role == REPLICA_LEADING;
 
-    resp_write_map(out, 9, connection->resp3);
+    resp_write_map(out, 10, connection->resp3);
     resp_write_text(out, "server");
     resp_write_text(out, "holdfast");
     resp_write_text(out, "version");
@@ -104,6 +104,8 @@ static void write_hello(struct connection *connection)
     resp_write_text(out, leads ? "master" : "replica");
     resp_write_text(out, "cluster");
     resp_write_text(out, server->bootstrap.cluster);
+    resp_write_text(out, "node"); /* whichever of its addresses was called */
+    resp_write_integer(out, (int64_t)server->config->id);
     resp_write_text(out, "alone"); /* there will never be others */
     resp_write_integer(out, server->network == NULL);
     resp_write_text(out, "modules");

@@ -67,16 +67,17 @@ static void say(int fd, const char *bytes)
         return; /* the other side has gone */
 }
 
-#define FAKE_CLUSTER "0123456789abcdef0123456789abcdef" /* of all of them */
+#define FAKE_CLUSTER "0123456789abcdef0123456789abcdef" /* unless it says another */
 
 static enum fake_verdict greet(struct fake *fake, char *reply)
 {
     const char *name = fake->hello ? fake->hello : "holdfast";
+    const char *cluster = fake->cluster ? fake->cluster : FAKE_CLUSTER;
     int used =
         snprintf(reply, FAKE_REPLY_MAX,
                  "%%%d\r\n$6\r\nserver\r\n$%zu\r\n%s\r\n$5\r\nproto\r\n:3\r\n$7\r\ncluster\r\n"
-                 "$32\r\n" FAKE_CLUSTER "\r\n",
-                 fake->role ? 4 : 3, strlen(name), name);
+                 "$%zu\r\n%s\r\n",
+                 fake->role ? 4 : 3, strlen(name), name, strlen(cluster), cluster);
 
     if (fake->role)
         snprintf(reply + used, (size_t)(FAKE_REPLY_MAX - used), "$4\r\nrole\r\n$%zu\r\n%s\r\n",

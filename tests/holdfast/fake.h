@@ -29,10 +29,11 @@ typedef enum fake_verdict fake_script(struct fake *fake, const struct fake_comma
 struct fake {
     int port;
     fake_script *script;
-    void *context;     /* the script's */
-    bool deaf;         /* says nothing to HELLO either; set before fake_start */
-    const char *hello; /* what it calls itself; NULL: holdfast */
-    const char *role;  /* that it says it has; NULL: it says nothing of that */
+    void *context;       /* the script's */
+    bool deaf;           /* says nothing to HELLO either; set before fake_start */
+    const char *hello;   /* what it calls itself; NULL: holdfast */
+    const char *role;    /* that it says it has; NULL: it says nothing of that */
+    const char *cluster; /* that it says it belongs to; NULL: the one of all others; "": none */
 
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;

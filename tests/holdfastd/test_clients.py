@@ -98,7 +98,7 @@ TABLE = [
     (["COMMAND"], ANY),
     (["INFO"], ANY),
     (["INFO", "locks"], ANY),
-    (["HELLO"], Map(server="holdfast", version=ANY, proto=ANY, id=ANY, mode="standalone", role="master", cluster=ANY, alone=1, modules=[])),
+    (["HELLO"], Map(server="holdfast", version=ANY, proto=ANY, id=ANY, mode="standalone", role="master", cluster=ANY, node=ANY, alone=1, modules=[])),
     (["NOPE", "x"], Error("ERR unknown command 'NOPE'")),
 ]
 COMMANDS = [words for words, _ in TABLE]

@@ -33,10 +33,10 @@ class Node(Holdfastd):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cluster-", dir=base))
         self.data, self.port, self.number, self.password = self.directory / "data", port, number, None
         self.args = ["--id", number, "--cluster", peers, "--election-timeout", ELECTION, *args]
-        self.process, self.log, self.wrapper = None, [], wrapper
+        self.process, self.log, self.wrapper, self.listen = None, [], wrapper, None
 
     def launch(self):
-        argv = [*self.wrapper, *argv_of("--data", self.data, "--listen", self.client, *self.args)]
+        argv = [*self.wrapper, *argv_of("--data", self.data, "--listen", self.listen or self.client, *self.args)]
         self.process = Process(argv, environment(), preexec_fn=die_with_parent)
         return True
 

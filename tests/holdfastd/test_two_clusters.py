@@ -168,6 +168,53 @@ def test_two_names_of_one_server_are_one(cluster):
     ends_well(holder, waiter, cluster)
 
 
+@pytest.mark.parametrize("other", ["127.0.0.2", "[::1]"])
+def test_two_addresses_of_one_server_are_one(cluster, other):
+    holder = cluster.cli.hold("job", "--ttl", "60s")
+    stranger = start_another(cluster)
+    stranger.kill9()
+    stranger.listen = f"{stranger.client},{other}:{stranger.port}"
+    stranger.args += ["--advertise", stranger.client]
+    stranger.launch()
+    eventually(stranger.says, "it answers")
+    assert cluster.cli_of(4)("cluster", "init").status == 0
+    leader = next(node for node in ours(cluster) if node.says()["role"] == "leader")
+    waiter = Cli(f"{cluster.url_of(leader.number, 4)},{other}:{stranger.port}").start("run", "job", "--", "echo", "in")
+    assert "held by" in waiter.line("err")
+    stop(ours(cluster), "paused")
+    assert "belongs to cluster" in waiter.line("err")
+    time.sleep(FOUND)
+    assert waiter.queues["out"].empty()
+    go_on(ours(cluster), "paused")
+    ends_well(holder, waiter, cluster)
+
+
+def test_the_only_server_of_a_url_sends_nobody_into_another_cluster(cluster):
+    """At the address of the leader, of which it does not know yet that it is gone, is a server of another cluster by now."""
+    holder = cluster.cli.hold("job", "--ttl", "60s")
+    stranger = found_another(cluster)
+    stranger.kill9()
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    others = [node for node in ours(cluster) if node not in (leader, follower)]
+    waiter = Cli(f"holdfast://{follower.client}").start("run", "job", "--", "echo", "in")
+    assert "held by" in waiter.line("err")
+    stop(others, "paused")  # nobody will be elected
+    leader.kill9()
+    stranger.port, leaders_port = leader.port, stranger.port
+    stranger.launch()
+    eventually(stranger.says, "it answers")
+    time.sleep(FOUND)
+    assert waiter.queues["out"].empty()
+    stranger.kill9()
+    leader.launch()
+    go_on(others, "paused")
+    assert holder.end() == 0 and waiter.line() == "in" and waiter.wait() == 0
+    stranger.port = leaders_port
+    stranger.launch()
+    eventually(lambda: stranger.says() and stranger.says()["leader"] == 4, "it leads")
+    assert objects(cluster.cli_of(4)("ls", "--all", "--json")) == [], "the other cluster gave nothing"
+
+
 def test_a_leader_that_came_back_empty_is_no_last_word(cluster):
     """With ?cluster=: it belongs to none, and the others still say that it leads. They will choose another one."""
     leader = cluster.leader()

@@ -8,7 +8,8 @@
  *                             out, until most servers of the URL say that they belong to B: ours was restored or exchanged
  *     a server of no cluster  waits to be founded, or added. It may be so the next time that it is greeted
  *
- * One server by itself in a URL is whatever it is now: its id tells the client whether it is the store that it was before. */
+ * One server by itself in a URL is whatever it is now: its id tells the client whether it is the store that it was before. Where it sends us, though,
+ * there has to be its own cluster. */
 #include "engines/holdfast/store.h"
 
 #include <string.h>
@@ -28,7 +29,13 @@ static bool says(const struct scout *scout, const char *cluster)
            is_in_url(scout->store, &scout->at);
 }
 
-/* Is it another name of one before it in the list? */
+/* Is it one of several, which have to be of one cluster? */
+static bool is_judged(const struct scout *scout)
+{
+    return scout->store->server_count > 1 || !is_in_url(scout->store, &scout->at);
+}
+
+/* Is it another name or address of one before it in the list? */
 static bool is_named_twice(const struct scout *scout, const char *cluster)
 {
     LIST_EACH(node, &scout->store->scouts)
@@ -37,7 +44,8 @@ static bool is_named_twice(const struct scout *scout, const char *cluster)
 
         if (other == scout)
             return false;
-        if (says(other, cluster) && stream_same_peer(other->link->stream, scout->link->stream))
+        if (says(other, cluster) && ((scout->node_id != 0 && other->node_id == scout->node_id) ||
+                                     stream_same_peer(other->link->stream, scout->link->stream)))
             return true;
     }
     return false;
@@ -64,13 +72,13 @@ bool cluster_is_strange(const struct scout *scout)
 {
     const struct engine_store *store = scout->store;
 
-    return store->server_count > 1 && scout->cluster[0] && store->ours[0] &&
+    return is_judged(scout) && scout->cluster[0] && store->ours[0] &&
            strcmp(scout->cluster, store->ours) != 0 && !is_of_most(store, scout->cluster);
 }
 
 bool cluster_is_none(const struct scout *scout)
 {
-    return scout->store->server_count > 1 && !scout->cluster[0];
+    return is_judged(scout) && !scout->cluster[0];
 }
 
 bool cluster_may_serve(const struct scout *scout)
@@ -94,6 +102,13 @@ void cluster_stranger_words(const struct scout *scout, struct error_text *ret_wo
             return;
         }
     }
+    if (store->server_count == 1) {
+        error_write(ret_words,
+                    "%s, where %s has sent us, belongs to cluster %s, and that to cluster %s: they "
+                    "do not share their locks",
+                    scout->at.shown, store->servers[0].shown, scout->cluster, store->ours);
+        return;
+    }
     error_write(ret_words,
                 "%s belongs to cluster %s, and we %s cluster %s: as long as most of the %d servers "
                 "in the URL do not belong to it, it counts as a mistake",
@@ -111,7 +126,7 @@ int cluster_greeted(struct scout *scout, const struct resp_node *reply, struct e
 {
     struct engine_store *store = scout->store;
     const struct resp_node *cluster = map_value(reply, "cluster");
-    bool none = store->server_count > 1 && (!cluster || cluster->size == 0);
+    bool none = is_judged(scout) && (!cluster || cluster->size == 0);
 
     if (store->server_count > 1 && map_number(reply, "alone", 0) != 0)
         return error_set(err, HF_EREFUSED,
@@ -129,7 +144,8 @@ int cluster_greeted(struct scout *scout, const struct resp_node *reply, struct e
                          cluster && cluster->text ? cluster->text : "", store->cluster);
     if (cluster && cluster->size == HOLDFAST_CLUSTER)
         memcpy(scout->cluster, cluster->text, HOLDFAST_CLUSTER);
-    if (store->server_count > 1 && !store->ours[0])
+    scout->node_id = map_number(reply, "node", 0);
+    if (store->server_count > 1 ? !store->ours[0] : is_in_url(store, &scout->at))
         memcpy(store->ours, scout->cluster, sizeof store->ours);
     return HF_OK;
 }

@@ -211,11 +211,17 @@ static int hear(struct scout *scout, struct error_text *err)
 
 /* ---- found ----------------------------------------------------------------------------------- */
 
-/* Is the next question one that any server answers? */
+/* Is there a question that any server answers? */
 static bool anyone_will_do(const struct engine_store *store)
 {
-    return !store->link && !list_empty(&store->unsent) &&
-           LIST_ENTRY(store->unsent.next, struct call, node)->anyone;
+    if (store->link)
+        return false;
+    LIST_EACH(node, &store->unsent)
+    {
+        if (LIST_ENTRY(node, struct call, node)->anyone)
+            return true;
+    }
+    return false;
 }
 
 static void found(struct engine_store *store, struct scout *scout)
@@ -261,8 +267,12 @@ static void hear_all(struct engine_store *store)
             /* The server in doubt, under another name. It leads, so its answer is waited for. */
             error_write(&err, "%s: it does not answer", scout->at.shown);
             come_back(store, scout, HF_EUNREACH, &err);
-        } else if (may_be_taken(scout) || (scout->state == SCOUT_RESTS && anyone_will_do(store) &&
-                                           !cluster_is_strange(scout))) {
+        } else if (may_be_taken(scout)) {
+            found(store, scout);
+            return;
+        } else if (scout->state == SCOUT_RESTS && anyone_will_do(store) &&
+                   !cluster_is_strange(scout)) {
+            scout->leads = false; /* perhaps it does, a cluster that nobody has looked at */
             found(store, scout);
             return;
         } else if (scout->told.shown[0]) {

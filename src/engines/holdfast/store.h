@@ -136,6 +136,7 @@ struct scout {
     struct address told;                /* where its server sends us; shown[0] == 0: nowhere */
     struct address leader;              /* who leads, as its server says; shown[0] == 0: nobody */
     char cluster[HOLDFAST_CLUSTER + 1]; /* of its server, while it has a link; "": not known */
+    int64_t node_id;                    /* of its server in that cluster; 0: not known */
 };
 
 struct engine_store {

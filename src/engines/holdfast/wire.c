@@ -219,13 +219,14 @@ static bool is_too_late(const struct call *call)
            clock_boot_ms() + ANSWER_MS > call->until_ms;
 }
 
-static struct call *next_to_send(struct engine_store *store)
+/* only: those that any server answers. */
+static struct call *next_to_send(struct engine_store *store, bool only_anyones)
 {
     LIST_EACH(node, &store->unsent)
     {
         struct call *call = LIST_ENTRY(node, struct call, node);
 
-        if (!is_too_late(call))
+        if (!is_too_late(call) && (call->anyone || !only_anyones))
             return call;
     }
     return NULL;
@@ -234,10 +235,29 @@ static struct call *next_to_send(struct engine_store *store)
 /* Does anybody wait for an answer that is pending? */
 static bool is_awaited(const struct engine_store *store)
 {
-    for (size_t i = 0; i < store->pending.count; i++)
-        if (pending_at(&store->pending, i)->call)
+    for (size_t i = 0; i < store->pending.count; i++) {
+        const struct call *call = pending_at(&store->pending, i)->call;
+
+        if (call && !call->aside)
             return true;
+    }
     return false;
+}
+
+/* A server that does not lead has been asked what anybody answers, and there are locks to ask for: when it has answered, or nobody waits for that
+ * any more, the leader is looked for. Why there is none yet is known from before. */
+static void leave_for_the_leader(struct engine_store *store)
+{
+    struct error_text why = store->why_down;
+
+    if (!why.text[0])
+        error_write(&why, "%s is not known to lead", store->at->shown);
+    if (!is_awaited(store)) {
+        doom(store, &why);
+    } else {
+        store->leaving = true;
+        store->doom = why;
+    }
 }
 
 /* A server that is in doubt is asked nothing more: another one may lead by now. One that was only to be asked what anybody answers is not asked for
@@ -246,19 +266,8 @@ void wire_send_all(struct engine_store *store)
 {
     struct call *call;
 
-    while (wire_ready(store) && !store->doubt && (call = next_to_send(store))) {
-        if (!call->anyone && !store->found->leads) {
-            struct error_text why;
-
-            error_write(&why, "%s was not known to lead", store->at->shown);
-            if (!is_awaited(store)) {
-                doom(store, &why);
-            } else { /* when it has answered, or nobody waits for that any more */
-                store->leaving = true;
-                store->doom = why;
-            }
-            return;
-        }
+    while (wire_ready(store) && !store->doubt &&
+           (call = next_to_send(store, !store->found->leads))) {
         if (!pending_room(&store->pending)) {
             finish(call, error_set(&call->err, HF_ENOMEM, "out of memory"));
             continue;
@@ -267,6 +276,8 @@ void wire_send_all(struct engine_store *store)
         call->sent = true;
         send_bytes(store, call, call->request, call->size, call->replies);
     }
+    if (wire_ready(store) && !store->doubt && !store->found->leads && next_to_send(store, false))
+        leave_for_the_leader(store);
 }
 
 void wire_ask_aside(struct engine_store *store, struct call *call)
@@ -421,7 +432,7 @@ void wire_pump(struct engine_store *store)
     result = link_pump(store->link, on_value, store, &err);
     if (result == HF_OK && clock_boot_ms() >= wire_silent_until(store))
         result = error_set(&err, HF_EUNREACH, "%s: it does not answer", store->at->shown);
-    else if (result == HF_OK && (store->doomed || (store->leaving && store->pending.count == 0)))
+    else if (result == HF_OK && (store->doomed || (store->leaving && !is_awaited(store))))
         result = error_set(&err, HF_EUNREACH, "%s", store->doom.text);
     if (result != HF_OK) {
         wire_drop(store, &err);
