@@ -155,11 +155,69 @@ static void results_with_the_same_token_are_kept_apart(void **state)
     hf_close(store);
 }
 
+/* ---- results that come and go ------------------------------------------------------------------ */
+
+#define RUNNERS 24
+#define RUNS_MS 3000
+
+static hf_store *crowd;
+static _Atomic int runs, failures;
+static struct timespec crowd_until;
+
+static bool is_over(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > crowd_until.tv_sec ||
+           (now.tv_sec == crowd_until.tv_sec && now.tv_nsec >= crowd_until.tv_nsec);
+}
+
+static void *run_again_and_again(void *arg)
+{
+    (void)arg;
+    while (!is_over()) {
+        hf_once *once;
+
+        if (hf_once_begin(crowd, "crowd", NULL, &once) != HF_OK) {
+            fprintf(stderr, "%s\n", hf_error());
+            failures++;
+        } else if (hf_once_runs(once)) {
+            runs++;
+            failures += hf_once_finish(once, "x", 1, 1) != HF_OK;
+        } else {
+            hf_once_free(once);
+        }
+    }
+    return NULL;
+}
+
+/* Whoever forgets a result finds the next one, and that is too old as well: again and again, and never a hold that nobody granted. */
+static void results_that_are_over_at_once_are_no_holds(void **state)
+{
+    pthread_t threads[RUNNERS];
+    char url[256];
+
+    (void)state;
+    snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d/postgres?table=crowd", server.port);
+    must(HF_OK, hf_open(url, &crowd));
+    clock_gettime(CLOCK_MONOTONIC, &crowd_until);
+    crowd_until.tv_sec += RUNS_MS / 1000;
+    for (int i = 0; i < RUNNERS; i++)
+        assert_int_equal(0, pthread_create(&threads[i], NULL, run_again_and_again, NULL));
+    for (int i = 0; i < RUNNERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(0, atomic_load(&failures));
+    assert_true(atomic_load(&runs) > 1);
+    hf_close(crowd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(renewals_have_a_connection_of_their_own),
         cmocka_unit_test(results_with_the_same_token_are_kept_apart),
+        cmocka_unit_test(results_that_are_over_at_once_are_no_holds),
     };
     int failed;
 

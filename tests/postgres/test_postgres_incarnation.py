@@ -2,7 +2,8 @@
 one: its id is a part of what the server says it is."""
 import time
 
-from conftest import await_claims, eventually, seconds
+import pytest
+from conftest import await_claims, eventually, guard_sql, seconds
 from holder import hold, start_holder  # noqa: F401
 
 TTL_MS = 3000
@@ -94,3 +95,48 @@ def test_what_a_copy_says_of_a_beat_counts_no_more_after_a_floor(server, table, 
     assert seconds(renewed) < ttl_ms / 3, "this machine is too slow to tell"
     holder.resume()
     holder.await_lost()
+
+
+# ---- ids that begin again
+
+
+def begin_again(session, table, how):
+    """As by hand; as what the command prints mends it; as tables that came by logical replication, which leaves sequences behind."""
+    if how == "truncated":
+        session(f"TRUNCATE {table}_claims RESTART IDENTITY")
+    elif how == "made anew":
+        session(f"DROP TABLE {table}_claims CASCADE")
+        session(guard_sql("--locks", "--table", table))
+    else:
+        session(f"SELECT setval(pg_get_serial_sequence('{table}_claims', 'id'), 1)")
+
+
+@pytest.mark.parametrize("how", ["truncated", "made anew", "replicated"])
+@pytest.mark.parametrize("kind", ["once", "by rows"])
+def test_a_claim_whose_id_is_below_the_first_counts(server, table, cli_on, kind, how):
+    """Where a name was granted to one who waited, whoever looks begins at the id of that one."""
+    cli = cli_on(server.url(table))
+    session = server.session()
+    words = ["once", "--keep", "1ms", "--only-success"] if kind == "once" else ["run"]
+    name = "\0x" if kind == "once" else "x"
+    if kind == "by rows":
+        assert cli_on(server.url(table, mode="row"))("run", "x", "--", "true").status == 0
+    for number in range(10):
+        assert cli("run", f"other-{number}", "--", "true").status == 0
+    first = cli.start(*words, "x", "--", "sh", "-c", "echo in; read line; false")
+    first.line()
+    second = cli.start(*words, "x", "--", "true")
+    await_claims(session, table, name, 2)
+    first.say("go")
+    assert first.wait() == 1 and second.wait() == 0
+    begin_again(session, table, how)
+    assert session.value(f"SELECT first_id FROM {table} WHERE name = %s", name.encode()) > 10
+    time.sleep(0.1)  # what was kept for a millisecond is over
+    inside = cli.start(*words, "x", "--", "sh", "-c", "echo in; read line")
+    assert inside.line() == "in"
+    assert cli(*words, "--no-wait", "x", "--", "echo", "in").status == 75
+    waiter = cli.start(*words, "x", "--", "echo", "in")
+    await_claims(session, table, name, 2)
+    inside.say("go")
+    assert inside.wait() == 0, inside.rest("err")
+    assert waiter.wait() == 0 and waiter.rest("err") == []

@@ -135,6 +135,34 @@ def test_a_finish_that_was_held_up_is_kept_for_as_long_as_another(server, table,
     assert first.wait() == 0
 
 
+def test_a_result_is_kept_no_longer_where_it_was_made(server, table, cli_on):
+    cli = cli_on(server.url(table))
+    for number in range(8):
+        assert cli("once", "--keep", "100ms", "x", "--", "echo", str(number)).stdout == f"{number}\n"
+        time.sleep(0.2)
+
+
+def test_results_deep_in_a_page_go(server, table, cli_on):
+    """The places of deleted rows are kept in their page until it is vacuumed, so that there may be hundreds."""
+    cli = cli_on(server.url(table))
+    session = server.session()
+    assert cli("once", "--keep", "1h", "first", "--", "true").status == 0
+    session(f"ALTER TABLE {table}_once SET (autovacuum_enabled = false)")
+    for _ in range(3):
+        session(f"INSERT INTO {table}_once (name, state, token, keep_ms, seen) SELECT int4send(n), 'd', 1, 1, '{{}}' FROM generate_series(1, 80) AS n")
+        if session.value(f"SELECT max((ctid::text::point)[1]) FROM {table}_once WHERE (ctid::text::point)[0] = 0") > 200:
+            break
+        session(f"DELETE FROM {table}_once WHERE token = 1")
+    deep = f"SELECT count(*) FROM {table}_once WHERE token = 1 AND (ctid::text::point)[1] > 128"
+    assert session.value(deep) > 0
+    for number in range(200):
+        assert cli("once", "--keep", "1ms", f"new-{number}", "--", "true").status == 0
+        if session.value(f"SELECT count(*) FROM {table}_once WHERE token = 1") == 0:
+            break
+    else:
+        pytest.fail(f"{session.value(deep)} of them were kept")
+
+
 def test_results_that_nobody_asks_for_go(server, table, cli_on):
     cli = cli_on(server.url(table))
     session = server.session()

@@ -237,6 +237,7 @@ int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
 {
     struct pg_claim *own = claim_private(store, claim);
     struct attempt attempt = {.store = store, .own = own};
+    bool again = false;
     int result;
 
     if (!own)
@@ -248,9 +249,10 @@ int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
     if (own->queued && atomic_load(&own->era) != store_era(store))
         return error_set(err, HF_ELOST, "the server is another one than before, or was promoted");
     for (int i = 0; i < TRIES_MAX; i++) {
+        int64_t forget = attempt.forget;
         PGresult *answer = NULL;
-        bool again = false;
 
+        again = false;
         result = ask(&attempt, deadline_ms, &answer, err);
         if (result == HF_ESTORE && !own->queued && i + 1 < TRIES_MAX)
             continue;            /* nothing was done, and we know now who is there */
@@ -264,7 +266,12 @@ int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
         PQclear(answer);
         if (!again)
             break;
+        if (attempt.forget != forget && clock_boot_ms() < deadline_ms)
+            i--; /* a result that was kept for long enough: if there is another one already, somebody else gets on */
     }
+    if (again && result == 0)
+        return error_set(err, HF_EUNREACH, "the results of '%.100s' come and go all the time",
+                         claim->name);
     own->asked_ms = clock_boot_ms();
     if (result == ENGINE_QUEUED || result == ENGINE_HELD)
         listener_add(store, own);

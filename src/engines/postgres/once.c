@@ -207,6 +207,7 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
     if (result != HF_OK)
         return result;
     if (code == 1) {
+        note_record(store, store_era(store), &own->key, (int64_t)claim->token, clock_boot_ms());
         note_some(store);
         return HF_OK;
     }

@@ -131,6 +131,7 @@ BEGIN
                 INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
                     VALUES (a_name, a_lease, a_owner, a_mode, a_permits, a_ttl_ms, a_delay_ms, a_death_ms, 1 - first_beat, 1 - first_beat, own_note)
                     RETURNING k.id INTO claim;
+                PERFORM @_show_claim@(a_name, claim) WHERE claim < was.first_id;
                 beat := 1 - first_beat;
             END IF;
         ELSE
@@ -148,6 +149,7 @@ BEGIN
                     VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, first_beat, first_beat,
                         own_note)
                     RETURNING k.id INTO claim;
+                PERFORM @_show_claim@(a_name, claim) WHERE claim < was.first_id;
             END IF;
             IF at.by_rows THEN
                 DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it so died

@@ -51,11 +51,14 @@ $$;
 -- Remembers that a lease is over, for a request that may still arrive; the last few of a name.
 CREATE OR REPLACE FUNCTION @_end_lease@(a_name bytea, a_lease bytea, a_ttl_ms bigint)
 RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    claim bigint;
 BEGIN
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id IN
         (SELECT e.id FROM @_claims@ AS e WHERE e.name = a_name AND e.mode = 'e' ORDER BY e.id DESC OFFSET 15);
-    INSERT INTO @_claims@ (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
-        VALUES (a_name, a_lease, '', 'e', 0, a_ttl_ms, 0, 0);
+    INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
+        VALUES (a_name, a_lease, '', 'e', 0, a_ttl_ms, 0, 0) RETURNING k.id INTO claim;
+    PERFORM @_show_claim@(a_name, claim);
 END
 $$;
 

@@ -103,6 +103,13 @@ BEGIN
 END
 $$;
 
+-- A claim has been made, with this id. They grow, unless somebody has let them begin again: TRUNCATE … RESTART IDENTITY, the table of claims made
+-- anew, tables that came by logical replication, which leaves sequences behind. Nobody would see it below the first. Its name's row is locked.
+CREATE OR REPLACE FUNCTION @_show_claim@(a_name bytea, a_id bigint)
+RETURNS void LANGUAGE sql AS $$
+    UPDATE @@ AS l SET first_id = a_id WHERE l.name = a_name AND l.first_id > a_id
+$$;
+
 -- Removes claims that somebody has seen with these beats for their whole span. Returns how many. The name's row is locked.
 CREATE OR REPLACE FUNCTION @_bury@(a_name bytea, a_ids bigint[], a_beats bigint[])
 RETURNS integer LANGUAGE plpgsql AS $$

@@ -28,7 +28,8 @@ $$;
 -- A page of them, whichever. So all of them are looked at again and again, and nobody has to know how old they are.
 CREATE OR REPLACE FUNCTION @_once_page@()
 RETURNS tid[] LANGUAGE sql AS $$
-    SELECT array_agg(format('(%s,%s)', p.n, i)::tid) FROM generate_series(1, 128) AS i,
+    SELECT array_agg(format('(%s,%s)', p.n, i)::tid) FROM
+        generate_series(1, current_setting('block_size')::integer / 28) AS i, -- as many as it may have: a header, and a pointer to it
         (SELECT floor(random() * greatest(pg_relation_size(@'_once'@) / current_setting('block_size')::integer, 1)) AS n) AS p
 $$;
 

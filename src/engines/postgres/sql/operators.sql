@@ -71,6 +71,7 @@ BEGIN
         PERFORM FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
         INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
             VALUES (a_name, a_lease, a_owner, 'o', 0, a_ttl_ms, 0, 0, first_beat, first_beat, own_note) RETURNING k.id INTO claim;
+        PERFORM @_show_claim@(a_name, claim);
     END IF;
 END
 $$;

@@ -18,6 +18,7 @@ CREATE OR REPLACE FUNCTION @_row_grant@(a_expected text, a_patience_ms integer, 
 LANGUAGE plpgsql AS $$
 DECLARE
     was record;
+    claim bigint;
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     code := 0;
@@ -39,8 +40,9 @@ BEGIN
     token := @_next_token@(was.token, was.incarnation, incarnation);
     UPDATE @@ AS l SET token = @!_row_grant@.token, incarnation = @!_row_grant@.incarnation WHERE l.name = a_name;
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it before died
-    INSERT INTO @_claims@ (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms)
-        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0);
+    INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms)
+        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0) RETURNING k.id INTO claim;
+    PERFORM @_show_claim@(a_name, claim);
     PERFORM @_wake@(a_name, was.first_id, true, false);
 END
 $$;

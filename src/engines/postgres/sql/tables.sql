@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS @@ (
     name bytea PRIMARY KEY,
     token bigint NOT NULL,
     incarnation text NOT NULL, -- of the server that gave it
-    -- No claim on this name has a lower id. Whoever looks begins here, behind what is deleted and not yet vacuumed.
+    -- No claim on this name has a lower id (_show_claim). Whoever looks begins here, behind what is deleted and not yet vacuumed.
     first_id bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70);
 
