@@ -201,13 +201,17 @@ class Losing(http.server.ThreadingHTTPServer):
 
     def __init__(self, port):
         super().__init__(("127.0.0.1", 0), LosingHandler)
-        self.upstream, self.words = port, []
+        self.upstream, self.words, self.delayed, self.seconds = port, [], [], 0
         self.address = f"127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def lose(self, *words):
         """Then .words is empty when it was done."""
         self.words = [word.encode() for word in words]
+
+    def delay(self, seconds, *words):
+        """Such a request is held up, once; then .delayed is empty."""
+        self.seconds, self.delayed = seconds, [word.encode() for word in words]
 
     def stop(self):
         self.shutdown()
@@ -228,6 +232,9 @@ class LosingHandler(http.server.BaseHTTPRequestHandler):
         if self.path == "/v3/watch":
             self.send_error(503)
             return
+        if self.server.delayed and all(word in body for word in self.server.delayed):
+            self.server.delayed = []
+            time.sleep(self.server.seconds)
         upstream = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=PATIENCE)
         upstream.request("POST", self.path, body)
         answer = upstream.getresponse()

@@ -1,4 +1,5 @@
 """Faults that etcd, its clients and its recipes had, as their users met them (docs/etcd-store.md has the list)."""
+import json
 import os
 import shutil
 import signal
@@ -82,6 +83,16 @@ def test_a_break_whose_answer_was_lost_says_what_it_did(three, prefix, servers, 
         assert done.status == 0 and "broke 1 hold" in done.stdout, done
         holder.await_lost()
         three.ctl("del", "--prefix", f"{prefix}/")
+
+
+def test_a_result_that_is_stored_late_is_kept_as_long_as_it_should(servers, three, prefix, cli_on):
+    """The lease of the result counts from before it was stored."""
+    losing = servers.losing(three.nodes[0].port)
+    losing.delay(3, '"MOD"', "request_put", "request_delete_range")
+    done = cli_on(f"etcd://{losing.address}/{prefix}?timeout=20s")("once", "x", "--keep", "6s", "--", "echo", "first")
+    assert losing.delayed == [] and (done.status, done.stdout) == (0, "first\n"), done
+    record = json.loads(cli_on(three.url(prefix))("once", "x", "--show", "--json").stdout)
+    assert record["left_ms"] > 4500, record
 
 
 def test_a_run_whose_last_answer_was_lost_ends_well(three, prefix, servers, cli_on):

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define FINISH_TRIES 3
+#define LATE_PART 20 /* of the time that a result is kept: what took longer is made good */
 
 static int take_result(const struct once_key *result, struct engine_record *ret_record,
                        struct error_text *err)
@@ -102,18 +103,27 @@ int once_begin(struct engine_store *store, struct etcd_claim *own, const struct 
     return result == HF_EUNREACH ? HF_EUNKNOWN : result; /* we have a place that must be settled */
 }
 
-/* A keep-alive says nothing that a hold depends on. */
-void once_renew(struct engine_store *store, struct etcd_claim *own, int64_t deadline_ms)
+static int keep_alive(struct engine_store *store, int64_t lease, int64_t deadline_ms,
+                      struct error_text *err)
 {
     char body[64];
     struct question question = {
         .path = "/v3/lease/keepalive", .body = body, .repeatable = true, .reads = true};
-    struct error_text ignored;
     json_t *answer = NULL;
+    int result;
 
-    snprintf(body, sizeof body, "{\"ID\":\"%" PRId64 "\"}", own->run_lease);
-    if (gateway_ask(store, &question, deadline_ms, &answer, &ignored) == HF_OK)
-        json_decref(answer);
+    snprintf(body, sizeof body, "{\"ID\":\"%" PRId64 "\"}", lease);
+    result = gateway_ask(store, &question, deadline_ms, &answer, err);
+    json_decref(answer);
+    return result;
+}
+
+/* A keep-alive says nothing that a hold depends on. */
+void once_renew(struct engine_store *store, struct etcd_claim *own, int64_t deadline_ms)
+{
+    struct error_text ignored;
+
+    keep_alive(store, own->run_lease, deadline_ms, &ignored);
 }
 
 static void revoke_run_lease(struct engine_store *store, struct etcd_claim *own,
@@ -176,6 +186,25 @@ static int finish_once(struct engine_store *store, struct etcd_claim *own,
     return result;
 }
 
+/* The result's lease was granted a while before the result was stored, and counts from then: from now on, instead. */
+static int keep_longer(struct engine_store *store, int64_t lease, int64_t keep_ms,
+                       int64_t deadline_ms, struct error_text *err)
+{
+    struct error_text why;
+    int64_t left_ms = -1;
+    int result = keep_alive(store, lease, deadline_ms, &why);
+
+    if (result == HF_OK)
+        result = lease_left(store, lease, deadline_ms, &left_ms, NULL, &why);
+    if (result == HF_OK && left_ms >= 0)
+        return HF_OK;
+    if (result == HF_OK)
+        error_write(&why, "it was stored too late, and is gone");
+    return error_set(err, HF_EUNKNOWN,
+                     "the result may be kept for less than the %" PRId64 " ms that it should: %s",
+                     keep_ms, why.text);
+}
+
 int etcd_finish(struct engine_store *store, struct engine_claim *claim, const void *bytes,
                 size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err)
 {
@@ -184,7 +213,7 @@ int etcd_finish(struct engine_store *store, struct engine_claim *claim, const vo
     struct error_text ignored;
     char key[ETCD_KEY_MAX];
     size_t key_size;
-    int64_t lease;
+    int64_t lease, began_ms = clock_boot_ms();
     bool done = false;
     int result;
 
@@ -212,9 +241,11 @@ int etcd_finish(struct engine_store *store, struct engine_claim *claim, const vo
         result = error_set(err, HF_EUNKNOWN, "the lease for the result ran out meanwhile");
     if (result != HF_OK)
         return result;
+    if ((clock_boot_ms() - began_ms) * LATE_PART > keep_ms)
+        result = keep_longer(store, lease, keep_ms, deadline_ms, err);
     claim_revoke_all(store, own, deadline_ms, &ignored);
     revoke_run_lease(store, own, deadline_ms);
-    return HF_OK;
+    return result;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
