@@ -9,6 +9,7 @@
  * their certificate is worth more to the reader than "connection refused" from the next one. */
 #include "net/stream.h"
 #include "base/modules.h"
+#include "net/lookup.h"
 #include "net/tls.h"
 
 #include <errno.h>
@@ -30,14 +31,15 @@
 #define KEEPALIVE_COUNT 3
 #define UNANSWERED_MAX_MS 30000
 
-enum state { CONNECTING, SHAKING_HANDS, CONNECTED };
+enum state { LOOKING_UP, CONNECTING, SHAKING_HANDS, CONNECTED };
 
 struct stream {
     const struct address *address;
     enum state state;
     int fd;
 
-    struct addrinfo *resolved;   /* what getaddrinfo gave; NULL for a unix socket */
+    struct addrinfo *resolved;   /* of a number; else NULL, */
+    struct lookup *lookup;       /* and of a name what will be, or was, found */
     const struct addrinfo *next; /* to try if the present one fails */
     struct sockaddr_un unix_address;
     struct addrinfo unix_info; /* so that a unix socket is a host with one address */
@@ -100,8 +102,8 @@ static int resolve_host(struct stream *stream, struct error_text *err)
     /* First as a number: that loads no resolver and asks nobody. */
     failure = getaddrinfo(address->host, address->port, &hints, &stream->resolved);
     if (failure == EAI_NONAME) {
-        hints.ai_flags = AI_NUMERICSERV;
-        failure = getaddrinfo(address->host, address->port, &hints, &stream->resolved);
+        stream->state = LOOKING_UP;
+        return lookup_begin(address, &stream->lookup, err);
     }
     if (failure == EAI_SYSTEM)
         return error_set_errno(err, HF_EUNREACH, errno, "%s", address->shown);
@@ -209,7 +211,7 @@ int stream_open(const struct address *address, const struct access *access,
         resolve_unix(stream);
     else
         result = resolve_host(stream, err);
-    if (result == HF_OK)
+    if (result == HF_OK && !stream->lookup)
         result = begin_next(stream, 0, err);
     if (result != HF_OK)
         goto failed;
@@ -222,6 +224,7 @@ failed:
 
 void stream_after_fork(struct stream *stream)
 {
+    lookup_after_fork(stream->lookup);
     drop_socket(stream);
 }
 
@@ -234,6 +237,7 @@ void stream_close(struct stream *stream)
     drop_socket(stream);
     if (stream->resolved)
         freeaddrinfo(stream->resolved);
+    lookup_end(stream->lookup);
     free(stream);
 }
 
@@ -254,6 +258,15 @@ int stream_connect(struct stream *stream, struct error_text *err)
 {
     int failure = 0, result;
 
+    if (stream->state == LOOKING_UP) {
+        result = lookup_result(stream->lookup, &stream->next, err);
+        if (result == LOOKUP_AGAIN)
+            return STREAM_AGAIN;
+        if (result == HF_OK)
+            result = begin_next(stream, 0, err);
+        if (result != HF_OK)
+            return result;
+    }
     while (stream->state == CONNECTING) {
         if (ask_socket(stream->fd, &failure) == STREAM_AGAIN)
             return STREAM_AGAIN;
@@ -286,11 +299,13 @@ bool stream_same_peer(const struct stream *a, const struct stream *b)
 
 int stream_fd(const struct stream *stream)
 {
-    return stream->fd;
+    return stream->state == LOOKING_UP ? lookup_fd(stream->lookup) : stream->fd;
 }
 
 short stream_events(const struct stream *stream, bool has_output)
 {
+    if (stream->state == LOOKING_UP)
+        return POLLIN;
     if (stream->state == CONNECTING)
         return POLLOUT;
     if (stream->tls)

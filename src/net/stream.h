@@ -1,6 +1,5 @@
 /* stream.h: bytes to and from one server, over TCP, a unix socket, or TLS. Nothing here waits: who
- * wants to wait polls stream_fd for stream_events and comes back. (One exception: a host name that
- * is not a number is looked up by getaddrinfo, which can take as long as the resolver does.) */
+ * wants to wait polls stream_fd for stream_events and comes back. */
 #ifndef NET_STREAM_H
 #define NET_STREAM_H
 
@@ -11,7 +10,7 @@
 struct stream;
 
 /* Begins to connect. address and access are borrowed for as long as the stream lives. HF_EUNREACH:
- * no such host, refused at once; HF_EMODULE: TLS is wanted and its module is not there; HF_EREFUSED:
+ * refused at once; HF_EMODULE: TLS is wanted and its module is not there; HF_EREFUSED:
  * a certificate file cannot be used; HF_EINVAL: TLS over a unix socket; HF_ENOMEM. TCP_NODELAY,
  * keepalive, close-on-exec. */
 int stream_open(const struct address *address, const struct access *access,
@@ -32,7 +31,7 @@ bool stream_same_peer(const struct stream *a, const struct stream *b);
 short stream_events(const struct stream *stream, bool has_output);
 
 /* Goes on connecting. HF_OK: connected, and with TLS the server has proved who it is; STREAM_AGAIN:
- * not yet; HF_EUNREACH: failed, other addresses of the host tried; HF_EREFUSED: a certificate that
+ * not yet; HF_EUNREACH: no such host, or failed, other addresses of it tried; HF_EREFUSED: a certificate that
  * does not prove it, or a server that wants one of ours; HF_ENOMEM. */
 #define STREAM_AGAIN 1
 int stream_connect(struct stream *stream, struct error_text *err);
