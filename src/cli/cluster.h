@@ -41,6 +41,7 @@ bool cluster_is_reachable(const hf_cluster_info *about, const hf_member *member)
 
 struct cluster_votes {
     unsigned voters, reachable; /* of the voters */
+    unsigned lost;              /* of the voters: without their data */
     unsigned majority;          /* of them that must be there */
     unsigned spare;             /* reachable ones that may be lost; 0: none */
 };

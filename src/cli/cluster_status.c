@@ -41,6 +41,7 @@ struct cluster_votes cluster_count_votes(const hf_cluster *cluster, uint64_t wit
     for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
         if (member->votes && member->id != without) {
             votes.voters++;
+            votes.lost += member->lost != 0;
             votes.reachable += cluster_is_reachable(about, member);
         }
     votes.majority = votes.voters / 2 + 1;
@@ -86,20 +87,37 @@ void cluster_append(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
-/* "; bring back 1 of node 2 (10.0.0.2:7431), node 3 (10.0.0.3:7431)" */
-static void add_missing(const hf_cluster *cluster, unsigned needed, char *text, size_t size)
+/* "node 2 (10.0.0.2:7431), node 3 (10.0.0.3:7431)": those that vote and have lost their data, or those that have it and are silent. */
+static void add_missing(const hf_cluster *cluster, bool lost, char *text, size_t size)
 {
     const hf_cluster_info *about = hf_cluster_about(cluster);
     const char *before = "";
     const hf_member *member;
 
-    cluster_append(text, size, "; bring back %u of ", needed);
     for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
-        if (member->votes && !cluster_is_reachable(about, member)) {
+        if (member->votes && (member->lost != 0) == lost && !cluster_is_reachable(about, member)) {
             cluster_append(text, size, "%snode %llu (%s)", before, (unsigned long long)member->id,
                            *member->peer ? printable(member->peer) : "no address");
             before = ", ";
         }
+}
+
+/* Those that came back empty cannot be removed either: that takes a majority. */
+static void add_way_out(const hf_cluster *cluster, const struct cluster_votes *votes, char *text,
+                        size_t size)
+{
+    unsigned long long id = (unsigned long long)hf_cluster_about(cluster)->id;
+
+    cluster_append(text, size,
+                   "nobody leads, and nobody will: of the %u nodes that vote %u have lost their "
+                   "data: ",
+                   votes->voters, votes->lost);
+    add_missing(cluster, true, text, size);
+    cluster_append(text, size,
+                   "; mount their directories if they are not mounted; else stop node %llu and "
+                   "begin anew from its directory, with 'holdfastd --restore-from' "
+                   "(holdfastd(8), docs/cluster.md)",
+                   id);
 }
 
 void cluster_describe_leaderless(const hf_cluster *cluster, char *ret_text, size_t size)
@@ -116,13 +134,16 @@ void cluster_describe_leaderless(const hf_cluster *cluster, char *ret_text, size
         cluster_append(ret_text, size, "node %llu belongs to no cluster yet", id);
     else if (votes.voters == 0)
         cluster_append(ret_text, size, "node %llu knows of no members: %s", id, about->why);
+    else if (votes.voters - votes.lost < votes.majority)
+        add_way_out(cluster, &votes, ret_text, size);
     else if (votes.reachable < votes.majority) {
         cluster_append(
             ret_text, size,
             "nobody leads: %u of the %u nodes that vote must be there, and node %llu hears of %u, "
             "itself included",
             votes.majority, votes.voters, id, votes.reachable);
-        add_missing(cluster, votes.majority - votes.reachable, ret_text, size);
+        cluster_append(ret_text, size, "; bring back %u of ", votes.majority - votes.reachable);
+        add_missing(cluster, false, ret_text, size);
     } else
         cluster_append(ret_text, size, "nobody leads at the moment: %s", about->why);
     if (*about->advice)

@@ -185,6 +185,7 @@ struct hf_store {
     struct engine_host host;
     hf_store_info info;
     char url[HF_URL_MAX + 1];
+    char *full_url; /* with its password; NULL where the engine has no cluster. Wiped */
     char where[HF_URL_MAX + 1];
     char origin[CONF_PATH_MAX];
     char need_from[CONF_PATH_MAX]; /* the client.conf that refuses best-effort stores; "": none */
@@ -238,6 +239,10 @@ struct hf_store {
     struct list ops, observers;
     int op_count;
 };
+
+/* server_url.c */
+/* The URL of one of the servers by itself; false: there are not so many, or only one. It has the password that the store's has. */
+bool cluster_server_url(const hf_store *store, size_t index, char ret_url[HF_URL_MAX + 1]);
 
 /* store.c */
 hf_store *store_new(void);

@@ -14,6 +14,7 @@
 #define ANYBODY_MS 4000
 #define LEADER_MIN_MS 500 /* for finding the leader, even if finding anybody took all the time */
 #define UNKNOWN_TRIES 3   /* a look whose answer is lost again and again */
+#define BY_ITSELF_MS 500  /* for one server of several, where another has answered already */
 
 #define CLUSTER_ID_MAX 64 /* bytes */
 #define ROLE_MAX 15
@@ -84,6 +85,56 @@ static int look(hf_store *store, bool of_leader, int64_t deadline_ms, hf_cluster
     return result;
 }
 
+/* A member, not one that was removed, has stopped or came back without its data: those know nothing of the others. */
+static bool is_informed(const hf_cluster *cluster)
+{
+    return cluster->info.member_count > 0 && !cluster->trouble.text[0] && !cluster->advice.text[0];
+}
+
+/* Then there is nothing to wait for: those that have their data are too few to elect anybody. */
+static bool majority_lost_data(const hf_cluster *cluster)
+{
+    size_t voters = 0, lost = 0;
+
+    for (size_t i = 0; i < cluster->info.member_count; i++)
+        if (cluster->seen[i].member.votes) {
+            voters++;
+            lost += cluster->seen[i].member.lost != 0;
+        }
+    return lost > 0 && voters - lost < voters / 2 + 1;
+}
+
+/* The engine takes whichever server answers first. If that is no member, each server of the URL is asked by itself, and *cluster becomes what the
+ * first member sees, if there is one. One that leads is left out: ours was looked for, so this one leads another cluster, or does so only now. */
+static void look_at_each(const hf_store *store, hf_cluster **cluster)
+{
+    hf_cluster *other = calloc(1, sizeof *other);
+    char *url = malloc(HF_URL_MAX + 1);
+    struct error_text ignored;
+    bool found = is_informed(*cluster);
+
+    for (size_t i = 0; other && url && !found && cluster_server_url(store, i, url); i++) {
+        hf_store *server;
+
+        if (hf_open(url, &server) != HF_OK)
+            continue;
+        if (look(server, false, clock_after(clock_boot_ms(), BY_ITSELF_MS), other, &ignored) ==
+            HF_OK)
+            found = is_informed(other) && other->info.leader != other->info.id;
+        hf_close(server);
+    }
+    if (found && !is_informed(*cluster)) {
+        hf_cluster *before = *cluster;
+
+        *cluster = other;
+        other = before;
+    }
+    if (url)
+        explicit_bzero(url, HF_URL_MAX + 1);
+    free(url);
+    free(other);
+}
+
 /* Anybody first: where no node is there at all, it is said soon, however long the caller would wait
  * for an election. pair: room for two. *ret_which of them has the answer. */
 static int look_twice(hf_store *store, int64_t wait_ms, hf_cluster *pair[2], int *ret_which,
@@ -96,9 +147,11 @@ static int look_twice(hf_store *store, int64_t wait_ms, hf_cluster *pair[2], int
 
     if (result != HF_OK)
         return result;
+    look_at_each(store, &pair[0]);
     /* A node that waits to be added, was removed or has stopped knows of no election that could be waited for. */
-    until_ms = pair[0]->trouble.text[0] || pair[0]->advice.text[0] ? began_ms
-                                                                   : clock_after(began_ms, wait_ms);
+    until_ms = pair[0]->trouble.text[0] || pair[0]->advice.text[0] || majority_lost_data(pair[0])
+                   ? began_ms
+                   : clock_after(began_ms, wait_ms);
     soonest_ms = clock_after(clock_boot_ms(), LEADER_MIN_MS);
     *ret_which = 1;
     result = look(store, true, until_ms > soonest_ms ? until_ms : soonest_ms, pair[1], err);
@@ -108,6 +161,7 @@ static int look_twice(hf_store *store, int64_t wait_ms, hf_cluster *pair[2], int
     /* What was seen at first is old by now. */
     result = look(store, false, clock_after(clock_boot_ms(), ANYBODY_MS), pair[1], err);
     *ret_which = result == HF_OK ? 1 : 0;
+    look_at_each(store, &pair[*ret_which]);
     pair[*ret_which]->why = why;
     pair[*ret_which]->info.why = pair[*ret_which]->why.text;
     return HF_OK;

@@ -145,6 +145,8 @@ static int open_choice(const struct choice *choice, struct error_text *err, hf_s
         return result;
     }
     copy_url_without_password(choice->url, store->url);
+    if (store->engine->cluster_look)
+        store->full_url = strdup(choice->url); /* without it one view less can be had */
     snprintf(store->origin, sizeof store->origin, "%s", choice->origin);
     snprintf(store->need_from, sizeof store->need_from, "%s",
              choice->defaults.need_strict ? choice->defaults.need_from : "");

@@ -231,6 +231,9 @@ void store_free(hf_store *store)
         close(store->poke_fd);
     if (store->timer_fd >= 0)
         close(store->timer_fd);
+    if (store->full_url)
+        explicit_bzero(store->full_url, strlen(store->full_url));
+    free(store->full_url);
     free(store);
 }
 

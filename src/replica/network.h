@@ -27,7 +27,8 @@ struct uv_loop_s;
 
 #define NETWORK_LOST                                                                               \
     "the members of the cluster know this node with other data: its directory was lost or is not " \
-    "mounted; mount it, or remove this node and add it under another id"
+    "mounted; mount it, or remove this node and add it under another id (if a majority lost its "  \
+    "data: holdfastd --restore-from)"
 
 struct network_node { /* see peers.h */
     uint64_t id;

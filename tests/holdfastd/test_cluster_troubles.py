@@ -14,7 +14,7 @@ AT_ONCE = 6  # seconds: much less than the 10 s that a change waits for a leader
 SHORT = "3s"
 OUTAGE = 7  # seconds
 LOST = ("the members of the cluster know this node with other data: its directory was lost or is not mounted; mount it, or "
-        "remove this node and add it under another id")
+        "remove this node and add it under another id (if a majority lost its data: holdfastd --restore-from)")
 
 REMOVED = "this node was removed from the cluster"
 REMOVED_ADVICE = ("stop it, and do not start it again with this data; to let the machine come back, empty its data directory, start it "
@@ -130,6 +130,39 @@ def test_init_where_two_of_three_lost_their_data_names_the_remedy(cluster):
         done = cluster.cli_of(node.number)("cluster", "init")
         text = only_line(done.stderr)
         assert done.status == 77 and "--restore-from" in text and "those that wait are told" not in text, text
+
+
+@pytest.mark.parametrize("survivor_first", [True, False])
+def test_the_survivor_of_two_lost_disks_is_heard(cluster, survivor_first):
+    """The emptied ones know nothing, and may not be removed without a majority: their words would lead in a circle."""
+    left = cluster.leader()
+    lost = [node for node in cluster.nodes.values() if node is not left]
+    for node in lost:
+        node.kill9()
+    for node in lost:
+        lose_data(node)
+    for node in lost:
+        eventually(lambda node=node: "with other data" in answer_of(node), "it knows")
+    alone = cluster.cli_of(left.number)
+    eventually(lambda: sum("lost its data" in row for row in alone("cluster", "status", "--wait", "100ms").stdout.splitlines()) == 2,
+               "the survivor knows")
+    order = [left, *lost] if survivor_first else [*lost, left]
+    cli = cluster.cli_of(*(node.number for node in order))
+    names = ", ".join(f"node {node.number} ({cluster.peers[node.number]})" for node in sorted(lost, key=lambda node: node.number))
+    remedy = (f"nobody leads, and nobody will: of the 3 nodes that vote 2 have lost their data: {names}; mount their directories if they are "
+              f"not mounted; else stop node {left.number} and begin anew from its directory, with 'holdfastd --restore-from' "
+              "(holdfastd(8), docs/cluster.md)")
+    for _ in range(3):  # whichever answers first
+        done = cli("cluster", "status")
+        assert done.status == 69 and only_line(done.stderr) == f"holdfast: {remedy}"
+        assert done.stdout.count("lost its data") == 2 and f"as node {left.number} sees it" in done.stdout
+        done = cli("cluster", "status", "--health")
+        assert done.status == 2 and done.stdout == f"CRITICAL: {remedy}\n"
+    done = cli("cluster", "remove", str(lost[0].number), "--wait", "1s")
+    assert done.status == 69 and done.stderr.splitlines() == [f"holdfast: {remedy}", "holdfast: nothing was changed"]
+    for words in (["ls"], ["run", "-n", "x", "true"]):
+        done = cli(*words)
+        assert done.status == 69 and ("--restore-from" in done.stderr or "no leader" in done.stderr), done.stderr
 
 
 # ---- adding ------------------------------------------------------------------------------------------------------
