@@ -283,3 +283,23 @@ def test_the_servers_messages_are_not_ours(server, table, cli_on):
     """Nothing that a server tells of itself, such as that a table is there already, gets to the user."""
     done = cli_on(server.url(table))("run", "x", "--", "true")
     assert (done.status, done.stderr) == (0, "")
+
+
+# ---- a hold that is broken before anybody listens for it
+
+
+def test_a_hold_that_is_broken_at_once_hears_of_it(server, table, cli_on):
+    """Its next renewal is minutes away, and nobody listens for it in its first half second."""
+    cli = cli_on(server.url(table))
+    holder = cli.hold("x", "--ttl", "20m", script="echo in $HOLDFAST_TOKEN $$; exec sleep 1000")
+    assert cli("break", "x").stdout.startswith("broke 1 hold of 'x'")
+    assert ": broken by an operator;" in holder.line("err")
+    assert holder.wait() == 76
+
+
+def test_a_break_is_called_one_where_nobody_listens(server, table, cli_on):
+    cli = cli_on(server.url(table, listen="off"))
+    holder = cli.hold("x", "--ttl", "6s", script="echo in $HOLDFAST_TOKEN $$; exec sleep 1000")
+    assert cli("break", "x").stdout.startswith("broke 1 hold of 'x'")
+    assert ": broken by an operator;" in holder.line("err")
+    assert holder.wait() == 76

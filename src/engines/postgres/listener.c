@@ -5,6 +5,8 @@
  *     w ID ID ...    these can go now          o ID ID ...    who holds has changed, for these observers
  *     b ID ID ...    these holds were broken   t NUMBER       a test of ours
  *
+ * What was broken before it listened is found by looking, once: breaks.c.
+ *
  * A pooler that gives each transaction another connection swallows all of it, and nobody says so; and what was told to LISTEN there stays so. Therefore
  * nobody listens through a pooler, unless ?listen= says that this one can be listened through; and a notification is sent over one of
  * the connections for all: until it has come in here, those who wait look by themselves.
@@ -98,7 +100,7 @@ void listener_hand_over(struct engine_store *store, const struct key *key)
     pthread_mutex_unlock(&store->mutex);
 }
 
-static void take_id(struct engine_store *store, char kind, int64_t id)
+void listener_tell_broken(struct engine_store *store, int64_t id)
 {
     LIST_EACH(node, &store->listening)
     {
@@ -106,10 +108,25 @@ static void take_id(struct engine_store *store, char kind, int64_t id)
 
         if (atomic_load(&own->id) != id)
             continue;
-        if (kind == 'b')
-            store->host->lost(store->host->context, own->claim, "broken by an operator");
-        else
-            tell(store, own);
+        store->host->lost(store->host->context, own->claim, PG_BROKEN);
+        return;
+    }
+    store->news[store->news_count++ % PG_NEWS_MAX] = -id; /* perhaps it was granted just now */
+}
+
+static void take_id(struct engine_store *store, char kind, int64_t id)
+{
+    if (kind == 'b') {
+        listener_tell_broken(store, id);
+        return;
+    }
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        if (atomic_load(&own->id) != id)
+            continue;
+        tell(store, own);
         return;
     }
     if (kind == 'w') /* perhaps it has not learnt its id yet */
@@ -310,6 +327,7 @@ static void look_after(struct engine_store *store, struct hearing *hearing, bool
         atomic_store(&store->unlistened, false);
         hearing->again_ms = AGAIN_MS;
         tell_all(store, true); /* whatever was missed */
+        breaks_look(store);
     } else if (hearing->conn && hearing->test != 0 && clock_boot_ms() >= hearing->test_until_ms) {
         hang_up(store, hearing, UNHEARD_AGAIN_MS);
         warn_unheard(store);
@@ -419,6 +437,8 @@ void listener_add(struct engine_store *store, struct pg_claim *own)
     }
     if (own->queued && was_told(store, atomic_load(&own->id)))
         tell(store, own);
+    if (wake && !urgent && was_told(store, -atomic_load(&own->id)))
+        store->host->lost(store->host->context, own->claim, PG_BROKEN);
     wake = own->listens && (store->listener_sleeps || (wake && urgent));
     pthread_mutex_unlock(&store->mutex);
     if (wake)

@@ -63,6 +63,9 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "INSERT INTO @_rows@ VALUES ($1) ON CONFLICT (name) DO NOTHING RETURNING true",
     [STATEMENT_ROW_GRANT] =
         "SELECT code, incarnation, token FROM @_row_grant@($1, $2, $3, $4, $5, $6)",
+    [STATEMENT_BROKEN] = "SELECT u.n, k.id FROM unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY "
+                         "AS u(name, lease, n), "
+                         "@_claims@ AS k WHERE k.name = u.name AND k.lease = u.lease AND k.broken",
     [STATEMENT_TELL] = "SELECT pg_notify($1, $2)",
 };
 

@@ -159,6 +159,7 @@ int pg_renew(struct engine_store *store, struct engine_claim *const *claims, int
         if (ret_left_ms[i] >= 0 && claims[i]->token > 0)
             listener_add(store, own); /* one that was adopted is told of a break, too */
     }
+    breaks_explain(store, claims, count, ret_left_ms, deadline_ms);
     if (any_open(&renewing))
         return error_set(err, HF_EUNKNOWN, "somebody has the row of a claim locked all the time");
     return HF_OK;

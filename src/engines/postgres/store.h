@@ -52,6 +52,7 @@
 #define PG_TIMEOUT_MAX_MS 60000
 #define PG_DEAD_MAX 256 /* that one statement removes */
 #define PG_OBSERVER_TTL_MS 30000
+#define PG_BROKEN "broken by an operator" /* to a holder */
 #define PG_NEWS_MAX 64 /* ids that were told of last, for whoever learns its own id only now */
 
 struct engine_store;
@@ -110,6 +111,7 @@ enum statement {
     STATEMENT_LIST,
     STATEMENT_ROW_MAKE,
     STATEMENT_ROW_GRANT,
+    STATEMENT_BROKEN,
     STATEMENT_TELL,
     STATEMENT_COUNT
 };
@@ -302,6 +304,17 @@ bool listener_hears(struct engine_store *store);
 /* Where nothing is heard: somebody here has let go of it, so the first who waits for it here looks at once. */
 void listener_hand_over(struct engine_store *store, const struct key *key);
 void listener_stop(struct engine_store *store);
+
+/* With the mutex: the hold with this id was broken by an operator. */
+void listener_tell_broken(struct engine_store *store, int64_t id);
+
+/* ---- breaks.c ---------------------------------------------------------------------------------- */
+
+/* Of all that are held: what was broken before somebody listened is told now. By the listener, without the mutex. */
+void breaks_look(struct engine_store *store);
+/* Those that are gone, as a renewal says, and that an operator has broken are told so. */
+void breaks_explain(struct engine_store *store, struct engine_claim *const *claims, int count,
+                    const int64_t *left_ms, int64_t deadline_ms);
 
 /* ---- observers.c: for the listener ----------------------------------------------------------- */
 

@@ -1,0 +1,125 @@
+/* breaks.c: which holds an operator has broken, as their rows say.
+ *
+ * A break is told by a notification (listener.c), which reaches only those who listen by then: most holds are over before that is worth a
+ * connection. So the rows are looked at once when listening begins; and of a hold that a renewal finds gone, for the reason. */
+#include "base/clock.h"
+#include "engines/postgres/store.h"
+
+#include <stdlib.h>
+
+#define LOOK_MS 1000
+#define AT_ONCE_MAX 256 /* holds in one question */
+
+struct suspects {
+    struct text names, leases; /* arrays; begin with "{" */
+    int count;
+};
+
+static void begin(struct suspects *suspects)
+{
+    *suspects = (struct suspects){0};
+    text_add(&suspects->names, "{");
+    text_add(&suspects->leases, "{");
+}
+
+static void add(struct suspects *suspects, const struct pg_claim *own)
+{
+    text_add_name(&suspects->names, own->key.bytes, own->key.size);
+    text_add_name(&suspects->leases, own->lease, sizeof own->lease);
+    suspects->count++;
+}
+
+/* NULL: none is known to be broken. */
+static PGresult *ask(struct engine_store *store, struct suspects *suspects, int64_t deadline_ms)
+{
+    struct question question = {.statement = STATEMENT_BROKEN, .reads = true};
+    struct error_text ignored;
+    PGresult *answer = NULL;
+
+    text_add(&suspects->names, "}");
+    text_add(&suspects->leases, "}");
+    if (suspects->count > 0 && !suspects->names.failed && !suspects->leases.failed) {
+        question_add_text(&question, suspects->names.bytes);
+        question_add_text(&question, suspects->leases.bytes);
+        if (store_ask(store, &question, deadline_ms, &answer, &ignored) != HF_OK) {
+            PQclear(answer);
+            answer = NULL;
+        }
+    }
+    text_drop(&suspects->names);
+    text_drop(&suspects->leases);
+    return answer;
+}
+
+/* From the one after *serial on, in the order in which they came. False: those were all. */
+static bool collect_held(struct engine_store *store, uint64_t *serial, struct suspects *suspects)
+{
+    begin(suspects);
+    pthread_mutex_lock(&store->mutex);
+    LIST_EACH(node, &store->listening)
+    {
+        const struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        if (own->serial <= *serial || suspects->count == AT_ONCE_MAX)
+            continue;
+        *serial = own->serial;
+        if (!own->observes && !own->queued)
+            add(suspects, own);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return suspects->count == AT_ONCE_MAX;
+}
+
+void breaks_look(struct engine_store *store)
+{
+    struct suspects suspects;
+    uint64_t serial = 0;
+    bool more = true;
+
+    while (more) {
+        PGresult *answer;
+        int64_t id;
+
+        more = collect_held(store, &serial, &suspects);
+        answer = ask(store, &suspects, clock_after(clock_boot_ms(), LOOK_MS));
+        pthread_mutex_lock(&store->mutex);
+        for (int row = 0; answer && row < PQntuples(answer); row++)
+            if (answer_number(answer, row, 1, &id))
+                listener_tell_broken(store, id);
+        more = more && answer && !store->stop;
+        pthread_mutex_unlock(&store->mutex);
+        PQclear(answer);
+    }
+}
+
+/* The n-th that is gone, from 1; NULL: there are not so many. */
+static struct engine_claim *nth_gone(struct engine_claim *const *claims, int count,
+                                     const int64_t *left_ms, int64_t n)
+{
+    for (int i = 0; i < count; i++)
+        if (left_ms[i] == ENGINE_GONE && --n == 0)
+            return claims[i];
+    return NULL;
+}
+
+void breaks_explain(struct engine_store *store, struct engine_claim *const *claims, int count,
+                    const int64_t *left_ms, int64_t deadline_ms)
+{
+    struct suspects suspects;
+    PGresult *answer;
+    int64_t n;
+
+    begin(&suspects);
+    for (int i = 0; i < count; i++)
+        if (left_ms[i] == ENGINE_GONE)
+            add(&suspects, claims[i]->private);
+    answer = ask(store, &suspects, deadline_ms);
+    for (int row = 0; answer && row < PQntuples(answer); row++) {
+        struct engine_claim *claim =
+            answer_number(answer, row, 0, &n) ? nth_gone(claims, count, left_ms, n) : NULL;
+
+        if (claim)
+            store->host->lost(store->host->context, claim, PG_BROKEN);
+    }
+    PQclear(answer);
+}
