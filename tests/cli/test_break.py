@@ -35,6 +35,16 @@ def test_the_holder_of_a_server_that_pushes(holdfast):
     assert any("lost 'x'" in line and ": broken by an operator;" in line for line in holder.rest("err"))
 
 
+def test_the_holder_learns_from_a_renewal_that_it_was_broken(directory):
+    for redis in make("redis", directory):
+        for mode in ([], ["--shared"], ["--permits", "2"]):
+            holder = redis.hold("x", "--ttl", "3s", *mode, script=OBEDIENT)
+            assert redis("break", "x").stdout.startswith("broke 1 hold")
+            assert ": broken by an operator;" in holder.line("err")
+            assert holder.wait() == 76
+            redis("break", "x", "--now")
+
+
 def test_what_is_withheld_is_said(store):
     holder = store.hold("x", "--ttl", "60s", script=OBEDIENT)
     assert store("break", "x").stdout.startswith("broke 1 hold of 'x'")

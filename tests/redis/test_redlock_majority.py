@@ -302,3 +302,11 @@ def test_a_client_that_is_refused_leaves_nothing_on_nodes_that_were_free(servers
     for node in five_redis[3:]:
         eventually(lambda: node.info("clients")["connected_clients"] == "1", "the end of all clients")
     assert tokens_on(five_redis) == 3 * [holder.token] + 2 * [None]
+
+
+def test_a_holder_hears_that_an_operator_broke_it(five_redis, cli_on):
+    cli = cli_on(redlock_url(five_redis, timeout=PATIENT))
+    holder = cli.hold(NAME, "--ttl", "6s", script="echo in $HOLDFAST_TOKEN $$; exec sleep 100")
+    assert cli("break", NAME).stdout.startswith("broke 1 hold")
+    assert holder.wait() == 76
+    assert any(": broken by an operator;" in line for line in holder.rest("err"))

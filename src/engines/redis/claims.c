@@ -388,8 +388,18 @@ static void read_renew(void *context, int node, int index, const struct resp_nod
     int64_t left_ms;
 
     (void)node;
-    if (resp_to_int64(value, &left_ms))
-        renewing->left_ms[index] = left_ms < 0 ? ENGINE_GONE : left_ms;
+    if (!resp_to_int64(value, &left_ms))
+        return;
+    renewing->left_ms[index] = left_ms < 0 ? ENGINE_GONE : left_ms;
+    if (left_ms == RENEW_BROKEN)
+        redis_tell_broken(renewing->store, renewing->claims[index]);
+}
+
+/* Nobody else gets a name that is withheld, so it was this hold that was broken. */
+void redis_tell_broken(struct engine_store *store, struct engine_claim *claim)
+{
+    if (claim->token > 0)
+        store->host->lost(store->host->context, claim, "broken by an operator");
 }
 
 int redis_renew(struct engine_store *store, struct engine_claim *const *claims, int count,

@@ -180,6 +180,7 @@ struct renewing {
      * least that one of the first said is left. */
     uint8_t renewed[REDIS_BATCH_MAX], gone[REDIS_BATCH_MAX], empty[REDIS_BATCH_MAX];
     int64_t left_ms[REDIS_BATCH_MAX];
+    bool broken[REDIS_BATCH_MAX]; /* one of them says that an operator did it */
     int refills[REDIS_BATCH_MAX], refill_count;
 };
 
@@ -200,7 +201,8 @@ static void read_renew(void *context, int node, int index, const struct resp_nod
         return;
     if (left_ms < 0) {
         renewing->gone[index]++;
-        renewing->empty[index] = (uint8_t)(renewing->empty[index] + (left_ms == -2));
+        renewing->empty[index] = (uint8_t)(renewing->empty[index] + (left_ms == RENEW_EMPTY));
+        renewing->broken[index] = renewing->broken[index] || left_ms == RENEW_BROKEN;
         return;
     }
     if (renewing->renewed[index]++ == 0 || left_ms < renewing->left_ms[index])
@@ -304,8 +306,11 @@ static int renew_batch(struct engine_store *store, struct engine_claim *const *c
 
     session_begin(&session, store);
     session_ask(&session, &question, redlock_deadline(store, deadline_ms));
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         ret_left_ms[i] = verdict_on(&renewing, i);
+        if (ret_left_ms[i] == ENGINE_GONE && renewing.broken[i])
+            redis_tell_broken(store, claims[i]);
+    }
     undecided = first_undecided(&renewing);
     if (undecided >= 0)
         result = say_undecided(&renewing, undecided, err);

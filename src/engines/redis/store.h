@@ -112,6 +112,11 @@ int redis_abandon(struct engine_store *store, struct engine_claim *claim, int64_
                   struct error_text *err);
 int redis_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                   struct error_text *err);
+/* What the script of a renewal says besides what is left, and besides -1: somebody else holds it. */
+#define RENEW_EMPTY (-2)  /* it is gone, and nobody holds the name */
+#define RENEW_BROKEN (-3) /* it is gone, and the name is withheld after a break */
+/* A renewal has found out. */
+void redis_tell_broken(struct engine_store *store, struct engine_claim *claim);
 int redis_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
                 int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 void redis_dispose(struct engine_store *store, struct engine_claim *claim);

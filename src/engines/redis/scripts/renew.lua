@@ -1,7 +1,7 @@
 -- ARGV: lease, token ('0': not known), ttl, delay, owner, place ('': does not wait); of a once-record
 -- also for how long the death of its runner is known.
--- Answers the ms left; -1: the lease is gone; -2: gone, and nobody holds the name. Never shortens. The
--- lock-delay is the one that it was taken with: whoever renews may be another process that knows of none.
+-- Answers the ms left; -1: the lease is gone; -2: gone, and nobody holds the name; -3: gone, and withheld
+-- after a break. Never shortens. The lock-delay is the one that it was taken with: whoever renews may be another process that knows of none.
 local lease, ttl, delay, place = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[6]
 local value = call('GET', main)
 
@@ -37,4 +37,5 @@ if place ~= '' and call('ZSCORE', wait, place) then
     keep_place(place, ttl)
     return ttl
 end
+if value == '*broken' then return -3 end
 return value and -1 or -2
