@@ -42,7 +42,8 @@ struct inquiry {
     struct waiting *asker; /* NULL: nobody wants to know any more */
 };
 
-static void describe_wait(const hf_report *report, char *ret_text, size_t size, uint64_t *ret_token)
+static void describe_wait(hf_store *store, const hf_report *report, char *ret_text, size_t size,
+                          uint64_t *ret_token)
 {
     char first[512] = "", withheld[160];
     size_t holders = 0;
@@ -54,7 +55,7 @@ static void describe_wait(const hf_report *report, char *ret_text, size_t size, 
         if (entry->kind != HF_ENTRY_HOLDER)
             continue;
         if (holders++ == 0) {
-            describe_holder(entry, first, sizeof first);
+            describe_holder(store, entry, first, sizeof first);
             *ret_token = entry->token;
         }
     }
@@ -68,7 +69,8 @@ static void describe_wait(const hf_report *report, char *ret_text, size_t size, 
 }
 
 /* The same of a key. */
-static void describe_run(const hf_once *once, char *ret_text, size_t size, uint64_t *ret_token)
+static void describe_run(hf_store *store, const hf_once *once, char *ret_text, size_t size,
+                         uint64_t *ret_token)
 {
     hf_entry runner = {
         .owner = hf_once_owner(once), .token = hf_once_token(once), .age_ms = hf_once_age_ms(once)};
@@ -80,7 +82,7 @@ static void describe_run(const hf_once *once, char *ret_text, size_t size, uint6
         return;
     }
     *ret_token = runner.token;
-    describe_holder(&runner, text, sizeof text);
+    describe_holder(store, &runner, text, sizeof text);
     snprintf(ret_text, size, "run by %s", text);
 }
 
@@ -103,9 +105,9 @@ static void inquiry_done(hf_op *op, int result, void *arg)
             say("waiting for '%s': %s; still trying", printable(wanted->name), hf_op_error(op));
         } else if (!waiting->done) {
             if (wanted->once)
-                describe_run(once, text, sizeof text, &token);
+                describe_run(wanted->store, once, text, sizeof text, &token);
             else
-                describe_wait(report, text, sizeof text, &token);
+                describe_wait(wanted->store, report, text, sizeof text, &token);
             if (!waiting->reported || token != waiting->reported_token)
                 say("waiting for '%s' in %s: %s", printable(wanted->name),
                     printable(hf_info(wanted->store)->where), text);
@@ -314,7 +316,7 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
     if (wanted->once) {
         if (hf_once_read(wanted->store, wanted->name, &once) != HF_OK)
             return;
-        describe_run(once, text, sizeof text, &token);
+        describe_run(wanted->store, once, text, sizeof text, &token);
         if (token != 0)
             error_set(err, HF_EBUSY, "'%.200s' is not finished: %s", printable(wanted->name), text);
         hf_once_free(once);
@@ -324,7 +326,7 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
         return;
     describe_withheld(report, text, sizeof text);
     is_withheld = text[0];
-    describe_wait(report, text, sizeof text, &token);
+    describe_wait(wanted->store, report, text, sizeof text, &token);
     if (token != 0 || is_withheld)
         error_set(err, HF_EBUSY, "'%.200s' is busy: %s", printable(wanted->name), text);
     hf_report_free(report);

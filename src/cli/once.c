@@ -123,8 +123,8 @@ static void show_done(const hf_once *once, const struct replay *replay, size_t s
                replay->out_size, replay->err_size);
 }
 
-static void show_text(const char *key, const hf_once *once, const struct replay *replay,
-                      size_t size)
+static void show_text(hf_store *store, const char *key, const hf_once *once,
+                      const struct replay *replay, size_t size)
 {
     hf_entry runner = {
         .owner = hf_once_owner(once), .token = hf_once_token(once), .age_ms = hf_once_age_ms(once)};
@@ -133,7 +133,7 @@ static void show_text(const char *key, const hf_once *once, const struct replay 
     printf("%s: ", printable(key));
     switch (hf_once_state(once)) {
     case HF_ONCE_RUNNING:
-        describe_holder(&runner, text, sizeof text);
+        describe_holder(store, &runner, text, sizeof text);
         printf("run by %s", text);
         if (hf_once_left_ms(once) >= 0 && hf_once_left_ms(once) != HF_UNLIMITED)
             printf(", %s left", span(hf_once_left_ms(once)));
@@ -164,7 +164,10 @@ static int show(struct cli *cli, const char *key)
         return say_result(result);
     bytes = hf_once_result(once, &size);
     ours = bytes && replay_read(bytes, size, &replay);
-    (cli->json ? show_json : show_text)(key, once, ours ? &replay : NULL, size);
+    if (cli->json)
+        show_json(key, once, ours ? &replay : NULL, size);
+    else
+        show_text(cli->store, key, once, ours ? &replay : NULL, size);
     hf_once_free(once);
     return finish_output(EXIT_DONE);
 }

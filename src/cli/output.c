@@ -164,15 +164,27 @@ void describe_withheld(const hf_report *report, char *ret_text, size_t size)
     }
 }
 
-void describe_holder(const hf_entry *entry, char *ret_text, size_t size)
+bool ages_are_least(hf_store *store)
+{
+    return strcmp(hf_info(store)->scheme, "holdfast") == 0;
+}
+
+static void describe_age(hf_store *store, int64_t age_ms, char *ret_text, size_t size)
+{
+    if (ages_are_least(store))
+        snprintf(ret_text, size, "for at least %s", span(age_ms));
+    else
+        snprintf(ret_text, size, "since %s (%s)", clock_time(age_ms), span(age_ms));
+}
+
+void describe_holder(hf_store *store, const hf_entry *entry, char *ret_text, size_t size)
 {
     const char *owner = *entry->owner ? printable(entry->owner) : "somebody";
+    char age[80];
 
-    if (entry->age_ms < 0)
-        snprintf(ret_text, size, "%s, token %llu", owner, (unsigned long long)entry->token);
-    else
-        snprintf(ret_text, size, "%s, token %llu, since %s (%s)", owner,
-                 (unsigned long long)entry->token, clock_time(entry->age_ms), span(entry->age_ms));
+    describe_age(store, entry->age_ms, age, sizeof age);
+    snprintf(ret_text, size, "%s, token %llu%s%s", owner, (unsigned long long)entry->token,
+             entry->age_ms < 0 ? "" : ", ", entry->age_ms < 0 ? "" : age);
 }
 
 int finish_output(int status)

@@ -25,10 +25,12 @@ const char *span(int64_t ms);
 /* The time of day for people, `age_ms` ago: "02:14:05". */
 const char *clock_time(int64_t age_ms);
 
-/* "root@host backup[17], token 4, for 3.2 s" */
+/* Ages are by a clock that stands still while nobody leads, as that of holdfastd: then they are the least, and no time of day can be told. */
+bool ages_are_least(hf_store *store);
 /* Of one report: "withheld after a break or a lock-delay, for another 3s"; "": it is not. */
 void describe_withheld(const hf_report *report, char *ret_text, size_t size);
-void describe_holder(const hf_entry *entry, char *ret_text, size_t size);
+/* "root@host backup[17], token 4, since 02:14:05 (3.2 s)", or "..., for at least 3.2 s" */
+void describe_holder(hf_store *store, const hf_entry *entry, char *ret_text, size_t size);
 
 /* Whether stdout took everything; if not says so and returns EXIT_UNAVAILABLE, else `status`. */
 int finish_output(int status);

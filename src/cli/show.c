@@ -42,7 +42,7 @@ static void print_json(const char *name, const hf_report *report)
     json_end(&json);
 }
 
-static void print_text(const char *name, const hf_report *report)
+static void print_text(hf_store *store, const char *name, const hf_report *report)
 {
     size_t holders = count_kind(report, HF_ENTRY_HOLDER);
     size_t waiters = count_kind(report, HF_ENTRY_WAITER);
@@ -56,7 +56,7 @@ static void print_text(const char *name, const hf_report *report)
         char text[512];
 
         if (entry->kind == HF_ENTRY_HOLDER) {
-            describe_holder(entry, text, sizeof text);
+            describe_holder(store, entry, text, sizeof text);
             printf("%s: held (%s) by %s", printable(name), mode_name(entry->mode), text);
             if (entry->mode == HF_PERMIT)
                 printf(", one of %u permits", (unsigned)entry->permits);
@@ -64,8 +64,9 @@ static void print_text(const char *name, const hf_report *report)
                 printf(", %s left", span(entry->left_ms));
             putchar('\n');
         } else if (entry->kind == HF_ENTRY_WAITER) {
-            printf("%s: waiting: %s, for %s\n", printable(name),
-                   *entry->owner ? printable(entry->owner) : "somebody", span(entry->age_ms));
+            printf("%s: waiting: %s, for %s%s\n", printable(name),
+                   *entry->owner ? printable(entry->owner) : "somebody",
+                   ages_are_least(store) ? "at least " : "", span(entry->age_ms));
         }
     }
     if (waiters == 0)
@@ -91,7 +92,7 @@ static int run(struct cli *cli, struct args *args)
     if (cli->json)
         print_json(name, report);
     else
-        print_text(name, report);
+        print_text(cli->store, name, report);
     hf_report_free(report);
     return finish_output(EXIT_DONE);
 }

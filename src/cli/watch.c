@@ -15,6 +15,7 @@ struct seen {
 };
 
 struct watching {
+    hf_store *store;
     const char *name;
     bool json, started;
     struct seen *seen;
@@ -48,7 +49,7 @@ static void tell_held(const struct watching *watching, const hf_entry *entry)
         json_end(&json);
         return;
     }
-    describe_holder(entry, text, sizeof text);
+    describe_holder(watching->store, entry, text, sizeof text);
     printf("%s  %s: held (%s) by %s\n", clock_time(0), printable(watching->name),
            mode_name(entry->mode), text);
 }
@@ -152,6 +153,7 @@ static int run(struct cli *cli, struct args *args)
         return EXIT_USAGE;
     watching.json = cli->json;
     status = cli_open(cli);
+    watching.store = cli->store;
     return status != 0 ? status : follow(cli, watching.name, changed, &watching);
 }
 

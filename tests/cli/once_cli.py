@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import sys
 
@@ -53,7 +54,7 @@ class Once(Cli):
         """Somebody who waits for a run; returns when they say so."""
         process = self.start("once", key, *options, "--", "sh", "-c", script)
         line = process.line("err")
-        assert line.startswith(f"holdfast: waiting for '{key}' in ") and ": run by " in line and "since" in line, line
+        assert line.startswith(f"holdfast: waiting for '{key}' in ") and ": run by " in line and re.search("since|for at least", line), line
         return process
 
     def counted(self, *words):

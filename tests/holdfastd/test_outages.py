@@ -1,4 +1,5 @@
 """Stores that are not there, and stores that go away: who never reached one is told at once, who waits sits it out and says so."""
+import re
 import signal
 import time
 
@@ -164,3 +165,31 @@ def test_an_outage_while_somebody_watches(server, cli, words, held):
     assert server.launch()
     assert server.cmd("ACQUIRE", "x", "lease", "TTL", LONG, "OWNER", "somebody")
     assert held in process.line()
+
+
+def test_an_age_lacks_the_time_in_which_the_server_was_down(server, cli):
+    """Its clock stands still then: a time of day, reckoned from an age, would be wrong."""
+    holder = cli.hold("x", "--ttl", "60s")
+    granted = time.monotonic()
+    waiter = cli.start("run", "-w", "10m", "x", "true")
+    line = waiter.line("err")
+    assert "since" not in line and re.search(r", for at least [\d.]+ m?s$", line), line
+    server.kill9()
+    time.sleep(2)
+    server.restart()
+    shown = eventually(lambda: cli("show", "x").stdout, "it serves")
+    assert cli.show("x")["holders"][0]["age_ms"] < (time.monotonic() - granted) * 1000 - 1000
+    assert re.search(r"^x: held \(exclusive\) by .*, token \d+, for at least [\d.]+ m?s, [\d.]+ s left$", shown, re.M), shown
+    assert re.search(r"^x: waiting: .*, for at least [\d.]+ m?s$", shown, re.M) and "since" not in shown, shown
+    assert holder.end() == 0 and waiter.wait() == 0
+
+
+def test_a_release_that_nobody_answers_is_told(server, cli):
+    """The job is over, and the command would end after five seconds of silence."""
+    holder = cli.hold("x", "--ttl", "2s", script="echo in $HOLDFAST_TOKEN $$; exec sleep 100")
+    quiet = cli.hold("y", "--ttl", "2s", "-q", script="echo in $HOLDFAST_TOKEN $$; exec sleep 100")
+    server.kill9()
+    assert holder.wait() == 76 and quiet.wait() == 76
+    assert holder.rest("err")[-1] == (f"holdfast: releasing 'x': no answer from 127.0.0.1:{server.port} for 2.0 s; trying for up to 5.0 s "
+                                      "in all")
+    assert not [line for line in quiet.rest("err") if "releasing" in line]
