@@ -79,7 +79,13 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
      * the maximum lets a hold run out while we look at it. */
     if (how->max_hold_ms > 0 && (held_ms + left_ms + how->margin_ms >= how->max_hold_ms ||
                                  (!how->has_ttl && left_ms > 0))) {
-        snprintf(text, sizeof text, "it was held for its maximum of %s", span(how->max_hold_ms));
+        if (left_ms > how->margin_ms)
+            snprintf(text, sizeof text,
+                     "%s are left of its maximum of %s, so that the job has time to end",
+                     span(left_ms), span(how->max_hold_ms));
+        else
+            snprintf(text, sizeof text, "it was held for its maximum of %s",
+                     span(how->max_hold_ms));
         return text;
     }
     if (left_ms > 0) {

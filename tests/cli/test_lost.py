@@ -1,5 +1,6 @@
 """What happens to the job when its lock is being lost."""
 import os
+import re
 import signal
 import subprocess
 import time
@@ -229,3 +230,12 @@ def test_a_terminal_that_stands_still(cli):
         os.close(slave)
         holder.kill()
         holder.wait()
+
+
+def test_a_job_that_is_given_time_to_end_before_its_maximum_hears_so(cli):
+    """Nothing was held for its maximum yet."""
+    process = cli.start("run", "--max-hold", "6s", "--grace", "3s", "x", "--", "sleep", "100")
+    assert process.wait() == 76
+    (line,) = process.rest("err")
+    assert re.fullmatch(r"holdfast: lost 'x' \(token \d+\): (3\.0|2\.\d) s are left of its maximum of 6\.0 s, so that the job has time to end; "
+                        r"stopping the job", line), line
