@@ -60,15 +60,25 @@ static void look_before(hf_store *store, struct breaking *breaking)
     hf_report_free(report);
 }
 
-/* In words, that it is withheld, or "". */
-static void look_for_withheld(hf_store *store, const char *name, char *ret_text, size_t size)
+/* What can be said of the name after the break. */
+struct after {
+    bool known;         /* it could be looked at */
+    char withheld[160]; /* in words, that it is; "": it is not */
+    int64_t left_ms;    /* for how long it is withheld; -1: not, or not known */
+};
+
+static void look_after(hf_store *store, const char *name, struct after *ret_after)
 {
     hf_report *report;
 
-    ret_text[0] = '\0';
+    *ret_after = (struct after){.left_ms = -1};
     if (hf_show(store, name, &report) != HF_OK)
         return;
-    describe_withheld(report, ret_text, size);
+    ret_after->known = true;
+    describe_withheld(report, ret_after->withheld, sizeof ret_after->withheld);
+    for (size_t i = 0; i < hf_report_count(report); i++)
+        if (hf_report_entry(report, i)->kind == HF_ENTRY_WITHHELD)
+            ret_after->left_ms = hf_report_entry(report, i)->left_ms;
     hf_report_free(report);
 }
 
@@ -101,9 +111,27 @@ static void answer_foreign(const char *withheld)
         printf("The name is free at once.\n");
 }
 
-static void answer_text(hf_store *store, const struct breaking *breaking, const char *withheld)
+/* On a store with a TTL. Where a hold can be detached, nobody can know that its holder has let go, so the TTL is waited for whatever it does. */
+static void answer_told(uint32_t features, const struct after *after)
+{
+    char span_text[64] = "its TTL has expired";
+
+    if (after->known && !after->withheld[0]) {
+        printf("The holder has let go, and others can have the name.\n");
+        return;
+    }
+    if (after->left_ms >= 0)
+        snprintf(span_text, sizeof span_text, "%s have passed", span(after->left_ms));
+    printf("The holder %s if it can be reached. Nobody else gets the name before %s%s (--now frees "
+           "it at once).\n",
+           features & HF_HAS_PUSH ? "is told at once" : "learns it when it next renews", span_text,
+           features & HF_HAS_DETACH ? ", whatever the holder does" : ", or the holder has let go");
+}
+
+static void answer_text(hf_store *store, const struct breaking *breaking, const struct after *after)
 {
     uint32_t features = hf_info(store)->features;
+    const char *withheld = after->withheld;
 
     if (breaking->broken == 0) {
         answer_nobody(breaking, withheld);
@@ -122,9 +150,7 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
                "refused "
                "only by a guard that compares tokens.\n");
     else if (features & HF_HAS_TTL)
-        printf("The holder %s if it can be reached, and nobody else gets the name before it has "
-               "let go or its TTL has expired.\n",
-               features & HF_HAS_PUSH ? "is told at once" : "learns it when it next renews");
+        answer_told(features, after);
     else
         printf("The holder has been told, and had until now to let go. If it was stopped or "
                "ignores it, "
@@ -133,7 +159,7 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
 
 static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms)
 {
-    char withheld[160] = "";
+    struct after after;
     struct slow slow;
     int result;
 
@@ -145,15 +171,14 @@ static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms
         return say_result(result);
     if (breaking->untold > breaking->broken) /* it went by itself in between */
         breaking->untold = breaking->broken;
-    if (breaking->now || breaking->broken == 0 || breaking->untold > 0)
-        look_for_withheld(cli->store, breaking->name, withheld, sizeof withheld);
-    breaking->freed = breaking->now && breaking->withheld && !breaking->held && !*withheld;
+    look_after(cli->store, breaking->name, &after);
+    breaking->freed = breaking->now && breaking->withheld && !breaking->held && !after.withheld[0];
     if (breaking->freed) /* some stores count what they have freed: it was broken before */
         breaking->broken = 0;
     if (cli->json)
         answer_json(breaking);
     else
-        answer_text(cli->store, breaking, withheld);
+        answer_text(cli->store, breaking, &after);
     return finish_output(EXIT_DONE);
 }
 
@@ -198,8 +223,8 @@ const struct command command_break = {
     .summary = "end all holds of a name (for operators)",
     .usage = "NAME [OPTION...]",
     .description =
-        "Ends all holds of NAME. The holders are told, and nobody gets the lock until the old\n"
-        "holder has let go or its TTL has expired, or, in a store without TTL, --grace has "
+        "Ends all holds of NAME. The holders are told, and nobody gets the lock until their TTL\n"
+        "has expired; on ZooKeeper and files until they have let go, or on files --grace has "
         "passed.\n"
         "The next token is greater, so a guard refuses what the old holder still writes.",
     .options = options,
