@@ -2,14 +2,17 @@
 #include "base/clock.h"
 #include "cli/environment.h"
 #include "cli/output.h"
+#include "cli/slow.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define GRACE_DEFAULT_MS 5000
 #define MARGIN_MAX_MS 50
+#define RELEASE_MS 5000 /* hf_release's own limit, to be said */
 #define MARGIN_MIN_MS 5
 /* Scripts like to use small descriptors for themselves; one that does `exec 3>log` must not throw
  * away its lock by that. */
@@ -196,11 +199,19 @@ static int descriptor_for_job(const struct jobopts *opts, hf_store *store, hf_lo
 }
 
 /* True: others can have it now. */
-static bool let_go(const struct jobopts *opts, hf_lock *lock, struct outcome *outcome)
+static bool let_go(const struct jobopts *opts, const struct cli *cli, hf_lock *lock,
+                   struct outcome *outcome)
 {
     bool ended = outcome->failure == 0;
-    int result = hf_release(lock);
+    struct slow slow = {0};
+    char what[640];
+    int result;
 
+    snprintf(what, sizeof what, "releasing '%.600s'", printable(opts->name));
+    if (!opts->lock.quiet)
+        slow_begin(&slow, cli, what, "no answer", RELEASE_MS);
+    result = hf_release(lock);
+    slow_end(&slow);
     if (result == HF_OK || outcome->lost)
         return result == HF_OK;
     if (result == HF_ELOST && ended && outcome->signal == 0) {
@@ -256,7 +267,7 @@ void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *si
         hf_release(lock);
         return;
     }
-    is_free = let_go(opts, lock, &ret_result->outcome);
+    is_free = let_go(opts, cli, lock, &ret_result->outcome);
     if (ret_result->outcome.failure != 0)
         ret_result->status = say_cannot_run(opts->argv[0], ret_result->outcome.failure);
     else if (opts->lock.verbose)
