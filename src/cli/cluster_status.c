@@ -2,6 +2,7 @@
 #include "cli/cluster.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/slow.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -266,11 +267,14 @@ static int status_table(const hf_cluster *cluster)
 int cluster_status(struct cli *cli, const struct cluster_request *request)
 {
     hf_cluster *cluster;
+    struct slow slow;
     int status = EXIT_DONE, result;
 
     if (request->health)
         return cluster_health(cli, request);
+    slow_begin(&slow, cli, "cluster status", "no word of a leader", request->wait_ms);
     result = hf_cluster_status(cli->store, request->wait_ms, &cluster);
+    slow_end(&slow);
     if (result != HF_OK)
         return say_result(result);
     if (cli->json)

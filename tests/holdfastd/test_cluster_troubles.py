@@ -165,6 +165,16 @@ def test_the_survivor_of_two_lost_disks_is_heard(cluster, survivor_first):
         assert done.status == 69 and ("--restore-from" in done.stderr or "no leader" in done.stderr), done.stderr
 
 
+def test_status_without_a_majority_is_not_silent(cluster):
+    for node in cluster.followers():
+        node.kill9()
+    process = cluster.cli.start("cluster", "status")
+    where = ", ".join(node.client for node in cluster.nodes.values())
+    assert process.line("err") == (f"holdfast: cluster status: no word of a leader from {where} for 2.0 s; trying for up to 5.0 s in all")
+    assert process.wait() == 69
+    assert len(process.rest("err")) == 1
+
+
 # ---- adding ------------------------------------------------------------------------------------------------------
 
 
