@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The least of a role that does all that there is to do; UPDATE of the last one is for 'holdfast floor', and the first use after a promotion. */
+static const char grants[] = "GRANT SELECT, INSERT, UPDATE ON @@, @_rows@ TO app;\n"
+                             "GRANT SELECT, INSERT, UPDATE, DELETE ON @_claims@, @_once@ TO app;\n"
+                             "GRANT SELECT, UPDATE ON @_meta@ TO app;\n";
+
 static int read_names(const hf_guard_sql_options *options, struct pgnames *ret_names,
                       struct error_text *err)
 {
@@ -36,21 +41,28 @@ int sql_write_locks(const hf_guard_sql_options *options, FILE *out, struct error
 {
     struct pgnames names;
     int result = read_names(options, &names, err);
-    char *text, *undo;
+    char *text, *undo, *rights;
 
     if (result != HF_OK)
         return result;
     text = pgnames_fill(&names, sql_text_schema);
     undo = pgnames_fill(&names, sql_text_schema_undo);
-    if (!text || !undo) {
+    rights = pgnames_fill(&names, grants);
+    if (!text || !undo || !rights) {
         result = error_set(err, HF_ENOMEM, "out of memory");
     } else if (options->undo) {
         fputs(undo, out);
     } else {
-        fprintf(out, "BEGIN;\n%sCOMMIT;\n\n-- To undo it:\n--\n", text);
+        fprintf(out, "BEGIN;\n%sCOMMIT;\n\n-- What a role needs that uses them, here app:\n--\n",
+                text);
+        if (strcmp(names.schema, "public") != 0)
+            fprintf(out, "-- GRANT USAGE ON SCHEMA \"%s\" TO app;\n", names.schema);
+        write_comment(out, rights);
+        fputs("\n-- To undo it:\n--\n", out);
         write_comment(out, undo);
     }
     free(text);
     free(undo);
+    free(rights);
     return result;
 }

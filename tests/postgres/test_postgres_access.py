@@ -19,13 +19,35 @@ def documented(heading):
     return "\n".join(line[4:] for line in block.splitlines())
 
 
-def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holder):
+def printed_grants(*options):
+    lines = guard_sql("--locks", *options).splitlines()
+    return "\n".join(line.removeprefix("-- ") for line in lines if line.startswith("-- GRANT "))
+
+
+def test_a_role_without_rights_is_told_where_they_are(servers, cli_on):
+    server = servers.postgres()
+    session = server.session()
+    session("CREATE SCHEMA s")
+    session(guard_sql("--locks", "--table", "s.t"))
+    session("CREATE ROLE app LOGIN")
+    session("GRANT USAGE ON SCHEMA s TO app")
+    cli = cli_on(server.url("s.t", user="app"))
+    done = cli("run", "x", "--", "true")
+    assert done.status == 77
+    assert "a role must be GRANTed what 'holdfast guard sql --dialect postgres --locks --table s.t' prints after COMMIT" in done.stderr, done.stderr
+    session("REVOKE USAGE ON SCHEMA s FROM app")
+    session(printed_grants("--table", "s.t"))
+    assert cli("run", "x", "--", "true").status == 0
+
+
+@pytest.mark.parametrize("grants", [lambda: documented("least privileges"), printed_grants], ids=["page", "command"])
+def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holder, grants):
     """Made by the owner; a role that may do no more than that does all there is."""
     server = servers.postgres()
     session = server.session()
     session(guard_sql("--locks"))
     session("CREATE ROLE app LOGIN")
-    session(documented("least privileges"))
+    session(grants())
     url = server.url(user="app")
     cli = cli_on(url)
     holder = hold(url, "x", "ttl=20000")

@@ -36,7 +36,7 @@ static const struct refusal refusals[] = {
     {"53", VERDICT_UNDONE, 0, NULL},
     {"58", VERDICT_FINAL, HF_EIO, NULL},
     {"42501 could not ", VERDICT_FINAL, HF_EIO, NULL}, /* the server's own files */
-    {"42501", VERDICT_FINAL, HF_EREFUSED, "docs/postgres-store.md has what a role must be GRANTed"},
+    {"42501", VERDICT_FINAL, HF_EREFUSED, "a role must be GRANTed what '%s' prints after COMMIT"},
     {"42P01", VERDICT_FINAL, HF_EREFUSED,
      "a table of the locks is missing: apply what '%s' prints"},
     {"42883", VERDICT_FINAL, HF_EREFUSED,
