@@ -246,11 +246,21 @@ bool text_is_utf8(const char *bytes, size_t length)
     return true;
 }
 
-int text_check_name(const char *name, struct error_text *err)
+static int check_name(const char *what, const char *name, struct error_text *err)
 {
     if (!name || !*name)
-        return error_set(err, HF_EINVAL, "a lock's name must not be empty");
+        return error_set(err, HF_EINVAL, "%s must not be empty", what);
     if (strnlen(name, HF_NAME_MAX + 1) > HF_NAME_MAX)
-        return error_set(err, HF_EINVAL, "a lock's name has at most %d bytes", HF_NAME_MAX);
+        return error_set(err, HF_EINVAL, "%s has at most %d bytes", what, HF_NAME_MAX);
     return HF_OK;
+}
+
+int text_check_name(const char *name, struct error_text *err)
+{
+    return check_name("a lock's name", name, err);
+}
+
+int text_check_key(const char *key, struct error_text *err)
+{
+    return check_name("a key", key, err);
 }

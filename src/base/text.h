@@ -42,5 +42,7 @@ bool text_is_utf8(const char *bytes, size_t length);
 
 /* HF_OK, or HF_EINVAL with a message naming the limit. */
 int text_check_name(const char *name, struct error_text *err);
+int text_check_key(const char *key,
+                   struct error_text *err); /* of a once-record: the same, in other words */
 
 #endif

@@ -332,6 +332,16 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
     hf_report_free(report);
 }
 
+/* What was not asked for on the command line can be overridden there. */
+static void add_override(const struct acquisition *wanted, struct error_text *err)
+{
+    int need = wanted->once ? wanted->once->need_strict : wanted->options.need_strict;
+    struct error_text plain = *err;
+
+    if (need == 0)
+        error_write(err, "%s; --need best-effort overrides that", plain.text);
+}
+
 static int acquire_any(const struct acquisition *wanted, struct taken *ret_taken, int *ret_signal,
                        struct error_text *err)
 {
@@ -364,6 +374,8 @@ static int acquire_any(const struct acquisition *wanted, struct taken *ret_taken
     }
     if (result == HF_EBUSY && wanted->say_busy && !wanted->quiet)
         describe_busy(wanted, err);
+    if (result == HF_EWEAK)
+        add_override(wanted, err);
     return result;
 }
 

@@ -240,14 +240,25 @@ bool args_number(const struct args *args, const char *option, uint64_t min, uint
     return false;
 }
 
+static bool check(const struct args *args, int result, const struct error_text *err)
+{
+    if (result != HF_OK)
+        args_complain(args, "%s", err->text);
+    return result == HF_OK;
+}
+
 bool args_name(const struct args *args, const char *name)
 {
     struct error_text err;
 
-    if (text_check_name(name, &err) == HF_OK)
-        return true;
-    args_complain(args, "%s", err.text);
-    return false;
+    return check(args, text_check_name(name, &err), &err);
+}
+
+bool args_key(const struct args *args, const char *key)
+{
+    struct error_text err;
+
+    return check(args, text_check_key(key, &err), &err);
 }
 
 static void help_options(const struct command *command, const struct option_spec *options)

@@ -65,6 +65,7 @@ bool args_duration(const struct args *args, const char *option, int64_t min_ms, 
 bool args_number(const struct args *args, const char *option, uint64_t min, uint64_t max,
                  uint64_t *ret_value);
 bool args_name(const struct args *args, const char *name);
+bool args_key(const struct args *args, const char *key);
 
 void args_help(const struct command *command);
 

@@ -65,7 +65,7 @@ static int settle_command(struct jobopts *opts, const struct args *args, char **
         return args_complain(args, "which %s? usage: holdfast %s %s",
                              opts->kind ? opts->kind : "lock", args->command->name,
                              args->command->usage);
-    if (!args_name(args, opts->name))
+    if (opts->kind ? !args_key(args, opts->name) : !args_name(args, opts->name))
         return EXIT_USAGE;
     if (opts->no_command)
         return *words || opts->shell_argv[2]

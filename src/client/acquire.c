@@ -471,7 +471,7 @@ int acquire_run(hf_store *store, const char *name, const hf_options *options,
         .terms = terms,
         .err = err,
     };
-    int result = text_check_name(name, err);
+    int result = terms ? text_check_key(name, err) : text_check_name(name, err);
 
     if (result != HF_OK)
         return result;

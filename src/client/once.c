@@ -192,7 +192,7 @@ static int state_of(int outcome)
 
 int query_once(hf_store *store, const char *key, struct error_text *err, hf_once **ret_once)
 {
-    int result = text_check_name(key, err);
+    int result = text_check_key(key, err);
     hf_once *once;
 
     if (result != HF_OK)

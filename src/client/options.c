@@ -93,8 +93,7 @@ static int check_strength(const hf_store *store, const hf_options *o, struct err
     if (o->need_strict < 0 || (o->need_strict == 0 && !store->need_from[0]))
         return HF_OK;
     if (o->need_strict == 0)
-        snprintf(by, sizeof by, " (%s says need = strict; --need best-effort overrides it)",
-                 store->need_from);
+        snprintf(by, sizeof by, " (%s says need = strict)", store->need_from);
     if (store->info.exclusion != HF_STRICT)
         return error_set(err, HF_EWEAK,
                          "%s excludes others as a best effort only: it %s. %s%s%s one "

@@ -346,3 +346,9 @@ def test_under_another_boot_id(directory):
                                text=True, timeout=120)
         assert again.stdout == "x\n" and len(made.runs()) == 1
         assert made.once("k", *made.counted("again")).stdout == "x\n"
+
+
+@pytest.mark.parametrize("key, why", [("", "a key must not be empty"), ("k" * 513, "a key has at most 512 bytes")], ids=["none", "long"])
+def test_a_key_is_called_one(store, key, why):
+    done = store.once(key, "--", "true")
+    assert done.status == 64 and why in done.stderr and "lock" not in done.stderr, done.stderr

@@ -385,3 +385,9 @@ def test_not_etcd(cli_on, answer, status, words):
         for command in (("run", "x", "--", "true"), ("run", "-n", "x", "--", "true"), ("ls",)):
             done = cli_on(f"etcd://127.0.0.1:{port}")(*command)
             assert done.status == status and words in done.stderr and "still trying" not in done.stderr, done
+
+
+def test_tls_where_nobody_speaks_it(servers, cli_on):
+    etcd = servers.etcd(nodes=1)
+    done = cli_on(etcd.url().replace("etcd:", "etcds:", 1))("run", "-n", "x", "--", "true")
+    assert done.status == 69 and done.stderr.endswith("does it speak TLS at this port? (etcd:// is without)\n"), done.stderr

@@ -193,3 +193,10 @@ def test_several_hosts(server, table, cli_on):
     make_table(cli_on, server, table)
     url = server.url(table, hosts=f"127.0.0.1:1,{server.host}")
     assert cli_on(url)("run", "-n", "x", "--", "true").status == 0
+
+
+@pytest.mark.parametrize("port", ["abc", "0", "65536", "5432,x", "99999999999"])
+def test_a_port_that_is_none(cli_on, port):
+    hosts = ",".join(f"127.0.0.1:{part}" for part in port.split(","))
+    done = cli_on(f"postgres://{hosts}/x")("run", "-n", "x", "--", "true")
+    assert done.status == 64 and done.stderr.endswith(f"'{port.split(',')[-1]}' is not a port, from 1 to 65535\n"), done.stderr

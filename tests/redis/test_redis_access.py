@@ -270,3 +270,10 @@ def test_bad_urls_do_not_show_their_password(cli_on, url):
     """Also not the part of it that was taken for something else."""
     said = refused(cli_on(url.format(*HALVES)), status=64)
     assert not any(half in said for half in HALVES)
+
+
+def test_tls_where_nobody_speaks_it(servers, cli_on):
+    """A Redis waits for the rest of what it takes for a command."""
+    redis = servers.redis()
+    done = cli_on(f"rediss://127.0.0.1:{redis.port}")("run", "-n", "x", "--", "true")
+    assert done.status == 69 and done.stderr.endswith("does it speak TLS at this port? (redis:// is without)\n"), done.stderr

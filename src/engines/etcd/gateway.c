@@ -290,6 +290,10 @@ static enum verdict read_failure(struct attempt *attempt, CURL *curl, CURLcode f
     else if (failed == CURLE_ABORTED_BY_CALLBACK)
         error_write(attempt->err, "%s: the connection ended before an answer came",
                     attempt->at->address.shown);
+    else if (failed == CURLE_SSL_CONNECT_ERROR) /* its words may end with a space */
+        error_write(attempt->err,
+                    "%s: no TLS (%s): does it speak TLS at this port? (etcd:// is without)",
+                    attempt->at->address.shown, words[0] ? words : curl_easy_strerror(failed));
     else
         error_write(attempt->err, "%s: %s", attempt->at->address.shown,
                     words[0] ? words : curl_easy_strerror(failed));

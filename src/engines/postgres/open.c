@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PORT_MAX 65535
 #define URI_MAX (HF_URL_MAX + 16)
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -184,13 +185,32 @@ static int add_defaults(struct parameters *parameters, struct error_text *err)
     return result;
 }
 
+/* One, or one for each host. */
+static int check_ports(const char *ports, struct error_text *err)
+{
+    while (ports && *ports) {
+        size_t size = strcspn(ports, ",");
+        char port[8] = "";
+        uint64_t number = 1;
+
+        if (size < sizeof port)
+            memcpy(port, ports, size);
+        if (size >= sizeof port || (size > 0 && !text_to_u64(port, PORT_MAX, &number)) ||
+            number == 0)
+            return error_set(err, HF_EINVAL, "store URL: '%.*s' is not a port, from 1 to %d",
+                             size < 40 ? (int)size : 40, ports, PORT_MAX);
+        ports += size + (ports[size] == ',');
+    }
+    return HF_OK;
+}
+
 /* libpq looks at its parameters when it connects, which is late for somebody who mistyped one: so it is made to connect to nowhere. */
 static int check_values(const struct parameters *parameters, struct error_text *err)
 {
     static const char *const nowhere[][2] = {
         {"host", "/nonexistent/holdfast"}, {"hostaddr", ""}, {"port", ""}};
     struct parameters copy = {.count = 0};
-    int result = HF_OK;
+    int result = check_ports(parameters_get(parameters, "port"), err);
     PGconn *pg;
 
     for (int i = 0; i < parameters->count && result == HF_OK; i++)

@@ -234,6 +234,12 @@ int session_result(const struct session *session, int node, struct error_text *e
 
     if (result == HF_OK)
         return HF_OK;
+    /* A Redis that speaks no TLS there waits for the rest of what it takes for a command. */
+    if (session->store->access.tls && call->link && call->link->state == LINK_CONNECTING &&
+        strstr(call->err.text, "in time"))
+        return error_set(err, result,
+                         "%s: %s; does it speak TLS at this port? (redis:// is without)",
+                         session->store->nodes[node].address.shown, call->err.text);
     if (result == HF_EUNKNOWN || strstr(call->err.text, session->store->nodes[node].address.shown))
         return error_set(err, result, "%s", call->err.text);
     return error_set(err, result, "%s: %s", session->store->nodes[node].address.shown,
