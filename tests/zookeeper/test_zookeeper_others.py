@@ -2,6 +2,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -81,9 +82,16 @@ def test_a_break_says_that_kazoo_is_not_told(ensemble, cli_on):
         assert cli("run", "-n", "one", "--", "true").status == 0
     ours = cli.start("run", "--ttl", "20s", "one", "--", "sh", "-c", "echo in; exec sleep 100")
     assert ours.line() == "in"
-    assert "The holder is told at once if it can be reached" in cli("break", "one").stdout
+    assert "The holder has let go, and others can have the name.\n" in cli("break", "one").stdout
     assert ours.wait() == 76
     assert cli("run", "-n", "one", "--", "true").status == 0  # long before its TTL
+    stopped = cli.start("run", "--ttl", "20s", "one", "--", "sh", "-c", "echo in; read line")
+    assert stopped.line() == "in"
+    stopped.kill(signal.SIGSTOP)
+    said = cli("break", "one", "--grace", "100ms").stdout
+    assert "The holder is told at once if it can be reached. Nobody else gets the name before " in said, said
+    assert ", or the holder has let go (--now frees it at once).\n" in said, said
+    stopped.kill(signal.SIGCONT)
 
 
 def test_without_their_names_their_path_is_refused(ensemble, cli_on):
