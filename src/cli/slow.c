@@ -39,7 +39,8 @@ void slow_begin(struct slow *slow, const struct cli *cli, const char *what, cons
     pthread_condattr_t monotonic;
 
     *slow = (struct slow){.cli = cli, .what = what, .missing = missing, .limit_ms = limit_ms};
-    if (cli->quiet || !(hf_info(cli->store)->features & HF_HAS_TTL)) /* no server */
+    if (cli->quiet || limit_ms <= SLOW_MS ||
+        !(hf_info(cli->store)->features & HF_HAS_TTL)) /* no server */
         return;
     pthread_mutex_init(&slow->mutex, NULL);
     pthread_condattr_init(&monotonic);

@@ -187,7 +187,7 @@ def test_add_waits_no_longer_than_it_was_told(cluster):
     cluster.join(4, run=False)
     began = time.monotonic()
     done = cluster.cli("cluster", "add", "4", cluster.peers[4], "--wait", SHORT)
-    assert done.status == 69 and 2.5 <= time.monotonic() - began < 3 + AT_ONCE
+    assert done.status == 69 and 2.2 <= time.monotonic() - began < 3 + AT_ONCE  # no question begins whose answer would be late
     last = done.stderr.splitlines()[-1]
     assert re.match(r"holdfast: nothing was changed within [234]\.\d s: ", last) and "node 4 at " in last and "the same secret" in last
     assert "goes on catching up" not in done.stderr and 4 not in cluster.status()
