@@ -25,22 +25,24 @@ static bool lasts(struct slow *slow)
 static void *watch(void *context)
 {
     struct slow *slow = context;
+    bool reached;
 
-    if (lasts(slow))
+    if (!lasts(slow))
+        return NULL;
+    reached = hf_reached(slow->cli->store) != 0;
+    if (reached || !slow->reached_only)
         say("%s: %s from %s for %s; trying for up to %s in all", slow->what,
-            hf_reached(slow->cli->store) == 0 ? "no answer" : slow->missing,
-            printable(hf_info(slow->cli->store)->where), span(SLOW_MS), span(slow->limit_ms));
+            reached ? slow->missing : "no answer", printable(hf_info(slow->cli->store)->where),
+            span(SLOW_MS), span(slow->limit_ms));
     return NULL;
 }
 
-void slow_begin(struct slow *slow, const struct cli *cli, const char *what, const char *missing,
-                int64_t limit_ms)
+static void start(struct slow *slow)
 {
     pthread_condattr_t monotonic;
 
-    *slow = (struct slow){.cli = cli, .what = what, .missing = missing, .limit_ms = limit_ms};
-    if (cli->quiet || limit_ms <= SLOW_MS ||
-        !(hf_info(cli->store)->features & HF_HAS_TTL)) /* no server */
+    if (slow->cli->quiet || slow->limit_ms <= SLOW_MS ||
+        !(hf_info(slow->cli->store)->features & HF_HAS_TTL)) /* no server */
         return;
     pthread_mutex_init(&slow->mutex, NULL);
     pthread_condattr_init(&monotonic);
@@ -48,6 +50,21 @@ void slow_begin(struct slow *slow, const struct cli *cli, const char *what, cons
     pthread_cond_init(&slow->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     slow->runs = pthread_create(&slow->thread, NULL, watch, slow) == 0;
+}
+
+void slow_begin(struct slow *slow, const struct cli *cli, const char *what, const char *missing,
+                int64_t limit_ms)
+{
+    *slow = (struct slow){.cli = cli, .what = what, .missing = missing, .limit_ms = limit_ms};
+    start(slow);
+}
+
+void slow_begin_reached(struct slow *slow, const struct cli *cli, const char *what,
+                        const char *missing, int64_t limit_ms)
+{
+    *slow = (struct slow){
+        .cli = cli, .what = what, .missing = missing, .limit_ms = limit_ms, .reached_only = true};
+    start(slow);
 }
 
 void slow_end(struct slow *slow)

@@ -17,6 +17,7 @@ struct slow {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     pthread_t thread;
+    bool reached_only; /* nothing is said of a store that was never reached */
     bool runs, over;
 };
 
@@ -24,6 +25,9 @@ struct slow {
  * the cli, whose store is open. Without a thread nothing is said. */
 void slow_begin(struct slow *slow, const struct cli *cli, const char *what, const char *missing,
                 int64_t limit_ms);
+/* Where a store that was never reached is found out soon. */
+void slow_begin_reached(struct slow *slow, const struct cli *cli, const char *what,
+                        const char *missing, int64_t limit_ms);
 void slow_end(struct slow *slow);
 
 #endif
