@@ -306,7 +306,7 @@ def test_what_somebody_else_kept(holdfast, record):
     ([], "which key?"), (["k"], "which command?"), (["k", "--if-died", "perhaps", "true"], "not one of rerun, fail"),
     (["k", "--keep", "0", "true"], "--keep"), (["k", "--show", "true"], "leave the command out"),
     (["k", "--json", "true"], "--json with --show only"), (["k", "--shared", "true"], "unknown option"),
-    (["", "true"], "name"), (["k", "--ttl", "1ms", "true"], "--ttl")])
+    (["", "true"], "a key must not be empty"), (["k", "--ttl", "1ms", "true"], "--ttl")])
 def test_usage(cli, words, text):
     done = cli("once", *words)
     assert done.status == 64 and text in done.stderr and len(done.stderr.splitlines()) == 1

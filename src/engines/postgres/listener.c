@@ -412,9 +412,10 @@ static bool start_thread(struct engine_store *store)
     return true;
 }
 
+/* An id of 0 is not known, as of one that was adopted. */
 static bool was_told(struct engine_store *store, int64_t id)
 {
-    for (int i = 0; i < PG_NEWS_MAX; i++)
+    for (int i = 0; i < PG_NEWS_MAX && id != 0; i++)
         if (store->news[i] == id) {
             store->news[i] = 0;
             return true;
