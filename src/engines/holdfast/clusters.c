@@ -32,7 +32,9 @@ static bool says(const struct scout *scout, const char *cluster)
 /* Is it one of several, which have to be of one cluster? */
 static bool is_judged(const struct scout *scout)
 {
-    return scout->store->server_count > 1 || !is_in_url(scout->store, &scout->at);
+    const struct engine_store *store = scout->store;
+
+    return store->server_count > 1 || (store->ours[0] && !is_in_url(store, &scout->at));
 }
 
 /* Is it another name or address of one before it in the list? */
