@@ -1,0 +1,252 @@
+/* replica.h: one node's share in the replicated log, as a pure state machine: raft, the lock table, and what is between them.
+ *
+ *                   ┌────────────────────────────── replica ───────────────────────────────┐
+ *     submit ──────▶│ batch ──pump──▶ propose ──▶ ┌──────┐ ──▶ commit ──▶ apply ──▶ effects │──▶ host
+ *     received ────▶│ message ──────────────────▶ │ raft │ ──▶ entries, acknowledgements ───│──▶ io.send
+ *     written ─────▶│ log (bytes of the entries) ▶└──────┘ ──▶ term, vote, entries ─────────│──▶ io.store_term, io.append
+ *                   └───────────────────────────────────────────────────────────────────────┘
+ *
+ * No clock, no sockets, no files, no threads, no randomness but a seed: every call is told the time, and what is to be done
+ * outside goes through struct replica_io, whose functions only take note of it and never call back. The node (src/node) does it;
+ * so does the simulator, with exactly this code.
+ *
+ * A round of whoever drives it: feed what has come (received, written, submit, …), then replica_pump, once; carry out what
+ * io was told; sleep until the time that pump returned, or something comes.
+ *
+ * [P1] Nothing is answered before it is committed and applied here.
+ * [P2] A node serves only after the first entry of its own term is committed and applied.
+ * [P3] An entry brings the time that its leader counted since the one that it proposed before, never more than
+ *      CORE_ELAPSED_MAX_MS: the cluster's clock may lag behind, it never runs ahead. What is fixed in its bytes counts; entries that
+ *      are lost with a term take their time along.
+ * [P4] A request is answered by effects of the entry at the index *and term* at which it was proposed. A leader that is deposed
+ *      fails what it has not proposed as certainly without effect, and the rest as unknown.
+ * [P5] What the disk refuses, or raft finds fatal, stops the node: what is under way fails, and nothing is sent any more.
+ * [P6] The configuration of a snapshot is the one that was *applied* last (raft.h R12), with the addresses that belong to it.
+ * [P7] A snapshot is installed after the whole of it was checked against a table of its own; the old table serves until then.
+ *
+ * Memory that runs out ends the process. */
+#ifndef REPLICA_REPLICA_H
+#define REPLICA_REPLICA_H
+
+#include "base/error.h"
+#include "core/core.h"
+#include "journal/journal.h"
+#include "raft/raft.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define REPLICA_MEMBERS_MAX RAFT_MEMBERS_MAX
+#define REPLICA_ADDRESS_MAX 271u /* bytes: as in core.h, and as peers can reach */
+#define REPLICA_CLUSTER 16u      /* bytes of a cluster's id */
+#define REPLICA_PIECE_BYTES \
+    (256u << 10) /* of a snapshot, or of the log read from disk, in a message */
+
+struct replica;
+
+enum replica_role {
+    REPLICA_FOLLOWING = 1, /* or looking for a leader */
+    REPLICA_LEADING,       /* and it may serve, see [P2] */
+    REPLICA_STOPPED        /* of its own accord (host.stopped said why); for good */
+};
+
+enum replica_failure {
+    REPLICA_NOT_LEADING = 1, /* the command certainly had no effect and never will */
+    REPLICA_UNKNOWN          /* it may or may not have taken effect, now or later */
+};
+
+enum replica_change {                      /* what became of a change of members or of the leader */
+                      REPLICA_CHANGED = 1, /* it is as was asked for */
+                      REPLICA_UNCHANGED,   /* it was not possible */
+                      REPLICA_PERHAPS      /* nobody here knows */
+};
+
+struct replica_member {
+    uint64_t id, incarnation;
+    bool votes;
+    char address[REPLICA_ADDRESS_MAX + 1]; /* for its peers */
+};
+
+/* Members as one entry of the log has them. As bytes: raft's part (raft_members_write), then the addresses in the same order,
+ * each with its length in two bytes before it. */
+struct replica_config {
+    uint64_t index; /* of its entry; 0: none */
+    int count;
+    struct replica_member at[REPLICA_MEMBERS_MAX];
+};
+
+/* A snapshot. */
+struct replica_image {
+    struct raft_id id; /* of the last entry in it; index 0: there is none */
+    unsigned char cluster[REPLICA_CLUSTER];
+    struct replica_config config;
+    const void *table; /* core_snapshot's bytes */
+    size_t table_size;
+};
+
+/* ---- what is handed in ------------------------------------------------------------------------ */
+
+/* What is to be done outside. They are called from within the functions below, take note, and return: none of them calls the
+ * replica. Bytes are borrowed for as long as is said. */
+struct replica_io {
+    void *context;
+    /* Durable when it returns HF_OK: nothing that depends on it has left before. Anything else stops the node. */
+    int (*store_term)(void *context, uint64_t term, uint64_t vote, struct error_text *err);
+    /* To be written to the log, behind what was given before; a first index that is not above the last replaces [J4]. When it is
+     * durable, replica_written with this number. The bytes stay until then. */
+    void (*append)(void *context, uint64_t number, const struct journal_record *records,
+                   size_t count);
+    /* The pieces of one message, borrowed for the call. Whether it arrives is not known. */
+    void (*send)(void *context, uint64_t to, const char *address, const struct iovec *pieces,
+                 unsigned count);
+    /* Entries of the log from disk, at most so many bytes but at least one: then replica_log_read. One at a time for each `to`. */
+    void (*read_log)(void *context, uint64_t to, uint64_t first, uint64_t last, size_t bytes_max);
+    /* To be stored, instead of an older one: then replica_image_stored. One at a time; the table's bytes stay until then.
+     * installs: it came from a leader, and then the log is dropped (journal_reset), unless keeps_log. */
+    void (*store_image)(void *context, const struct replica_image *image, bool installs,
+                        bool keeps_log);
+    /* A piece of the image with that index that is on disk, as image_encode wrote it: then replica_image_read. One at a time for each `to`.
+     * An image that is being read stays readable though a newer one is stored. */
+    void (*read_image)(void *context, uint64_t to, uint64_t index, uint64_t offset, size_t size);
+    /* Nobody needs entries of the log up to this one any more. */
+    void (*trim_log)(void *context, uint64_t index);
+};
+
+/* Called from within the functions below; they may submit, nothing else. */
+struct replica_host {
+    void *context;
+    /* An effect of a committed entry. request: as given to replica_submit, for answers and reads of this node's own entries;
+     * NULL for effects that are not somebody's answer. Answers to other nodes' commands are not reported, nor is what is
+     * applied while a node starts. */
+    void (*effect)(void *context, void *request, const struct core_effect *effect);
+    /* There will be no effect for this request. */
+    void (*failed)(void *context, void *request, enum replica_failure failure);
+    /* What became of replica_add, replica_remove or replica_transfer. */
+    void (*changed)(void *context, void *request, enum replica_change result);
+    /* A change of role; it begins with FOLLOWING. What was under way has been failed before. */
+    void (*role)(void *context, enum replica_role role);
+    /* The node cannot go on, in words. Everything under way has been failed. */
+    void (*stopped)(void *context, const char *why);
+    /* The members in effect are others now: who is to be connected to. */
+    void (*members)(void *context);
+    /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
+    void (*note)(void *context, int level, const char *text);
+};
+
+struct replica_options {
+    uint64_t id, incarnation; /* of this node */
+    uint64_t seed; /* for timeouts, and hash tables that nobody outside can make collide */
+    uint32_t election_ms, heartbeat_ms; /* 0: as in schedule.c */
+    uint64_t
+        snapshot_bytes; /* of log before a snapshot is taken; 0: as in schedule.c, like the next */
+    uint32_t snapshot_trailing; /* entries kept behind a snapshot, for who is a little behind */
+    uint64_t memory_bytes;      /* of entries that are kept in memory though applied */
+    uint32_t window;            /* entries that may be above the commit index */
+};
+
+/* What was found on disk. */
+struct replica_boot {
+    uint64_t term, vote;
+    const struct replica_image *image; /* NULL or index 0: none. Borrowed for the call */
+    int64_t now_us;
+};
+
+/* ---- its life --------------------------------------------------------------------------------- */
+
+/* HF_EIO, in words: what was found cannot be. io and host are copied. */
+int replica_new(const struct replica_options *options, const struct replica_io *io,
+                const struct replica_host *host, const struct replica_boot *boot,
+                struct replica **ret_replica, struct error_text *err);
+/* Then each record of the journal, in the order in which they were written ([J4]: one that is not above the last replaces); those up to
+ * the image's index are skipped, if they fit. The bytes are copied. */
+int replica_recover(struct replica *replica, const struct journal_record *record,
+                    struct error_text *err);
+/* And then it takes part: what is known to be committed is applied. A log and image that are both empty: it waits, for
+ * replica_found or a leader. */
+int replica_start(struct replica *replica, int64_t now_us, struct error_text *err);
+/* Fails what is under way. io and host are not called by it afterwards. */
+void replica_free(struct replica *replica);
+
+/* An empty node is told the members that a new cluster begins with: entry 1, of term 1, is a function of them alone, and so is the
+ * cluster's id. HF_EBUSY: its log is not empty. */
+int replica_found(struct replica *replica, const struct replica_config *config, int64_t now_us,
+                  struct error_text *err);
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+/* A message of another node, whose incarnation the connection has proved. False: bytes that are no message; the caller ends the
+ * connection. Borrowed. */
+bool replica_received(struct replica *replica, uint64_t from, uint64_t incarnation,
+                      const void *bytes, size_t size, int64_t now_us);
+/* The connections with it have ended: it is dead, or cut off. */
+void replica_peer_down(struct replica *replica, uint64_t id, int64_t now_us);
+/* What io.append was given with this number, and all before, is durable; or not, in words: then the node stops. */
+void replica_written(struct replica *replica, uint64_t number, const struct error_text *failure,
+                     int64_t now_us);
+/* What io.read_log has asked for: the records from `first - 1` on, if that is there, borrowed. count 0: the log does not go back so far. */
+void replica_log_read(struct replica *replica, uint64_t to, const struct journal_record *records,
+                      size_t count, int64_t now_us);
+void replica_image_stored(struct replica *replica, const struct error_text *failure,
+                          int64_t now_us);
+/* bytes NULL: it is not there any more, or cannot be read. total: the size of all of it. */
+void replica_image_read(struct replica *replica, uint64_t to, uint64_t index, uint64_t offset,
+                        const void *bytes, size_t size, uint64_t total, int64_t now_us);
+
+/* Adds a command to the batch. HF_EUNREACH: this node does not lead (or is stopped), nothing happened. HF_EBUSY: the batch is
+ * full; again after the next pump. HF_EINVAL: the command does not obey the table's limits. The command is copied; the request is
+ * only a name, never looked into. */
+int replica_submit(struct replica *replica, const struct core_command *command, void *request,
+                   int64_t now_us);
+/* The end of a round: proposes what is due (schedule.c), sends, writes, applies, and takes a step of a snapshot. Returns when it is to be called
+ * again at the latest, as now_us counts. expected: how many commands those clients that have sent something lately may send at once. */
+int64_t replica_pump(struct replica *replica, uint32_t expected, int64_t now_us);
+
+/* The leader's business; one at a time. HF_OK: `changed` will be called, perhaps at once. HF_EUNREACH: this node does not lead.
+ * HF_EBUSY: another change is under way, or something would have to be waited for. HF_EINVAL: it cannot be; all in words.
+ * A node that is added gets the log first, and votes when it has caught up. */
+int replica_add(struct replica *replica, const struct replica_member *member, void *request,
+                int64_t now_us, struct error_text *err);
+int replica_remove(struct replica *replica, uint64_t id, void *request, int64_t now_us,
+                   struct error_text *err);
+/* to: 0 for the one that is nearest. Nothing is proposed until another leads, or it has failed. */
+int replica_transfer(struct replica *replica, uint64_t to, void *request, int64_t now_us,
+                     struct error_text *err);
+
+/* ---- looking at it ---------------------------------------------------------------------------- */
+
+const struct core *replica_table(const struct replica *replica);
+enum replica_role replica_role(const struct replica *replica);
+uint64_t replica_leader(const struct replica *replica); /* 0: not known */
+/* The members in effect; lives until the next call that changes something. */
+const struct replica_config *replica_members(const struct replica *replica);
+bool replica_members_agreed(const struct replica *replica); /* their entry is committed */
+const unsigned char *replica_cluster(
+    const struct replica *replica); /* NULL: it belongs to none yet */
+
+struct replica_status {
+    uint64_t term, last_index, commit_index, applied_index;
+    uint64_t entries, commands, ticks; /* proposed by this node */
+    uint64_t log_bytes;                /* since the last snapshot, */
+    uint64_t memory_bytes;             /* and in memory */
+    uint64_t snapshots, snapshot_bytes, snapshots_installed;
+    bool snapshotting;
+};
+void replica_status(const struct replica *replica, struct replica_status *ret_status);
+/* Of a member, known to the leader only: so much of the log it has on its disk; since when it is silent, -1: it never said anything. */
+void replica_progress(const struct replica *replica, uint64_t id, uint64_t *ret_match,
+                      int64_t *ret_heard_us);
+
+/* What nodes that have applied the same entries agree on. Takes a look at everything. */
+struct replica_digest {
+    uint64_t index, table; /* of the last entry that is in the table; core_hash */
+    uint64_t chain;        /* raft's, at that index */
+    uint64_t members, members_index;
+};
+void replica_digest(const struct replica *replica, struct replica_digest *ret_digest);
+
+/* Does it contradict itself? NULL: no. Takes a look at everything. */
+const char *replica_check(const struct replica *replica);
+
+#endif
