@@ -43,6 +43,7 @@ struct journal_record {
     uint8_t type;
     const void *bytes;
     size_t size;
+    uint64_t chain, commit; /* of consensus; not on disk yet */
 };
 
 /* For each record when the journal is opened, in the order in which they were written: see [J4]. Returns
