@@ -86,6 +86,21 @@ struct replica_image {
     size_t table_size;
 };
 
+#define REPLICA_CONFIG_BYTES_MAX \
+    (RAFT_CONFIG_BYTES_MAX + REPLICA_MEMBERS_MAX * (2 + REPLICA_ADDRESS_MAX))
+#define REPLICA_IMAGE_HEAD_MAX (96 + REPLICA_CONFIG_BYTES_MAX)
+
+/* Returns the size. */
+size_t replica_config_write(const struct replica_config *config,
+                            uint8_t ret_bytes[REPLICA_CONFIG_BYTES_MAX]);
+/* False: bytes that are no configuration. index is not touched. */
+bool replica_config_read(const void *bytes, size_t size, struct replica_config *ret_config);
+/* A snapshot as bytes, on disk and between nodes: what is before the table. Returns its size; the table follows. */
+size_t replica_image_encode(const struct replica_image *image,
+                            uint8_t ret_head[REPLICA_IMAGE_HEAD_MAX]);
+/* False: they are damaged, or no snapshot. The table points into them. */
+bool replica_image_decode(const void *bytes, size_t size, struct replica_image *ret_image);
+
 /* ---- what is handed in ------------------------------------------------------------------------ */
 
 /* What is to be done outside. They are called from within the functions below, take note, and return: none of them calls the
@@ -95,20 +110,27 @@ struct replica_io {
     /* Durable when it returns HF_OK: nothing that depends on it has left before. Anything else stops the node. */
     int (*store_term)(void *context, uint64_t term, uint64_t vote, struct error_text *err);
     /* To be written to the log, behind what was given before; a first index that is not above the last replaces [J4]. When it is
-     * durable, replica_written with this number. The bytes stay until then. */
+     * durable, replica_written with this number, which grow by one. The records are borrowed for the call, their bytes stay
+     * until then. */
     void (*append)(void *context, uint64_t number, const struct journal_record *records,
                    size_t count);
-    /* The pieces of one message, borrowed for the call. Whether it arrives is not known. */
+    /* The pieces of one message, borrowed for the call. Whether it arrives is not known. address: NULL if no configuration that
+     * this node knows has it; it has asked, so there is a connection, or there is nobody to answer to. */
     void (*send)(void *context, uint64_t to, const char *address, const struct iovec *pieces,
                  unsigned count);
     /* Entries of the log from disk, at most so many bytes but at least one: then replica_log_read. One at a time for each `to`. */
     void (*read_log)(void *context, uint64_t to, uint64_t first, uint64_t last, size_t bytes_max);
+    /* The whole log is dropped (journal_reset), and the next append may begin anywhere: what was found on disk does not reach
+     * the image, or does not go with it. Durable when it returns HF_OK. Called by replica_start only. */
+    int (*reset_log)(void *context, struct error_text *err);
     /* To be stored, instead of an older one: then replica_image_stored. One at a time; the table's bytes stay until then.
-     * installs: it came from a leader, and then the log is dropped (journal_reset), unless keeps_log. */
+     * installs: it came from a leader, and when it is durable the log is dropped (journal_reset), unless keeps_log; no append is
+     * under way then, nor comes one before replica_image_stored. */
     void (*store_image)(void *context, const struct replica_image *image, bool installs,
                         bool keeps_log);
-    /* A piece of the image with that index that is on disk, as image_encode wrote it: then replica_image_read. One at a time for each `to`.
-     * An image that is being read stays readable though a newer one is stored. */
+    /* A piece of the image with that index that is on disk, as bytes of replica_image_encode and the table behind them: then
+     * replica_image_read. One at a time for each `to`. An image that is being read should stay readable though a newer one is
+     * stored: else the next one is sent from its beginning. */
     void (*read_image)(void *context, uint64_t to, uint64_t index, uint64_t offset, size_t size);
     /* Nobody needs entries of the log up to this one any more. */
     void (*trim_log)(void *context, uint64_t index);
@@ -163,14 +185,15 @@ int replica_new(const struct replica_options *options, const struct replica_io *
  * the image's index are skipped, if they fit. The bytes are copied. */
 int replica_recover(struct replica *replica, const struct journal_record *record,
                     struct error_text *err);
-/* And then it takes part: what is known to be committed is applied. A log and image that are both empty: it waits, for
- * replica_found or a leader. */
+/* And then it takes part: what is known to be committed is applied. A log that does not reach the image or contradicts it is
+ * dropped (io.reset_log). A log and image that are both empty: it waits, for replica_found or a leader. */
 int replica_start(struct replica *replica, int64_t now_us, struct error_text *err);
 /* Fails what is under way. io and host are not called by it afterwards. */
 void replica_free(struct replica *replica);
 
-/* An empty node is told the members that a new cluster begins with: entry 1, of term 1, is a function of them alone, and so is the
- * cluster's id. HF_EBUSY: its log is not empty. */
+/* An empty node is told the members that a new cluster begins with: entry 1, of term 1, is a function of them alone, in whatever
+ * order they are, and so is the cluster's id. HF_OK also if that very cluster was founded already. HF_EBUSY: its log is not
+ * empty. HF_EINVAL: such members cannot be, or this node is none of them. */
 int replica_found(struct replica *replica, const struct replica_config *config, int64_t now_us,
                   struct error_text *err);
 
@@ -185,7 +208,8 @@ void replica_peer_down(struct replica *replica, uint64_t id, int64_t now_us);
 /* What io.append was given with this number, and all before, is durable; or not, in words: then the node stops. */
 void replica_written(struct replica *replica, uint64_t number, const struct error_text *failure,
                      int64_t now_us);
-/* What io.read_log has asked for: the records from `first - 1` on, if that is there, borrowed. count 0: the log does not go back so far. */
+/* What io.read_log has asked for: the records from `first - 1` on if that is there, else from `first`, borrowed. count 0: the log
+ * does not go back so far. */
 void replica_log_read(struct replica *replica, uint64_t to, const struct journal_record *records,
                       size_t count, int64_t now_us);
 void replica_image_stored(struct replica *replica, const struct error_text *failure,
