@@ -81,6 +81,7 @@ int replica_found(struct replica *replica, const struct replica_config *config, 
     if (!replica_boot_raft(replica, &nothing, 1))
         return error_set(err, HF_EINVAL, "these members cannot begin a cluster");
     replica_write(replica, 1, 1, 0);
+    replica->founding = replica->write_number;
     apply_all(replica);
     return HF_OK;
 }

@@ -19,7 +19,8 @@ uint64_t replica_leader(const struct replica *replica)
 
 const unsigned char *replica_cluster(const struct replica *replica)
 {
-    return replica->has_cluster ? replica->cluster : NULL;
+    return replica->has_cluster && replica->log.written >= replica->founding ? replica->cluster
+                                                                             : NULL;
 }
 
 void replica_status(const struct replica *replica, struct replica_status *ret_status)

@@ -8,8 +8,8 @@
 #include "replica/inside.h"
 
 #define MAGIC UINT64_C(0x31656761646c4648) /* "HFldage1" */
-#define HEAD_FIXED 84u
-#define HEAD_SUM_AT 80u
+#define HEAD_FIXED 76u
+#define HEAD_SUM_AT 72u
 
 _Static_assert(HEAD_FIXED <= REPLICA_IMAGE_HEAD_MAX - REPLICA_CONFIG_BYTES_MAX,
                "the head of a snapshot has room");
@@ -31,6 +31,7 @@ size_t replica_image_encode(const struct replica_image *image,
     write_u64(&writer, image->table_size);
     write_u32(&writer, crc32c(0, image->table, image->table_size));
     write_u32(&writer, crc32c(crc32c(0, ret_head, HEAD_SUM_AT), config, config_size));
+    INVARIANT(writer.at == config);
     return HEAD_FIXED + config_size;
 }
 

@@ -247,8 +247,8 @@ struct replica {
     struct raft_id applied;
     uint64_t known_commit; /* while it recovers */
     bool log_fits;         /* while it recovers: the log holds the image's entry */
-    bool log_found;        /* and there was one */
     bool has_cluster;
+    uint64_t founding; /* the number of the append that founds it */
     unsigned char cluster[REPLICA_CLUSTER];
 
     struct log log;

@@ -131,7 +131,6 @@ int replica_recover(struct replica *replica, const struct journal_record *record
     const struct raft_id *image = &replica->snapshots.stored;
 
     INVARIANT(!replica->raft);
-    replica->log_found = true;
     if (record->index > image->index)
         return replica->log_fits ? recover_entry(replica, record, err) : HF_OK;
     if (replica->applied.index > image->index)
@@ -188,7 +187,7 @@ int replica_start(struct replica *replica, int64_t now_us, struct error_text *er
         replica->now_us = now_us;
     if (!replica->log_fits) {
         log_reset(&replica->log, &replica->snapshots.stored);
-        if (replica->log_found && replica->io.reset_log(replica->io.context, err) != HF_OK)
+        if (replica->io.reset_log(replica->io.context, err) != HF_OK)
             return HF_EIO;
     }
     if (!replica_boot_raft(replica, &replica->applied, replica->applied.index))

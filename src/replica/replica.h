@@ -192,8 +192,9 @@ int replica_start(struct replica *replica, int64_t now_us, struct error_text *er
 void replica_free(struct replica *replica);
 
 /* An empty node is told the members that a new cluster begins with: entry 1, of term 1, is a function of them alone, in whatever
- * order they are, and so is the cluster's id. HF_OK also if that very cluster was founded already. HF_EBUSY: its log is not
- * empty. HF_EINVAL: such members cannot be, or this node is none of them. */
+ * order they are, and so is the cluster's id. It is done when replica_cluster says so: before that it is not durable. HF_OK also if that
+ * very cluster was founded already. HF_EBUSY: its log is not empty. HF_EINVAL: such members cannot be, or this node is none of
+ * them. */
 int replica_found(struct replica *replica, const struct replica_config *config, int64_t now_us,
                   struct error_text *err);
 
@@ -246,8 +247,8 @@ uint64_t replica_leader(const struct replica *replica); /* 0: not known */
 /* The members in effect; lives until the next call that changes something. */
 const struct replica_config *replica_members(const struct replica *replica);
 bool replica_members_agreed(const struct replica *replica); /* their entry is committed */
-const unsigned char *replica_cluster(
-    const struct replica *replica); /* NULL: it belongs to none yet */
+/* NULL: it belongs to none yet, or that is not durable. */
+const unsigned char *replica_cluster(const struct replica *replica);
 
 struct replica_status {
     uint64_t term, last_index, commit_index, applied_index;
