@@ -124,13 +124,23 @@ static int recover_entry(struct replica *replica, const struct journal_record *r
     return is_stopped(replica) ? error_set(err, HF_EIO, "%s", replica->trouble.text) : HF_OK;
 }
 
-/* The log belongs to the image if it holds the image's entry: what is above goes on from there. */
+static bool follows(const struct raft_id *image, const struct journal_record *record)
+{
+    return record->chain == raft_chain(image->chain, record->term, record->type,
+                                       (uint32_t)record->size,
+                                       crc32c(0, record->bytes, record->size));
+}
+
+/* The log belongs to the image if it holds the image's entry, or the one that follows it: a log that was dropped for a snapshot
+ * begins there. What is above goes on from there. */
 int replica_recover(struct replica *replica, const struct journal_record *record,
                     struct error_text *err)
 {
     const struct raft_id *image = &replica->snapshots.stored;
 
     INVARIANT(!replica->raft);
+    if (record->index == image->index + 1 && !replica->log_fits)
+        replica->log_fits = follows(image, record);
     if (record->index > image->index)
         return replica->log_fits ? recover_entry(replica, record, err) : HF_OK;
     if (replica->applied.index > image->index)
