@@ -144,6 +144,11 @@ static void watch_sending(struct replica *replica, struct peer *peer)
         sending->active = false;
         return;
     }
+    /* It has that already: raft, which has heard so before it was told that entries are gone, will not hear it again. */
+    if (sending->id.index > 0 && progress.match >= sending->id.index) {
+        end_sending(peer);
+        return;
+    }
     if (sending->id.index == 0) {
         if (replica->snapshots.stored.index > 0)
             begin_sending(replica, sending);
