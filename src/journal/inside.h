@@ -1,5 +1,5 @@
-/* inside.h: the journal, for journal.c (writing), reading.c (opening) and tail.c (what is behind the last
- * record). */
+/* inside.h: the journal, for journal.c (writing), spare.c (new segments), removing.c, reading.c (opening) and
+ * tail.c (what is behind the last record). */
 #ifndef JOURNAL_INSIDE_H
 #define JOURNAL_INSIDE_H
 
@@ -68,7 +68,7 @@ struct journal {
     struct leftover *leftovers;
     size_t leftover_count;
     uint64_t next_number;
-    int fd;                /* of the one being written, the last; -1: none yet */
+    int file;              /* of the one being written, the last; -1: none yet */
     size_t room;           /* its bytes, */
     size_t at;             /* where its next group goes, */
     uint64_t group_number; /* and the number of the last, of all segments */
@@ -79,7 +79,7 @@ struct journal {
     bool failed;              /* an append has */
     struct journal_torn torn; /* segment 0: nothing */
 
-    struct journal_spare spare; /* fd -1: none */
+    struct journal_spare spare; /* file -1: none */
     bool making;
 
     unsigned char *group; /* room for one, at a border */
@@ -91,9 +91,15 @@ void salt_write(unsigned char *block, uint64_t salt, uint64_t number, uint64_t m
 /* Three bytes of a checksum, of a record's header. */
 uint32_t header_checksum(const unsigned char *header);
 void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE]);
-int segment_remove(const struct directory *directory, uint64_t number, struct error_text *err);
+/* gently: see disk.h. */
+int segment_remove(const struct directory *directory, uint64_t number, bool gently,
+                   struct error_text *err);
 int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first,
                         struct error_text *err);
+
+void journal_close_segment(struct journal *journal);
+/* The mark says that it goes as far as it does now; open: and more may come. */
+int journal_mark_end(struct journal *journal, bool open, struct error_text *err);
 
 /* reading.c */
 int journal_read(struct journal *journal, journal_record_fn *fn, void *context,

@@ -88,7 +88,7 @@ struct journal_spare {
     uint64_t number;
     size_t bytes;
     uint64_t salt;
-    int fd;
+    int file;                  /* the disk's */
     struct error_text failure; /* "": it is ready */
 };
 

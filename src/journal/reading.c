@@ -3,11 +3,8 @@
 #include "journal/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct reading {
     struct journal *journal;
@@ -102,25 +99,26 @@ static int compare(const void *a, const void *b)
 static int load_segment(const struct reading *reading, struct found *found, bool only_header,
                         struct error_text *err)
 {
+    const struct directory *directory = reading->journal->directory;
+    const struct disk *disk = directory->disk;
     char name[SEGMENT_NAME_SIZE];
-    struct stat info = {0};
-    int fd, failure = 0;
+    uint64_t size = 0;
+    int file = -1, failure;
 
     segment_name(found->number, name);
-    fd = openat(reading->journal->directory->fd, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) < 0)
-        failure = errno;
-    found->size = only_header && info.st_size > (off_t)BLOCK ? BLOCK : (size_t)info.st_size;
+    failure = disk->open(disk, directory->handle, name, DISK_FOR_READING, &file);
+    if (!failure)
+        failure = disk->size(disk, file, &size);
+    found->size = only_header && size > BLOCK ? BLOCK : (size_t)size;
     found->bytes = malloc(found->size + 1);
     if (!failure && !found->bytes)
         failure = ENOMEM;
     if (!failure)
-        failure = read_whole(fd, found->bytes, found->size, 0, &found->size);
-    if (fd >= 0)
-        close(fd);
+        failure = disk->read(disk, file, found->bytes, found->size, 0, &found->size);
+    if (file >= 0)
+        disk->close(disk, file);
     if (failure)
-        return error_set_errno(err, HF_EIO, failure, "cannot read %s/%s",
-                               reading->journal->directory->path, name);
+        return error_set_errno(err, HF_EIO, failure, "cannot read %s/%s", directory->path, name);
     return HF_OK;
 }
 

@@ -3,9 +3,7 @@
 #include "journal/bytes.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* A copy: magic, version (the higher is the newer), term, vote: numbers of 8 bytes; then 4 of checksum. */
 #define NAME "term"
@@ -27,16 +25,17 @@ static bool read_copy(const unsigned char *block, struct term *ret_term)
 int term_load(const struct directory *directory, struct term *ret_term, struct error_text *err)
 {
     unsigned char blocks[COPIES * BLOCK];
-    int fd = openat(directory->fd, NAME, O_RDONLY | O_CLOEXEC);
+    const struct disk *disk = directory->disk;
     size_t count = 0;
-    int failure;
+    int file, failure = disk->open(disk, directory->handle, NAME, DISK_FOR_READING, &file);
 
     *ret_term = (struct term){0};
-    if (fd < 0 && errno == ENOENT)
+    if (failure == ENOENT)
         return HF_OK;
-    failure = fd < 0 ? errno : read_whole(fd, blocks, sizeof blocks, 0, &count);
-    if (fd >= 0)
-        close(fd);
+    if (!failure) {
+        failure = disk->read(disk, file, blocks, sizeof blocks, 0, &count);
+        disk->close(disk, file);
+    }
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot read %s/" NAME, directory->path);
     for (size_t at = 0; at + BLOCK <= count; at += BLOCK) {
@@ -49,18 +48,34 @@ int term_load(const struct directory *directory, struct term *ret_term, struct e
 }
 
 /* The file is new: its name must be on disk before its content counts. */
-static int make(const struct directory *directory)
+static int make(const struct directory *directory, int *ret_file)
 {
-    int fd = openat(directory->fd, NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const struct disk *disk = directory->disk;
+    int failure = disk->open(disk, directory->handle, NAME, DISK_MADE_IF_MISSING, ret_file);
 
-    if (fd >= 0 && (fsync(fd) < 0 || fsync(directory->fd) < 0)) {
-        int failure = errno;
+    if (failure)
+        return failure;
+    failure = disk->sync(disk, *ret_file);
+    if (!failure)
+        failure = disk->sync_directory(disk, directory->handle);
+    if (failure)
+        disk->close(disk, *ret_file);
+    return failure;
+}
 
-        close(fd);
-        errno = failure;
-        return -1;
-    }
-    return fd;
+static int write_copies(const struct directory *directory, const unsigned char *block)
+{
+    const struct disk *disk = directory->disk;
+    int file, failure = disk->open(disk, directory->handle, NAME, DISK_FOR_WRITING, &file);
+
+    if (failure == ENOENT)
+        failure = make(directory, &file);
+    if (failure)
+        return failure;
+    for (uint64_t copy = 0; copy < COPIES && !failure; copy++)
+        failure = disk->write(disk, file, block, BLOCK, copy * BLOCK, true);
+    disk->close(disk, file);
+    return failure;
 }
 
 int term_store(const struct directory *directory, struct term *term, uint64_t number, uint64_t vote,
@@ -69,7 +84,7 @@ int term_store(const struct directory *directory, struct term *term, uint64_t nu
     struct term next = {
         .known = true, .version = term->version + 1, .number = number, .vote = vote};
     unsigned char *block = blocks_new(BLOCK);
-    int fd, failure = 0;
+    int failure;
 
     if (!block)
         return error_set(err, HF_ENOMEM, "out of memory");
@@ -78,15 +93,7 @@ int term_store(const struct directory *directory, struct term *term, uint64_t nu
     put_u64(block + 16, next.number);
     put_u64(block + 24, next.vote);
     put_u32(block + SUMMED, crc32c(0, block, SUMMED));
-    fd = openat(directory->fd, NAME, O_RDWR | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT)
-        fd = make(directory);
-    if (fd < 0)
-        failure = errno;
-    for (off_t copy = 0; copy < COPIES && !failure; copy++)
-        failure = write_durably(fd, block, BLOCK, copy * (off_t)BLOCK);
-    if (fd >= 0)
-        close(fd);
+    failure = write_copies(directory, block);
     free(block);
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot write %s/" NAME, directory->path);

@@ -268,7 +268,7 @@ static void test_closing_with_a_spare_in_the_making(void **state)
     room_close(&room);
     journal_spare_make(&spare); /* it is ready too late, and never given */
     assert_string_equal(spare.failure.text, "");
-    close(spare.fd);
+    close(spare.file);
     room_must_open(&room);
     assert_same_log(&room.log, &expected);
     files_keep(room.path, &files);
