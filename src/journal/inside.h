@@ -9,8 +9,10 @@
 
 #define SEGMENT_PREFIX "log-"
 #define SEGMENT_NAME_SIZE 32
-#define SEGMENT_MAGIC UINT64_C(0x31676f6c64664648) /* "HFfdlog1" */
-#define SEGMENT_FRESH 1u                           /* flag: all segments before it are void */
+#define SEGMENT_MAGIC UINT64_C(0x32676f6c64664648) /* "HFfdlog2" */
+/* "HFfdlog1": of the versions before 0.1.0, whose records have neither chain nor commit. */
+#define SEGMENT_MAGIC_OLD UINT64_C(0x31676f6c64664648)
+#define SEGMENT_FRESH 1u /* flag: all segments before it are void */
 /* Magic, first index, flags, number of its first group: numbers of 8 bytes; then the checksum. Written with
  * the first group. */
 #define SEGMENT_SUMMED 32
@@ -20,11 +22,12 @@
 #define SALT_SUMMED 24
 
 /* Before the bytes of a record: checksum (4) of all that follows; size (4), index (8), term (8), number of
- * its group (8), salt of its segment (8), how many records of the group are still to come (4), type (1);
- * of the checksum of these, without the first, three bytes (3). Records begin at multiples of 8. */
-#define RECORD_HEADER ((size_t)48)
+ * its group (8), salt of its segment (8), chain (8), commit (8), how many records of the group are still to come
+ * (4), type (1); of the checksum of these, without the first, three bytes (3). Records begin at multiples of
+ * 8. */
+#define RECORD_HEADER ((size_t)64)
 #define RECORD_STEP ((size_t)8)
-#define HEADER_SUMMED ((size_t)41) /* from its size to its type */
+#define HEADER_SUMMED ((size_t)57) /* from its size to its type */
 
 /* [J5] The least that a disk writes: all of it, or nothing. */
 #define SECTOR ((size_t)512)

@@ -88,9 +88,11 @@ static uint32_t write_record(const struct journal *journal, unsigned char *at,
     put_u64(at + 16, record->term);
     put_u64(at + 24, journal->group_number);
     put_u64(at + 32, journal->salt);
-    put_u32(at + 40, (uint32_t)left);
-    at[44] = record->type;
-    put_u32(at + 44, record->type | header_checksum(at) << 8);
+    put_u64(at + 40, record->chain);
+    put_u64(at + 48, record->commit);
+    put_u32(at + 56, (uint32_t)left);
+    at[60] = record->type;
+    put_u32(at + 60, record->type | header_checksum(at) << 8);
     if (record->size > 0)
         memcpy(at + RECORD_HEADER, record->bytes, record->size);
     memset(at + RECORD_HEADER + record->size, 0, whole - RECORD_HEADER - record->size);

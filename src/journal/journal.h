@@ -40,6 +40,8 @@ struct journal;
 
 struct journal_record {
     uint64_t index, term;
+    uint64_t chain;  /* the running checksum of the log up to this entry, as src/raft counts it */
+    uint64_t commit; /* the commit index that was known when it was written */
     uint8_t type;
     const void *bytes;
     size_t size;

@@ -67,6 +67,18 @@ static int refuse_unmarked(const struct reading *reading, struct error_text *err
                      reading->journal->directory->path);
 }
 
+static int refuse_old(const struct reading *reading, const struct found *found,
+                      struct error_text *err)
+{
+    char name[SEGMENT_NAME_SIZE];
+
+    segment_name(found->number, name);
+    return error_set(err, HF_EIO,
+                     "%s/%s was written by a holdfastd from before 0.1.0 (log format 1; this is "
+                     "2): start that version on it, or this one with an empty directory",
+                     reading->journal->directory->path, name);
+}
+
 /* ---- which segments there are ----------------------------------------------------------------- */
 
 static int note_segment(void *context, const char *name, struct error_text *err)
@@ -132,9 +144,12 @@ static int read_header(const struct reading *reading, struct found *found, struc
 {
     int result = load_segment(reading, found, true, err);
     const unsigned char *block = found->bytes;
+    bool whole = result == HF_OK && found->size >= BLOCK &&
+                 crc32c(0, block, SEGMENT_SUMMED) == get_u32(block + SEGMENT_SUMMED);
 
-    if (result == HF_OK && found->size >= BLOCK && get_u64(block) == SEGMENT_MAGIC &&
-        crc32c(0, block, SEGMENT_SUMMED) == get_u32(block + SEGMENT_SUMMED)) {
+    if (whole && get_u64(block) == SEGMENT_MAGIC_OLD)
+        result = refuse_old(reading, found, err);
+    if (whole && get_u64(block) == SEGMENT_MAGIC) {
         found->begun = true;
         found->first = get_u64(block + 8);
         found->fresh = get_u64(block + 16) & SEGMENT_FRESH;
@@ -170,11 +185,13 @@ static bool read_record(const struct found *found, size_t at, struct placed *ret
         return false;
     ret_placed->record = (struct journal_record){.index = get_u64(header + 8),
                                                  .term = get_u64(header + 16),
-                                                 .type = header[44],
+                                                 .chain = get_u64(header + 40),
+                                                 .commit = get_u64(header + 48),
+                                                 .type = header[60],
                                                  .bytes = header + RECORD_HEADER,
                                                  .size = size};
     ret_placed->group = get_u64(header + 24);
-    ret_placed->left = get_u32(header + 40);
+    ret_placed->left = get_u32(header + 56);
     ret_placed->checksum = get_u32(header);
     return ret_placed->record.index > 0 && (!found->salted || get_u64(header + 32) == found->salt);
 }
