@@ -80,6 +80,7 @@ struct journal {
     struct end end;           /* the last record that is durable, */
     struct end marked;        /* and what the mark says */
     bool failed;              /* an append has */
+    bool resetting;           /* a reset has: what is there may be void */
     struct journal_torn torn; /* segment 0: nothing */
 
     struct journal_spare spare; /* file -1: none */

@@ -147,6 +147,8 @@ int journal_append(struct journal *journal, const struct journal_record *records
     uint32_t checksum = 0;
     int result = reserve_group(journal, BLOCK + size, err), failure;
 
+    if (journal->resetting)
+        return error_set(err, HF_EIO, "the log in %s is being reset", journal->directory->path);
     if (result == HF_OK && count == 0)
         result = error_set(err, HF_EINVAL, "there is nothing to append");
     for (size_t i = 0; i < count && result == HF_OK; i++)

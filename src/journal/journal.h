@@ -108,7 +108,8 @@ uint64_t journal_needed(const struct journal *journal, uint64_t index);
 int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err);
 /* And that is known. */
 void journal_removed(struct journal *journal, uint64_t needed);
-/* Removes everything. The next append may begin with any index. */
+/* Removes everything. The next append may begin with any index. HF_EIO: it may be there or not; nothing can be appended before a
+ * reset has succeeded, or the journal was opened again. */
 int journal_reset(struct journal *journal, struct error_text *err);
 
 #endif

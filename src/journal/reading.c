@@ -310,7 +310,7 @@ static int check_mark(const struct reading *reading, struct error_text *err)
 {
     const struct end *mark = &reading->mark;
 
-    if (!mark->known || mark->segment == 0 || reading->reached ||
+    if (!mark->known || mark->group == 0 || reading->reached ||
         (reading->any && reading->segment > mark->segment))
         return HF_OK;
     return refuse_end(reading, mark->segment,
@@ -375,6 +375,8 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
         result = read_header(&reading, &reading.found[i], err);
         if (reading.found[i].begun && reading.found[i].fresh)
             from = i;
+        if (reading.mark.group == 0 && reading.found[i].number <= reading.mark.segment)
+            from = i + 1;
         if (reading.found[i].begun)
             reading.last = i;
         journal->next_number = reading.found[i].number + 1;
@@ -385,6 +387,10 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
         result = sort_out(&reading, from, err);
     journal->group_number = reading.group;
     journal->end = reading.end;
+    if (journal->next_number <= reading.mark.segment) /* a crash may bring back what was void */
+        journal->next_number = reading.mark.segment + 1;
+    if (!reading.any) /* whatever there is goes */
+        journal->end.segment = journal->next_number - 1;
     journal->marked = reading.mark;
     free(reading.found);
     return result;

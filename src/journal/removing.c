@@ -42,7 +42,7 @@ static int look_for_oldest(void *context, const char *name, struct error_text *e
     return HF_OK;
 }
 
-/* One after the other: a crash leaves an end of the log, and no gap in it. */
+/* One after the other, and each durably before the next: a crash leaves an end of the log, and no gap in it. */
 int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err)
 {
     for (;;) {
@@ -52,6 +52,8 @@ int journal_remove(const struct directory *directory, uint64_t needed, struct er
         if (result != HF_OK || removing.oldest == needed)
             return result;
         result = segment_remove(directory, removing.oldest, true, err);
+        if (result == HF_OK)
+            result = directory_sync(directory, err);
         if (result != HF_OK)
             return result;
     }
@@ -69,15 +71,19 @@ void journal_removed(struct journal *journal, uint64_t needed)
                 journal->count * sizeof *journal->segments);
 }
 
-/* The newest first: a crash leaves a beginning of the log, and no gap in it. */
+/* All of it is void as soon as the mark says so: which of the files a crash leaves does not matter. */
 int journal_reset(struct journal *journal, struct error_text *err)
 {
     int result;
 
-    journal->end = (struct end){0};
+    journal->end =
+        (struct end){.segment = journal->count > 0 ? journal->segments[journal->count - 1].number
+                                                   : journal->end.segment};
+    journal->resetting = true;
     result = journal_mark_end(journal, false, err);
     if (result != HF_OK)
         return result;
+    journal->resetting = false;
     journal_close_segment(journal);
     journal->fresh = true;
     journal->group_number = 0;

@@ -10,6 +10,7 @@
 #define MAGIC UINT64_C(0x31736d7265544648) /* "HFTerms1" */
 #define COPIES 2
 #define SUMMED 32
+#define SUM_END (SUMMED + 4)
 
 static bool read_copy(const unsigned char *block, struct term *ret_term)
 {
@@ -20,6 +21,24 @@ static bool read_copy(const unsigned char *block, struct term *ret_term)
                               .number = get_u64(block + 16),
                               .vote = get_u64(block + 24)};
     return true;
+}
+
+/* The newer one; the other is the one to be written first next time. A copy is in one sector: the rest of its block does not
+ * have to be there. */
+static void choose(const unsigned char *blocks, size_t count, struct term *ret_term)
+{
+    for (unsigned i = 0; i < COPIES && i * BLOCK + SUM_END <= count; i++) {
+        struct term copy;
+
+        if (!read_copy(blocks + i * BLOCK, &copy))
+            continue;
+        if (ret_term->known && copy.version == ret_term->version)
+            ret_term->older = 0;
+        if (ret_term->known && copy.version <= ret_term->version)
+            continue;
+        *ret_term = copy;
+        ret_term->older = 1 - i;
+    }
 }
 
 int term_load(const struct directory *directory, struct term *ret_term, struct error_text *err)
@@ -38,12 +57,7 @@ int term_load(const struct directory *directory, struct term *ret_term, struct e
     }
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot read %s/" NAME, directory->path);
-    for (size_t at = 0; at + BLOCK <= count; at += BLOCK) {
-        struct term copy;
-
-        if (read_copy(blocks + at, &copy) && (!ret_term->known || copy.version > ret_term->version))
-            *ret_term = copy;
-    }
+    choose(blocks, count, ret_term);
     return HF_OK;
 }
 
@@ -63,7 +77,9 @@ static int make(const struct directory *directory, int *ret_file)
     return failure;
 }
 
-static int write_copies(const struct directory *directory, const unsigned char *block)
+/* The older first: whatever happens to that write, the newer one is there, which this node may have acted on since it was loaded. */
+static int write_copies(const struct directory *directory, const unsigned char *block,
+                        unsigned older)
 {
     const struct disk *disk = directory->disk;
     int file, failure = disk->open(disk, directory->handle, NAME, DISK_FOR_WRITING, &file);
@@ -72,8 +88,8 @@ static int write_copies(const struct directory *directory, const unsigned char *
         failure = make(directory, &file);
     if (failure)
         return failure;
-    for (uint64_t copy = 0; copy < COPIES && !failure; copy++)
-        failure = disk->write(disk, file, block, BLOCK, copy * BLOCK, true);
+    for (unsigned i = 0; i < COPIES && !failure; i++)
+        failure = disk->write(disk, file, block, BLOCK, (older + i) % COPIES * BLOCK, true);
     disk->close(disk, file);
     return failure;
 }
@@ -93,7 +109,7 @@ int term_store(const struct directory *directory, struct term *term, uint64_t nu
     put_u64(block + 16, next.number);
     put_u64(block + 24, next.vote);
     put_u32(block + SUMMED, crc32c(0, block, SUMMED));
-    failure = write_copies(directory, block);
+    failure = write_copies(directory, block, term->older);
     free(block);
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot write %s/" NAME, directory->path);
