@@ -272,6 +272,11 @@ uint64_t sim_disk_writes(const struct sim_disk *disk)
     return disk->writes;
 }
 
+uint64_t sim_disk_read(const struct sim_disk *disk)
+{
+    return disk->read;
+}
+
 void sim_disk_fail_at(struct sim_disk *disk, uint64_t n)
 {
     disk->fail_at = n ? disk->operations + n : 0;

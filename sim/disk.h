@@ -39,6 +39,8 @@ void sim_disk_stop_at(struct sim_disk *disk, uint64_t n);
 bool sim_disk_stopped(const struct sim_disk *disk);
 /* So many write operations there have been. */
 uint64_t sim_disk_writes(const struct sim_disk *disk);
+/* So many bytes were read. */
+uint64_t sim_disk_read(const struct sim_disk *disk);
 /* The n-th operation from now, reading too, does nothing and answers EIO. 0: none. */
 void sim_disk_fail_at(struct sim_disk *disk, uint64_t n);
 /* There is room for so many bytes in all files together: beyond it ENOSPC. UINT64_MAX: no limit. */

@@ -67,7 +67,7 @@ struct sim_disk {
     size_t handle_count;
     int next_handle;
     uint64_t writes, stop_at; /* at that number of writes; 0: never */
-    uint64_t operations, fail_at;
+    uint64_t operations, fail_at, read;
     uint64_t limit;
     bool stopped;
 };

@@ -326,6 +326,7 @@ static int read_file(const struct disk *table, int number, void *bytes, size_t s
     if (size > 0)
         memcpy(bytes, file->now.at + offset, size);
     *ret_count = size;
+    disk->read += size;
     return 0;
 }
 

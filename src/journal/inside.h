@@ -1,11 +1,12 @@
-/* inside.h: the journal, for journal.c (writing), spare.c (new segments), removing.c, reading.c (opening) and
- * tail.c (what is behind the last record). */
+/* inside.h: the journal, for journal.c (writing), spare.c (new segments), removing.c, reading.c (opening),
+ * range.c (reading later) and tail.c (what is behind the last record). */
 #ifndef JOURNAL_INSIDE_H
 #define JOURNAL_INSIDE_H
 
 #include "journal/bytes.h"
 #include "journal/end.h"
 #include "journal/journal.h"
+#include "journal/places.h"
 
 #define SEGMENT_PREFIX "log-"
 #define SEGMENT_NAME_SIZE 32
@@ -25,7 +26,7 @@
  * its group (8), salt of its segment (8), chain (8), commit (8), how many records of the group are still to come
  * (4), type (1); of the checksum of these, without the first, three bytes (3). Records begin at multiples of
  * 8. */
-#define RECORD_HEADER ((size_t)64)
+#define RECORD_HEADER JOURNAL_RECORD_HEADER
 #define RECORD_STEP ((size_t)8)
 #define HEADER_SUMMED ((size_t)57) /* from its size to its type */
 
@@ -83,6 +84,8 @@ struct journal {
     bool resetting;           /* a reset has: what is there may be void */
     struct journal_torn torn; /* segment 0: nothing */
 
+    struct places places; /* of the records in effect */
+
     struct journal_spare spare; /* file -1: none */
     bool making;
 
@@ -106,6 +109,8 @@ void journal_close_segment(struct journal *journal);
 int journal_mark_end(struct journal *journal, bool open, struct error_text *err);
 
 /* reading.c */
+/* Is there a whole record at that place? */
+bool segment_record_at(const struct found *found, size_t at, struct placed *ret_placed);
 int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
                  struct error_text *err);
 

@@ -101,7 +101,7 @@ static uint32_t write_record(const struct journal *journal, unsigned char *at,
 }
 
 /* The spare segment becomes the one that is written. */
-static int turn_page(struct journal *journal, uint64_t first, struct error_text *err)
+static int rotate_segment(struct journal *journal, uint64_t first, struct error_text *err)
 {
     int result = journal_add_segment(journal, journal->spare.number, first, err);
 
@@ -139,37 +139,74 @@ static void mark_segment(struct journal *journal)
     (void)journal_mark_end(journal, true, &err);
 }
 
+/* They are durable: from now on they can be read. */
+static void note_places(struct journal *journal, const struct journal_record *records, size_t count,
+                        size_t at)
+{
+    struct place place = {.segment = journal->segments[journal->count - 1].number,
+                          .salt = journal->salt};
+
+    for (size_t i = 0; i < count; i++) {
+        place.index = records[i].index;
+        place.at = at;
+        places_add(&journal->places, &place);
+        at += record_size(&records[i]);
+    }
+}
+
+/* May it be appended, and is there memory for it? */
+static int check_group(struct journal *journal, const struct journal_record *records, size_t count,
+                       size_t size, struct error_text *err)
+{
+    int result;
+
+    if (journal->resetting)
+        return error_set(err, HF_EIO, "the log in %s is being reset", journal->directory->path);
+    if (count == 0)
+        return error_set(err, HF_EINVAL, "there is nothing to append");
+    for (size_t i = 0; i < count; i++)
+        if (records[i].size > JOURNAL_RECORD_MAX)
+            return error_set(err, HF_EINVAL, "a record of %zu bytes is too large", records[i].size);
+    result = reserve_group(journal, BLOCK + size, err);
+    return result == HF_OK ? places_reserve(&journal->places, size, err) : result;
+}
+
+/* Goes on in another segment if this one has no room; a group larger than a segment has one to itself, which grows. Its header is
+ * then the beginning of what is written. */
+static int find_room(struct journal *journal, uint64_t first, size_t size, size_t *ret_used,
+                     struct error_text *err)
+{
+    int result;
+
+    *ret_used = 0;
+    if (journal->file >= 0 && (journal->at <= BLOCK || journal->at + size <= journal->room))
+        return HF_OK;
+    if (journal->spare.file < 0)
+        return error_set(err, HF_EBUSY, "%s",
+                         journal->spare.failure.text[0] ? journal->spare.failure.text
+                                                        : "the next segment is not ready");
+    result = rotate_segment(journal, first, err);
+    if (result != HF_OK)
+        return result;
+    write_segment_header(journal, journal->group, first);
+    *ret_used = BLOCK;
+    return HF_OK;
+}
+
 int journal_append(struct journal *journal, const struct journal_record *records, size_t count,
                    struct error_text *err)
 {
     const struct disk *disk = journal->directory->disk;
-    size_t size = journal_size_of(records, count), used = 0;
+    size_t size = journal_size_of(records, count), begin, used;
     uint32_t checksum = 0;
-    int result = reserve_group(journal, BLOCK + size, err), failure;
+    int result = check_group(journal, records, count, size, err), failure;
 
-    if (journal->resetting)
-        return error_set(err, HF_EIO, "the log in %s is being reset", journal->directory->path);
-    if (result == HF_OK && count == 0)
-        result = error_set(err, HF_EINVAL, "there is nothing to append");
-    for (size_t i = 0; i < count && result == HF_OK; i++)
-        if (records[i].size > JOURNAL_RECORD_MAX)
-            result =
-                error_set(err, HF_EINVAL, "a record of %zu bytes is too large", records[i].size);
+    if (result == HF_OK)
+        result = find_room(journal, records[0].index, size, &begin, err);
     if (result != HF_OK)
         return result;
-    /* A group larger than a segment has one to itself, which grows. */
-    if (journal->file < 0 || (journal->at > BLOCK && journal->at + size > journal->room)) {
-        if (journal->spare.file < 0)
-            return error_set(err, HF_EBUSY, "%s",
-                             journal->spare.failure.text[0] ? journal->spare.failure.text
-                                                            : "the next segment is not ready");
-        result = turn_page(journal, records[0].index, err);
-        if (result != HF_OK)
-            return result;
-        write_segment_header(journal, journal->group, records[0].index);
-        used = BLOCK;
-    }
     journal->group_number++;
+    used = begin;
     for (size_t i = 0; i < count; i++) {
         checksum = write_record(journal, journal->group + used, &records[i], count - 1 - i);
         used += record_size(&records[i]);
@@ -182,6 +219,7 @@ int journal_append(struct journal *journal, const struct journal_record *records
         return error_set_errno(err, HF_EIO, failure, "cannot write to the log in %s",
                                journal->directory->path);
     }
+    note_places(journal, records, count, journal->at + begin);
     journal->fresh = false;
     journal->at += used;
     journal->end = (struct end){.segment = journal->segments[journal->count - 1].number,
@@ -205,6 +243,7 @@ int journal_open(const struct directory *directory, size_t segment_bytes, journa
         return error_set(err, HF_ENOMEM, "out of memory");
     journal->directory = directory;
     journal->segment_bytes = round_up(segment_bytes ? segment_bytes : JOURNAL_SEGMENT_BYTES, BLOCK);
+    places_init(&journal->places);
     journal->next_number = 1;
     journal->file = journal->spare.file = -1;
     result = journal_read(journal, fn, context, err);
@@ -279,6 +318,7 @@ void journal_close(struct journal *journal)
     journal_close_segment(journal);
     if (journal->spare.file >= 0)
         disk->close(disk, journal->spare.file);
+    places_free(&journal->places);
     free(journal->segments);
     free(journal->leftovers);
     free(journal->group);

@@ -34,6 +34,7 @@
 
 #define JOURNAL_FIRST_BYTES ((size_t)1 << 20) /* of the first segment; then twice as many, up to */
 #define JOURNAL_SEGMENT_BYTES ((size_t)8 << 20)
+#define JOURNAL_RECORD_HEADER ((size_t)64)    /* bytes before those of a record */
 #define JOURNAL_RECORD_MAX ((size_t)64 << 20) /* bytes in one record */
 
 struct journal;
@@ -47,8 +48,8 @@ struct journal_record {
     size_t size;
 };
 
-/* For each record when the journal is opened, in the order in which they were written: see [J4]. Returns
- * HF_OK to go on. */
+/* For each record: when the journal is opened in the order in which they were written, see [J4]. It lasts as long as the call.
+ * Returns HF_OK to go on. */
 typedef int journal_record_fn(void *context, const struct journal_record *record,
                               struct error_text *err);
 
@@ -83,6 +84,16 @@ int journal_append(struct journal *journal, const struct journal_record *records
                    struct error_text *err);
 /* Bytes on disk that the append would take. */
 size_t journal_size_of(const struct journal_record *records, size_t count);
+
+#define JOURNAL_GONE 1 /* no error: the log begins behind what was asked for */
+
+/* The records from `from` to `to` that are in effect [J4], in order, as many as have bytes_max bytes together (with
+ * JOURNAL_RECORD_HEADER for each), but at least one; what is behind the last is left out. If records are replaced meanwhile it ends
+ * early: those it gave were in effect together. What it costs does not depend on how long the log is. JOURNAL_GONE: `from` is below
+ * the oldest that is kept, or none is. HF_EIO: damaged, or cannot be read. What fn returns ends it, if that is not HF_OK. For any
+ * thread, also while others append, remove and reset. */
+int journal_read_range(struct journal *journal, uint64_t from, uint64_t to, size_t bytes_max,
+                       journal_record_fn *fn, void *context, struct error_text *err);
 
 /* A segment in the making. */
 struct journal_spare {

@@ -170,8 +170,7 @@ static int read_header(const struct reading *reading, struct found *found, struc
 
 /* ---- records ---------------------------------------------------------------------------------- */
 
-/* Is there a whole one at that place? */
-static bool read_record(const struct found *found, size_t at, struct placed *ret_placed)
+bool segment_record_at(const struct found *found, size_t at, struct placed *ret_placed)
 {
     const unsigned char *header = found->bytes + at;
     size_t size;
@@ -202,16 +201,21 @@ static bool has_later_group(const struct found *found, size_t at, uint64_t damag
     struct placed placed;
 
     for (at = round_up(at, BLOCK); at < found->size; at += BLOCK)
-        if (read_record(found, at, &placed) && placed.group > damaged)
+        if (segment_record_at(found, at, &placed) && placed.group > damaged)
             return true;
     return false;
 }
 
 static int tell(struct reading *reading, const struct found *found, const struct placed *placed,
-                struct error_text *err)
+                size_t at, struct error_text *err)
 {
     const struct journal_record *record = &placed->record;
+    struct places *places = &reading->journal->places;
+    const struct place place = {record->index, found->number, found->salt, at};
+    int result = places_reserve(places, 0, err);
 
+    if (result != HF_OK)
+        return result;
     if (reading->any && record->index > reading->next)
         return refuse(reading, found, reading->next, err);
     if (!reading->any)
@@ -224,6 +228,7 @@ static int tell(struct reading *reading, const struct found *found, const struct
                                 .checksum = placed->checksum};
     if (reading->mark.known && end_is_same(&reading->end, &reading->mark))
         reading->reached = true;
+    places_add(places, &place);
     return reading->fn(reading->context, record, err);
 }
 
@@ -236,13 +241,13 @@ static int read_groups(struct reading *reading, struct found *found, struct plac
     int result = HF_OK;
 
     found->end = BLOCK;
-    while (result == HF_OK && read_record(found, at, &placed)) {
+    while (result == HF_OK && segment_record_at(found, at, &placed)) {
         if (last->left > 0 ? placed.group != last->group || placed.left != last->left - 1
                            : placed.group != last->group + 1)
             break;
         if (at == BLOCK && placed.record.index != found->first)
             break;
-        result = tell(reading, found, &placed, err);
+        result = tell(reading, found, &placed, at, err);
         *last = placed;
         at += round_up(RECORD_HEADER + placed.record.size, RECORD_STEP);
         found->end = round_up(at, BLOCK);

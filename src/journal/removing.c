@@ -65,6 +65,7 @@ void journal_removed(struct journal *journal, uint64_t needed)
 
     while (gone < journal->count && journal->segments[gone].number < needed)
         gone++;
+    places_remove(&journal->places, needed);
     journal->count -= gone;
     if (gone > 0)
         memmove(journal->segments, journal->segments + gone,
@@ -80,6 +81,7 @@ int journal_reset(struct journal *journal, struct error_text *err)
         (struct end){.segment = journal->count > 0 ? journal->segments[journal->count - 1].number
                                                    : journal->end.segment};
     journal->resetting = true;
+    places_clear(&journal->places);
     result = journal_mark_end(journal, false, err);
     if (result != HF_OK)
         return result;

@@ -412,6 +412,66 @@ bool life_step(struct life *life, enum life_step step)
     return done;
 }
 
+/* ---- reading while it is open ----------------------------------------------------------------- */
+
+struct reader {
+    const struct life *life;
+    uint64_t next, to;
+    size_t bytes;
+    int count;
+};
+
+static int check_one(void *context, const struct journal_record *record, struct error_text *err)
+{
+    struct reader *reader = context;
+    const struct model *model = &reader->life->acked;
+
+    if (record->index != reader->next || record->index > reader->to ||
+        record->index < model->base || record->index >= model->next ||
+        !life_is_record(record, &model->log[record->index - model->base]))
+        return error_set(err, HF_EINTERNAL, "entry %ju is not %ju as it was written",
+                         (uintmax_t)record->index, (uintmax_t)reader->next);
+    reader->next++;
+    reader->bytes += JOURNAL_RECORD_HEADER + record->size;
+    reader->count++;
+    return HF_OK;
+}
+
+int life_read_range(struct life *life, uint64_t from, uint64_t to, size_t bytes_max)
+{
+    const struct model *model = &life->acked;
+    uint64_t end = to < model->next ? to + 1 : model->next;
+    struct reader reader = {.life = life, .next = from, .to = to};
+    struct error_text err = {""};
+    int result = journal_read_range(life->journal, from, to, bytes_max, check_one, &reader, &err);
+    bool all = reader.next >= end;
+
+    if (result == JOURNAL_GONE && from < model->kept && reader.count == 0)
+        return -1;
+    if (result == JOURNAL_GONE && model->first == model->next)
+        return -1;
+    if (result != HF_OK || from < model->first || (from < end && reader.count == 0))
+        fail_msg("%s: entries %ju to %ju: %d, %s", life->where, (uintmax_t)from, (uintmax_t)to,
+                 result, err.text);
+    if (reader.count > 1 && reader.bytes > bytes_max)
+        fail_msg("%s: %zu bytes and not %zu", life->where, reader.bytes, bytes_max);
+    if (!all && bytes_max > reader.bytes &&
+        bytes_max - reader.bytes >=
+            JOURNAL_RECORD_HEADER + model->log[reader.next - model->base].size)
+        fail_msg("%s: entry %ju would have had room", life->where, (uintmax_t)reader.next);
+    return reader.count;
+}
+
+void life_read_some(struct life *life)
+{
+    const struct model *model = &life->acked;
+    uint64_t from = model->base + life_draw(&life->seed, model->next - model->base + 3);
+    uint64_t to = from + life_draw(&life->seed, model->next - model->base + 3);
+
+    life_read_range(life, from, to, life_draw(&life->seed, 2) ? life_draw(&life->seed, 9000) : 0);
+    life_read_range(life, from, to, SIZE_MAX);
+}
+
 void life_begin(struct life *life, uint64_t seed)
 {
     memset(life, 0, sizeof *life);

@@ -83,6 +83,12 @@ void life_close(struct life *life);
 /* What was seen is that. */
 bool life_has_seen(const struct life *life, const struct model *model);
 
+/* Reads so much of the log while it is open, and compares it with what was acknowledged. Returns how many records there were; -1: the
+ * journal says that they are gone, which may be only if they may. */
+int life_read_range(struct life *life, uint64_t from, uint64_t to, size_t bytes_max);
+/* Any such range. */
+void life_read_some(struct life *life);
+
 uint64_t life_draw(uint64_t *seed, uint64_t limit);
 /* The record of an entry; bytes: room for it. */
 struct journal_record life_record(uint64_t index, const struct entry *entry, unsigned char *bytes);

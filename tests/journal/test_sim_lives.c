@@ -32,7 +32,9 @@ static void live(uint64_t seed)
             running = life_step(&life, random_step()) &&
                       !sim_disk_stopped(life.disk); /* a mark that fails is not told of */
         }
-        if (!running)
+        if (running)
+            life_read_some(&life);
+        else
             life_crash(&life);
     }
     sim_disk_stop_at(life.disk, 0);
