@@ -3,11 +3,9 @@
 #define JOURNAL_BYTES_H
 
 #include <endian.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/types.h>
 
 /* What is written at once begins and ends at such a border: disks do not write less, and O_DIRECT does
  * not either. */
@@ -47,13 +45,6 @@ static inline uint64_t get_u64(const unsigned char *at)
     return le64toh(number);
 }
 
-/* A write that is durable in itself was tried, and is not known here. A test may forget that. */
-extern atomic_bool bytes_sync_apart;
-
-/* All of it, durable when it returns 0; else an errno. For any thread. */
-int write_durably(int fd, const void *bytes, size_t size, off_t offset);
-/* Up to the end of the file; what was read is counted. 0, or an errno. */
-int read_whole(int fd, void *bytes, size_t size, off_t offset, size_t *ret_count);
 /* Zeroed memory that begins at a border. NULL: there is none. */
 void *blocks_new(size_t size);
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define OPEN "open"
 #define DIGITS_MAX 20
@@ -60,7 +59,7 @@ int end_load(const struct directory *directory, struct end *ret_end, struct erro
     if (result != HF_OK)
         return result;
     if (!text[0])
-        return faccessat(directory->fd, END_FILE, F_OK, 0) < 0 && errno == ENOENT
+        return directory->disk->look(directory->disk, directory->handle, END_FILE) == ENOENT
                    ? HF_OK
                    : refuse(directory, err);
     if (!parse(text, &end))

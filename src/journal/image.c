@@ -3,12 +3,9 @@
 #include "journal/bytes.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The file: magic, index, term, index of the configuration, size of the configuration, size of the data:
  * numbers of 8 bytes; checksums of configuration and data, and of all these: numbers of 4 bytes. Then the
@@ -42,10 +39,11 @@ static void write_header(unsigned char header[HEADER_SIZE], const struct image *
 
 /* Past the system's cache: nobody reads it soon, and memory for it would have to be found first. */
 struct stream {
-    int fd;
+    const struct disk *disk;
+    int file;
     unsigned char *piece; /* PIECE bytes */
     size_t used;
-    off_t offset;
+    uint64_t offset;
 };
 
 static int stream_flush(struct stream *stream)
@@ -54,8 +52,9 @@ static int stream_flush(struct stream *stream)
     int failure;
 
     memset(stream->piece + stream->used, 0, size - stream->used);
-    failure = write_durably(stream->fd, stream->piece, size, stream->offset);
-    stream->offset += (off_t)stream->used;
+    failure =
+        stream->disk->write(stream->disk, stream->file, stream->piece, size, stream->offset, true);
+    stream->offset += stream->used;
     stream->used = 0;
     return failure;
 }
@@ -78,10 +77,10 @@ static int stream_put(struct stream *stream, struct iovec bytes)
     return failure;
 }
 
-static int write_file(int fd, const struct image *image)
+static int write_pieces(const struct disk *disk, int file, const struct image *image)
 {
     unsigned char header[HEADER_SIZE];
-    struct stream stream = {.fd = fd, .piece = blocks_new(PIECE)};
+    struct stream stream = {.disk = disk, .file = file, .piece = blocks_new(PIECE)};
     int failure = stream.piece ? 0 : ENOMEM;
 
     write_header(header, image);
@@ -93,42 +92,45 @@ static int write_file(int fd, const struct image *image)
         failure = stream_put(&stream, image->data);
     if (!failure && stream.used > 0)
         failure = stream_flush(&stream);
-    if (!failure && (ftruncate(fd, stream.offset) < 0 || fsync(fd) < 0))
-        failure = errno;
+    if (!failure)
+        failure = disk->truncate(disk, file, stream.offset);
+    if (!failure)
+        failure = disk->sync(disk, file);
     free(stream.piece);
     return failure;
 }
 
-static int create(const struct directory *directory)
+static int write_file(const struct directory *directory, const struct image *image)
 {
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-    int fd = openat(directory->fd, UNFINISHED, flags | O_DIRECT, 0600);
+    const struct disk *disk = directory->disk;
+    int file, closing;
+    int failure = disk->open(disk, directory->handle, UNFINISHED, DISK_EMPTIED_DIRECT, &file);
 
-    if (fd < 0 && errno == EINVAL) /* a file system without it */
-        fd = openat(directory->fd, UNFINISHED, flags, 0600);
-    return fd;
+    if (failure)
+        return failure;
+    failure = write_pieces(disk, file, image);
+    closing = disk->close(disk, file);
+    return failure ? failure : closing;
 }
 
 int image_write(const struct directory *directory, const struct image *image,
                 struct error_text *err)
 {
+    const struct disk *disk = directory->disk;
     char name[NAME_SIZE];
-    int fd, failure;
+    int failure;
 
     if (image->configuration.iov_len > CONFIGURATION_MAX)
         return error_set(err, HF_EINVAL, "a configuration of %zu bytes is too large",
                          image->configuration.iov_len);
-    fd = create(directory);
-    failure = fd < 0 ? errno : write_file(fd, image);
-
-    if (fd >= 0 && close(fd) < 0 && !failure)
-        failure = errno;
     snprintf(name, sizeof name, PREFIX "%" PRIu64, image->index);
-    if (!failure &&
-        (renameat(directory->fd, UNFINISHED, directory->fd, name) < 0 || fsync(directory->fd) < 0))
-        failure = errno;
+    failure = write_file(directory, image);
+    if (!failure)
+        failure = disk->rename(disk, directory->handle, UNFINISHED, name);
+    if (!failure)
+        failure = disk->sync_directory(disk, directory->handle);
     if (failure) {
-        unlinkat(directory->fd, UNFINISHED, 0); /* a full disk needs the room */
+        disk->remove(disk, directory->handle, UNFINISHED, false); /* a full disk needs the room */
         return error_set_errno(err, HF_EIO, failure, "cannot write %s/%s", directory->path, name);
     }
     return image_clean(directory, image, err);
@@ -142,14 +144,17 @@ struct cleaning {
 static int clean_one(void *context, const char *name, struct error_text *err)
 {
     const struct cleaning *cleaning = context;
+    const struct disk *disk = cleaning->directory->disk;
     uint64_t index;
+    int failure;
 
     if (strcmp(name, UNFINISHED) != 0 &&
         (!directory_number_in(name, PREFIX, &index) || index >= cleaning->newest))
         return HF_OK;
-    if (unlinkat(cleaning->directory->fd, name, 0) < 0 && errno != ENOENT)
-        return error_set_errno(err, HF_EIO, errno, "cannot remove %s/%s", cleaning->directory->path,
-                               name);
+    failure = disk->remove(disk, cleaning->directory->handle, name, false);
+    if (failure && failure != ENOENT)
+        return error_set_errno(err, HF_EIO, failure, "cannot remove %s/%s",
+                               cleaning->directory->path, name);
     return HF_OK;
 }
 
@@ -173,16 +178,24 @@ static int look_for_newest(void *context, const char *name, struct error_text *e
     return HF_OK;
 }
 
-static int read_piece(int fd, struct iovec *ret_bytes, uint64_t size, off_t offset, uint32_t sum,
-                      const char *name, struct error_text *err)
+struct source {
+    const struct disk *disk;
+    int file;
+    const char *name;
+};
+
+static int read_piece(const struct source *source, struct iovec *ret_bytes, uint64_t size,
+                      uint64_t offset, uint32_t sum, struct error_text *err)
 {
+    const char *name = source->name;
     size_t count = 0;
     int failure;
 
     *ret_bytes = (struct iovec){malloc(size ? size : 1), size};
     if (!ret_bytes->iov_base)
         return error_set(err, HF_ENOMEM, "no memory for the %" PRIu64 " bytes of %s", size, name);
-    failure = read_whole(fd, ret_bytes->iov_base, size, offset, &count);
+    failure =
+        source->disk->read(source->disk, source->file, ret_bytes->iov_base, size, offset, &count);
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot read %s", name);
     if (count != size || crc32c(0, ret_bytes->iov_base, size) != sum)
@@ -190,15 +203,17 @@ static int read_piece(int fd, struct iovec *ret_bytes, uint64_t size, off_t offs
     return HF_OK;
 }
 
-static int read_file(int fd, struct image *image, const char *name, struct error_text *err)
+static int read_file(const struct source *source, struct image *image, struct error_text *err)
 {
+    const struct disk *disk = source->disk;
+    const char *name = source->name;
     unsigned char header[HEADER_SIZE];
-    uint64_t configuration_size, data_size;
-    struct stat info;
+    uint64_t configuration_size, data_size, size;
     size_t count = 0;
-    int failure = fstat(fd, &info) < 0 ? errno : read_whole(fd, header, sizeof header, 0, &count);
-    int result;
+    int failure = disk->size(disk, source->file, &size), result;
 
+    if (!failure)
+        failure = disk->read(disk, source->file, header, sizeof header, 0, &count);
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot read %s", name);
     configuration_size = count == sizeof header ? get_u64(header + 32) : 0;
@@ -206,35 +221,35 @@ static int read_file(int fd, struct image *image, const char *name, struct error
     if (count != sizeof header || get_u64(header) != MAGIC ||
         crc32c(0, header, HEADER_SUM_AT) != get_u32(header + HEADER_SUM_AT) ||
         get_u64(header + 8) != image->index || configuration_size > CONFIGURATION_MAX ||
-        data_size > SIZE_MAX / 2 ||
-        HEADER_SIZE + configuration_size + data_size != (uint64_t)info.st_size)
+        data_size > SIZE_MAX / 2 || HEADER_SIZE + configuration_size + data_size != size)
         return error_set(err, HF_EIO, "%s is damaged: restore the directory from a backup", name);
     image->term = get_u64(header + 16);
     image->configuration_index = get_u64(header + 24);
-    result = read_piece(fd, &image->configuration, configuration_size, HEADER_SIZE,
-                        get_u32(header + SUMS_AT), name, err);
+    result = read_piece(source, &image->configuration, configuration_size, HEADER_SIZE,
+                        get_u32(header + SUMS_AT), err);
     if (result != HF_OK)
         return result;
-    return read_piece(fd, &image->data, data_size, (off_t)(HEADER_SIZE + configuration_size),
-                      get_u32(header + SUMS_AT + 4), name, err);
+    return read_piece(source, &image->data, data_size, HEADER_SIZE + configuration_size,
+                      get_u32(header + SUMS_AT + 4), err);
 }
 
 int image_load(const struct directory *directory, struct image *ret_image, struct error_text *err)
 {
     struct image image = {0};
     char name[NAME_SIZE];
-    int result = directory_each(directory, look_for_newest, &image.index, err);
-    int fd;
+    struct source source = {.disk = directory->disk, .name = name};
+    int result = directory_each(directory, look_for_newest, &image.index, err), failure;
 
     *ret_image = (struct image){0};
     if (result != HF_OK || image.index == 0)
         return result;
     snprintf(name, sizeof name, PREFIX "%" PRIu64, image.index);
-    fd = openat(directory->fd, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return error_set_errno(err, HF_EIO, errno, "cannot read %s", name);
-    result = read_file(fd, &image, name, err);
-    close(fd);
+    failure =
+        source.disk->open(source.disk, directory->handle, name, DISK_FOR_READING, &source.file);
+    if (failure)
+        return error_set_errno(err, HF_EIO, failure, "cannot read %s", name);
+    result = read_file(&source, &image, err);
+    source.disk->close(source.disk, source.file);
     if (result != HF_OK) {
         image_free(&image);
         return result;

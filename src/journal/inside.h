@@ -1,16 +1,19 @@
-/* inside.h: the journal, for journal.c (writing), reading.c (opening) and tail.c (what is behind the last
- * record). */
+/* inside.h: the journal, for journal.c (writing), spare.c (new segments), removing.c, reading.c (opening),
+ * range.c (reading later) and tail.c (what is behind the last record). */
 #ifndef JOURNAL_INSIDE_H
 #define JOURNAL_INSIDE_H
 
 #include "journal/bytes.h"
 #include "journal/end.h"
 #include "journal/journal.h"
+#include "journal/places.h"
 
 #define SEGMENT_PREFIX "log-"
 #define SEGMENT_NAME_SIZE 32
-#define SEGMENT_MAGIC UINT64_C(0x31676f6c64664648) /* "HFfdlog1" */
-#define SEGMENT_FRESH 1u                           /* flag: all segments before it are void */
+#define SEGMENT_MAGIC UINT64_C(0x32676f6c64664648) /* "HFfdlog2" */
+/* "HFfdlog1": of the versions before 0.1.0, whose records have neither chain nor commit. */
+#define SEGMENT_MAGIC_OLD UINT64_C(0x31676f6c64664648)
+#define SEGMENT_FRESH 1u /* flag: all segments before it are void */
 /* Magic, first index, flags, number of its first group: numbers of 8 bytes; then the checksum. Written with
  * the first group. */
 #define SEGMENT_SUMMED 32
@@ -20,11 +23,12 @@
 #define SALT_SUMMED 24
 
 /* Before the bytes of a record: checksum (4) of all that follows; size (4), index (8), term (8), number of
- * its group (8), salt of its segment (8), how many records of the group are still to come (4), type (1);
- * of the checksum of these, without the first, three bytes (3). Records begin at multiples of 8. */
-#define RECORD_HEADER ((size_t)48)
+ * its group (8), salt of its segment (8), chain (8), commit (8), how many records of the group are still to come
+ * (4), type (1); of the checksum of these, without the first, three bytes (3). Records begin at multiples of
+ * 8. */
+#define RECORD_HEADER JOURNAL_RECORD_HEADER
 #define RECORD_STEP ((size_t)8)
-#define HEADER_SUMMED ((size_t)41) /* from its size to its type */
+#define HEADER_SUMMED ((size_t)57) /* from its size to its type */
 
 /* [J5] The least that a disk writes: all of it, or nothing. */
 #define SECTOR ((size_t)512)
@@ -68,7 +72,7 @@ struct journal {
     struct leftover *leftovers;
     size_t leftover_count;
     uint64_t next_number;
-    int fd;                /* of the one being written, the last; -1: none yet */
+    int file;              /* of the one being written, the last; -1: none yet */
     size_t room;           /* its bytes, */
     size_t at;             /* where its next group goes, */
     uint64_t group_number; /* and the number of the last, of all segments */
@@ -77,9 +81,12 @@ struct journal {
     struct end end;           /* the last record that is durable, */
     struct end marked;        /* and what the mark says */
     bool failed;              /* an append has */
+    bool resetting;           /* a reset has: what is there may be void */
     struct journal_torn torn; /* segment 0: nothing */
 
-    struct journal_spare spare; /* fd -1: none */
+    struct places places; /* of the records in effect */
+
+    struct journal_spare spare; /* file -1: none */
     bool making;
 
     unsigned char *group; /* room for one, at a border */
@@ -91,11 +98,19 @@ void salt_write(unsigned char *block, uint64_t salt, uint64_t number, uint64_t m
 /* Three bytes of a checksum, of a record's header. */
 uint32_t header_checksum(const unsigned char *header);
 void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE]);
-int segment_remove(const struct directory *directory, uint64_t number, struct error_text *err);
+/* gently: see disk.h. */
+int segment_remove(const struct directory *directory, uint64_t number, bool gently,
+                   struct error_text *err);
 int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first,
                         struct error_text *err);
 
+void journal_close_segment(struct journal *journal);
+/* The mark says that it goes as far as it does now; open: and more may come. */
+int journal_mark_end(struct journal *journal, bool open, struct error_text *err);
+
 /* reading.c */
+/* Is there a whole record at that place? */
+bool segment_record_at(const struct found *found, size_t at, struct placed *ret_placed);
 int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
                  struct error_text *err);
 

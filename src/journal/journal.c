@@ -1,33 +1,14 @@
 #include "journal/journal.h"
-#include "base/clock.h"
 #include "base/crc32c.h"
-#include "base/random.h"
 #include "journal/inside.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
-
-#define REMOVING_PAUSE_MAX_NS 200000000
-#define ZEROS_AT_ONCE ((size_t)256 << 10) /* so that appends get their turn meanwhile */
 
 void segment_name(uint64_t number, char ret_name[SEGMENT_NAME_SIZE])
 {
     snprintf(ret_name, SEGMENT_NAME_SIZE, SEGMENT_PREFIX "%" PRIu64, number);
-}
-
-int segment_remove(const struct directory *directory, uint64_t number, struct error_text *err)
-{
-    char name[SEGMENT_NAME_SIZE];
-
-    segment_name(number, name);
-    if (unlinkat(directory->fd, name, 0) < 0 && errno != ENOENT)
-        return error_set_errno(err, HF_EIO, errno, "cannot remove %s/%s", directory->path, name);
-    return HF_OK;
 }
 
 int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first,
@@ -46,88 +27,13 @@ int journal_add_segment(struct journal *journal, uint64_t number, uint64_t first
     return HF_OK;
 }
 
-/* ---- spare segments --------------------------------------------------------------------------- */
-
-bool journal_wants_spare(const struct journal *journal)
+void journal_close_segment(struct journal *journal)
 {
-    return journal->spare.fd < 0 && !journal->making;
-}
+    const struct disk *disk = journal->directory->disk;
 
-/* A young log has small ones: to fill them is most of what a new node writes. */
-static size_t bytes_of(const struct journal *journal, uint64_t number)
-{
-    size_t bytes = JOURNAL_FIRST_BYTES;
-
-    for (uint64_t i = 1; i < number && bytes < journal->segment_bytes; i++)
-        bytes *= 2;
-    return bytes < journal->segment_bytes ? bytes : journal->segment_bytes;
-}
-
-struct journal_spare journal_spare_begin(struct journal *journal)
-{
-    uint64_t number = journal->next_number++;
-
-    journal->making = true;
-    return (struct journal_spare){.directory = journal->directory,
-                                  .number = number,
-                                  .bytes = bytes_of(journal, number),
-                                  .fd = -1};
-}
-
-void salt_write(unsigned char *block, uint64_t salt, uint64_t number, uint64_t made)
-{
-    put_u64(block + SALT_AT, salt);
-    put_u64(block + SALT_AT + 8, number);
-    put_u64(block + SALT_AT + 16, made);
-    put_u32(block + SALT_AT + SALT_SUMMED, crc32c(0, block + SALT_AT, SALT_SUMMED));
-}
-
-/* With zeros, but for the salt. */
-static int fill(int fd, size_t bytes, uint64_t salt, uint64_t number)
-{
-    unsigned char *zeros = blocks_new(ZEROS_AT_ONCE);
-    int failure = zeros ? posix_fallocate(fd, 0, (off_t)bytes) : ENOMEM;
-
-    for (size_t at = 0; at < bytes && !failure; at += ZEROS_AT_ONCE)
-        failure = write_durably(fd, zeros, bytes - at < ZEROS_AT_ONCE ? bytes - at : ZEROS_AT_ONCE,
-                                (off_t)at);
-    if (!failure) {
-        salt_write(zeros, salt, number, bytes);
-        failure = write_durably(fd, zeros, BLOCK, 0);
-    }
-    free(zeros);
-    return failure;
-}
-
-void journal_spare_make(struct journal_spare *spare)
-{
-    char name[SEGMENT_NAME_SIZE];
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-    int failure;
-
-    segment_name(spare->number, name);
-    spare->fd = openat(spare->directory->fd, name, flags | O_DIRECT, 0600);
-    if (spare->fd < 0 && errno == EINVAL) /* a file system without it: through the cache, then */
-        spare->fd = openat(spare->directory->fd, name, flags, 0600);
-    random_fill(&spare->salt, sizeof spare->salt);
-    failure = spare->fd < 0 ? errno : fill(spare->fd, spare->bytes, spare->salt, spare->number);
-    if (!failure && (fsync(spare->fd) < 0 || fsync(spare->directory->fd) < 0))
-        failure = errno;
-    if (!failure)
-        return;
-    if (spare->fd >= 0) {
-        close(spare->fd);
-        spare->fd = -1;
-        unlinkat(spare->directory->fd, name, 0);
-    }
-    error_set_errno(&spare->failure, HF_EIO, failure, "no room for %zu bytes in %s", spare->bytes,
-                    spare->directory->path);
-}
-
-void journal_spare_end(struct journal *journal, struct journal_spare *spare)
-{
-    journal->making = false;
-    journal->spare = *spare;
+    if (journal->file >= 0)
+        disk->close(disk, journal->file);
+    journal->file = -1;
 }
 
 /* ---- appending -------------------------------------------------------------------------------- */
@@ -182,9 +88,11 @@ static uint32_t write_record(const struct journal *journal, unsigned char *at,
     put_u64(at + 16, record->term);
     put_u64(at + 24, journal->group_number);
     put_u64(at + 32, journal->salt);
-    put_u32(at + 40, (uint32_t)left);
-    at[44] = record->type;
-    put_u32(at + 44, record->type | header_checksum(at) << 8);
+    put_u64(at + 40, record->chain);
+    put_u64(at + 48, record->commit);
+    put_u32(at + 56, (uint32_t)left);
+    at[60] = record->type;
+    put_u32(at + 60, record->type | header_checksum(at) << 8);
     if (record->size > 0)
         memcpy(at + RECORD_HEADER, record->bytes, record->size);
     memset(at + RECORD_HEADER + record->size, 0, whole - RECORD_HEADER - record->size);
@@ -193,23 +101,22 @@ static uint32_t write_record(const struct journal *journal, unsigned char *at,
 }
 
 /* The spare segment becomes the one that is written. */
-static int turn_page(struct journal *journal, uint64_t first, struct error_text *err)
+static int rotate_segment(struct journal *journal, uint64_t first, struct error_text *err)
 {
     int result = journal_add_segment(journal, journal->spare.number, first, err);
 
     if (result != HF_OK)
         return result;
-    if (journal->fd >= 0)
-        close(journal->fd);
-    journal->fd = journal->spare.fd;
-    journal->spare.fd = -1;
+    journal_close_segment(journal);
+    journal->file = journal->spare.file;
+    journal->spare.file = -1;
     journal->at = 0;
     journal->room = journal->spare.bytes;
     journal->salt = journal->spare.salt;
     return HF_OK;
 }
 
-static int mark_end(struct journal *journal, bool open, struct error_text *err)
+int journal_mark_end(struct journal *journal, bool open, struct error_text *err)
 {
     struct end mark = journal->end;
     int result;
@@ -229,49 +136,90 @@ static void mark_segment(struct journal *journal)
 {
     struct error_text err;
 
-    (void)mark_end(journal, true, &err);
+    (void)journal_mark_end(journal, true, &err);
+}
+
+/* They are durable: from now on they can be read. */
+static void note_places(struct journal *journal, const struct journal_record *records, size_t count,
+                        size_t at)
+{
+    struct place place = {.segment = journal->segments[journal->count - 1].number,
+                          .salt = journal->salt};
+
+    for (size_t i = 0; i < count; i++) {
+        place.index = records[i].index;
+        place.at = at;
+        places_add(&journal->places, &place);
+        at += record_size(&records[i]);
+    }
+}
+
+/* May it be appended, and is there memory for it? */
+static int check_group(struct journal *journal, const struct journal_record *records, size_t count,
+                       size_t size, struct error_text *err)
+{
+    int result;
+
+    if (journal->resetting)
+        return error_set(err, HF_EIO, "the log in %s is being reset", journal->directory->path);
+    if (count == 0)
+        return error_set(err, HF_EINVAL, "there is nothing to append");
+    for (size_t i = 0; i < count; i++)
+        if (records[i].size > JOURNAL_RECORD_MAX)
+            return error_set(err, HF_EINVAL, "a record of %zu bytes is too large", records[i].size);
+    result = reserve_group(journal, BLOCK + size, err);
+    return result == HF_OK ? places_reserve(&journal->places, size, err) : result;
+}
+
+/* Goes on in another segment if this one has no room; a group larger than a segment has one to itself, which grows. Its header is
+ * then the beginning of what is written. */
+static int find_room(struct journal *journal, uint64_t first, size_t size, size_t *ret_used,
+                     struct error_text *err)
+{
+    int result;
+
+    *ret_used = 0;
+    if (journal->file >= 0 && (journal->at <= BLOCK || journal->at + size <= journal->room))
+        return HF_OK;
+    if (journal->spare.file < 0)
+        return error_set(err, HF_EBUSY, "%s",
+                         journal->spare.failure.text[0] ? journal->spare.failure.text
+                                                        : "the next segment is not ready");
+    result = rotate_segment(journal, first, err);
+    if (result != HF_OK)
+        return result;
+    write_segment_header(journal, journal->group, first);
+    *ret_used = BLOCK;
+    return HF_OK;
 }
 
 int journal_append(struct journal *journal, const struct journal_record *records, size_t count,
                    struct error_text *err)
 {
-    size_t size = journal_size_of(records, count), used = 0;
+    const struct disk *disk = journal->directory->disk;
+    size_t size = journal_size_of(records, count), begin, used;
     uint32_t checksum = 0;
-    int result = reserve_group(journal, BLOCK + size, err), failure;
+    int result = check_group(journal, records, count, size, err), failure;
 
-    if (result == HF_OK && count == 0)
-        result = error_set(err, HF_EINVAL, "there is nothing to append");
-    for (size_t i = 0; i < count && result == HF_OK; i++)
-        if (records[i].size > JOURNAL_RECORD_MAX)
-            result =
-                error_set(err, HF_EINVAL, "a record of %zu bytes is too large", records[i].size);
+    if (result == HF_OK)
+        result = find_room(journal, records[0].index, size, &begin, err);
     if (result != HF_OK)
         return result;
-    /* A group larger than a segment has one to itself, which grows. */
-    if (journal->fd < 0 || (journal->at > BLOCK && journal->at + size > journal->room)) {
-        if (journal->spare.fd < 0)
-            return error_set(err, HF_EBUSY, "%s",
-                             journal->spare.failure.text[0] ? journal->spare.failure.text
-                                                            : "the next segment is not ready");
-        result = turn_page(journal, records[0].index, err);
-        if (result != HF_OK)
-            return result;
-        write_segment_header(journal, journal->group, records[0].index);
-        used = BLOCK;
-    }
     journal->group_number++;
+    used = begin;
     for (size_t i = 0; i < count; i++) {
         checksum = write_record(journal, journal->group + used, &records[i], count - 1 - i);
         used += record_size(&records[i]);
     }
     memset(journal->group + used, 0, round_up(used, BLOCK) - used);
     used = round_up(used, BLOCK);
-    failure = write_durably(journal->fd, journal->group, used, (off_t)journal->at);
+    failure = disk->write(disk, journal->file, journal->group, used, journal->at, true);
     if (failure) {
         journal->failed = true;
         return error_set_errno(err, HF_EIO, failure, "cannot write to the log in %s",
                                journal->directory->path);
     }
+    note_places(journal, records, count, journal->at + begin);
     journal->fresh = false;
     journal->at += used;
     journal->end = (struct end){.segment = journal->segments[journal->count - 1].number,
@@ -281,97 +229,6 @@ int journal_append(struct journal *journal, const struct journal_record *records
     if (journal->marked.segment != journal->end.segment)
         mark_segment(journal);
     return HF_OK;
-}
-
-/* ---- removing --------------------------------------------------------------------------------- */
-
-uint64_t journal_needed(const struct journal *journal, uint64_t index)
-{
-    size_t i = 0;
-
-    /* What is left of a segment ends where the next one begins. */
-    while (i + 1 < journal->count && journal->segments[i + 1].first <= index)
-        i++;
-    return i < journal->count ? journal->segments[i].number : 0;
-}
-
-struct removing {
-    uint64_t oldest;
-};
-
-static int look_for_oldest(void *context, const char *name, struct error_text *err)
-{
-    struct removing *removing = context;
-    uint64_t number;
-
-    (void)err;
-    if (directory_number_in(name, SEGMENT_PREFIX, &number) && number < removing->oldest)
-        removing->oldest = number;
-    return HF_OK;
-}
-
-/* Some file systems take milliseconds to remove a file, and let nobody write meanwhile: after each one they have
- * twice that time for others. */
-static int remove_slowly(const struct directory *directory, uint64_t number, struct error_text *err)
-{
-    int64_t begin_ns = clock_boot_ns(), pause_ns;
-    int result = segment_remove(directory, number, err);
-
-    pause_ns = 2 * (clock_boot_ns() - begin_ns);
-    if (pause_ns > REMOVING_PAUSE_MAX_NS)
-        pause_ns = REMOVING_PAUSE_MAX_NS;
-    nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
-    return result;
-}
-
-/* One after the other: a crash leaves an end of the log, and no gap in it. */
-int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err)
-{
-    for (;;) {
-        struct removing removing = {.oldest = needed};
-        int result = directory_each(directory, look_for_oldest, &removing, err);
-
-        if (result != HF_OK || removing.oldest == needed)
-            return result;
-        result = remove_slowly(directory, removing.oldest, err);
-        if (result != HF_OK)
-            return result;
-    }
-}
-
-void journal_removed(struct journal *journal, uint64_t needed)
-{
-    size_t gone = 0;
-
-    while (gone < journal->count && journal->segments[gone].number < needed)
-        gone++;
-    journal->count -= gone;
-    if (gone > 0)
-        memmove(journal->segments, journal->segments + gone,
-                journal->count * sizeof *journal->segments);
-}
-
-/* The newest first: a crash leaves a beginning of the log, and no gap in it. */
-int journal_reset(struct journal *journal, struct error_text *err)
-{
-    int result;
-
-    journal->end = (struct end){0};
-    result = mark_end(journal, false, err);
-    if (result != HF_OK)
-        return result;
-    if (journal->fd >= 0)
-        close(journal->fd);
-    journal->fd = -1;
-    journal->fresh = true;
-    journal->group_number = 0;
-    while (journal->count > 0 && result == HF_OK) {
-        result =
-            segment_remove(journal->directory, journal->segments[journal->count - 1].number, err);
-        if (result == HF_OK)
-            journal->count--;
-    }
-    return result;
 }
 
 /* ---- opening and closing ---------------------------------------------------------------------- */
@@ -386,8 +243,9 @@ int journal_open(const struct directory *directory, size_t segment_bytes, journa
         return error_set(err, HF_ENOMEM, "out of memory");
     journal->directory = directory;
     journal->segment_bytes = round_up(segment_bytes ? segment_bytes : JOURNAL_SEGMENT_BYTES, BLOCK);
+    places_init(&journal->places);
     journal->next_number = 1;
-    journal->fd = journal->spare.fd = -1;
+    journal->file = journal->spare.file = -1;
     result = journal_read(journal, fn, context, err);
     if (result != HF_OK) {
         journal_close(journal);
@@ -400,21 +258,27 @@ int journal_open(const struct directory *directory, size_t segment_bytes, journa
 static int remove_leftover(const struct journal *journal, const struct leftover *leftover,
                            struct error_text *err)
 {
+    const struct disk *disk = journal->directory->disk;
     char name[SEGMENT_NAME_SIZE];
-    int fd, failure = 0;
+    int file, failure;
 
     if (leftover->end == 0)
-        return segment_remove(journal->directory, leftover->number, err);
+        return segment_remove(journal->directory, leftover->number, false, err);
     segment_name(leftover->number, name);
-    fd = openat(journal->directory->fd, name, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)leftover->end) < 0)
-        failure = errno;
-    if (fd >= 0)
-        close(fd);
+    failure = disk->open(disk, journal->directory->handle, name, DISK_FOR_WRITING, &file);
+    if (!failure) {
+        failure = disk->truncate(disk, file, leftover->end);
+        disk->close(disk, file);
+    }
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot shorten %s/%s",
                                journal->directory->path, name);
     return HF_OK;
+}
+
+bool journal_syncs_apart(void)
+{
+    return disk_system_syncs_apart;
 }
 
 struct journal_torn journal_torn(const struct journal *journal)
@@ -426,7 +290,7 @@ int journal_begin(struct journal *journal, struct error_text *err)
 {
     /* First: what is shorter than it was made has a mark. Also if it has one already: its name may not be on
      * disk yet. */
-    int result = mark_end(journal, false, err);
+    int result = journal_mark_end(journal, false, err);
 
     for (size_t i = 0; i < journal->leftover_count && result == HF_OK; i++)
         result = remove_leftover(journal, &journal->leftovers[i], err);
@@ -443,16 +307,18 @@ int journal_stop(struct journal *journal, struct error_text *err)
     if (journal->marked.known && !journal->marked.open &&
         end_is_same(&journal->marked, &journal->end))
         return HF_OK;
-    return mark_end(journal, false, err);
+    return journal_mark_end(journal, false, err);
 }
 
 /* A spare segment stays: it is left over when the journal is opened again. */
 void journal_close(struct journal *journal)
 {
-    if (journal->fd >= 0)
-        close(journal->fd);
-    if (journal->spare.fd >= 0)
-        close(journal->spare.fd);
+    const struct disk *disk = journal->directory->disk;
+
+    journal_close_segment(journal);
+    if (journal->spare.file >= 0)
+        disk->close(disk, journal->spare.file);
+    places_free(&journal->places);
     free(journal->segments);
     free(journal->leftovers);
     free(journal->group);

@@ -34,20 +34,22 @@
 
 #define JOURNAL_FIRST_BYTES ((size_t)1 << 20) /* of the first segment; then twice as many, up to */
 #define JOURNAL_SEGMENT_BYTES ((size_t)8 << 20)
+#define JOURNAL_RECORD_HEADER ((size_t)64)    /* bytes before those of a record */
 #define JOURNAL_RECORD_MAX ((size_t)64 << 20) /* bytes in one record */
 
 struct journal;
 
 struct journal_record {
     uint64_t index, term;
+    uint64_t chain;  /* the running checksum of the log up to this entry, as src/raft counts it */
+    uint64_t commit; /* the commit index that was known when it was written */
     uint8_t type;
     const void *bytes;
     size_t size;
-    uint64_t chain, commit; /* of consensus; not on disk yet */
 };
 
-/* For each record when the journal is opened, in the order in which they were written: see [J4]. Returns
- * HF_OK to go on. */
+/* For each record: when the journal is opened in the order in which they were written, see [J4]. It lasts as long as the call.
+ * Returns HF_OK to go on. */
 typedef int journal_record_fn(void *context, const struct journal_record *record,
                               struct error_text *err);
 
@@ -83,13 +85,23 @@ int journal_append(struct journal *journal, const struct journal_record *records
 /* Bytes on disk that the append would take. */
 size_t journal_size_of(const struct journal_record *records, size_t count);
 
+#define JOURNAL_GONE 1 /* no error: the log begins behind what was asked for */
+
+/* The records from `from` to `to` that are in effect [J4], in order, as many as have bytes_max bytes together (with
+ * JOURNAL_RECORD_HEADER for each), but at least one; what is behind the last is left out. If records are replaced meanwhile it ends
+ * early: those it gave were in effect together. What it costs does not depend on how long the log is. JOURNAL_GONE: `from` is below
+ * the oldest that is kept, or none is. HF_EIO: damaged, or cannot be read. What fn returns ends it, if that is not HF_OK. For any
+ * thread, also while others append, remove and reset. */
+int journal_read_range(struct journal *journal, uint64_t from, uint64_t to, size_t bytes_max,
+                       journal_record_fn *fn, void *context, struct error_text *err);
+
 /* A segment in the making. */
 struct journal_spare {
     const struct directory *directory;
     uint64_t number;
     size_t bytes;
     uint64_t salt;
-    int fd;
+    int file;                  /* the disk's */
     struct error_text failure; /* "": it is ready */
 };
 
@@ -107,7 +119,8 @@ uint64_t journal_needed(const struct journal *journal, uint64_t index);
 int journal_remove(const struct directory *directory, uint64_t needed, struct error_text *err);
 /* And that is known. */
 void journal_removed(struct journal *journal, uint64_t needed);
-/* Removes everything. The next append may begin with any index. */
+/* Removes everything. The next append may begin with any index. HF_EIO: it may be there or not; nothing can be appended before a
+ * reset has succeeded, or the journal was opened again. */
 int journal_reset(struct journal *journal, struct error_text *err);
 
 #endif

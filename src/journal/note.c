@@ -1,13 +1,10 @@
 #include "journal/note.h"
 #include "base/crc32c.h"
-#include "journal/bytes.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define UNFINISHED \
     ".new" /* behind the name: two of them may be written at the same time, by two threads */
@@ -15,15 +12,17 @@
 int note_read(const struct directory *directory, const char *name, char ret_text[NOTE_MAX + 1],
               struct error_text *err)
 {
-    int fd = openat(directory->fd, name, O_RDONLY | O_CLOEXEC), failure;
+    const struct disk *disk = directory->disk;
     size_t size = 0;
+    int file, failure = disk->open(disk, directory->handle, name, DISK_FOR_READING, &file);
 
     ret_text[0] = '\0';
-    if (fd < 0 && errno == ENOENT)
+    if (failure == ENOENT)
         return HF_OK;
-    failure = fd < 0 ? errno : read_whole(fd, ret_text, NOTE_MAX + 1, 0, &size);
-    if (fd >= 0)
-        close(fd);
+    if (!failure) {
+        failure = disk->read(disk, file, ret_text, NOTE_MAX + 1, 0, &size);
+        disk->close(disk, file);
+    }
     if (failure)
         return error_set_errno(err, HF_EIO, failure, "cannot read %s/%s", directory->path, name);
     if (size > NOTE_MAX)
@@ -33,28 +32,38 @@ int note_read(const struct directory *directory, const char *name, char ret_text
     return HF_OK;
 }
 
+static int write_file(const struct directory *directory, const char *name, const char *text)
+{
+    const struct disk *disk = directory->disk;
+    int file, failure = disk->open(disk, directory->handle, name, DISK_EMPTIED, &file), closing;
+
+    if (failure)
+        return failure;
+    failure = disk->write(disk, file, text, strlen(text), 0, true);
+    if (!failure)
+        failure = disk->sync(disk, file);
+    closing = disk->close(disk, file);
+    return failure ? failure : closing;
+}
+
 int note_write(const struct directory *directory, const char *name, const char *text,
                struct error_text *err)
 {
+    const struct disk *disk = directory->disk;
     char unfinished[NOTE_NAME_MAX + sizeof UNFINISHED];
-    int fd, failure;
+    int failure;
 
     if (strlen(name) > NOTE_NAME_MAX)
         return error_set(err, HF_EINVAL, "'%s' is too long for the name of a file", name);
     snprintf(unfinished, sizeof unfinished, "%s" UNFINISHED, name);
-    fd = openat(directory->fd, unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    failure = fd < 0 ? errno : write_durably(fd, text, strlen(text), 0);
-
-    if (fd >= 0 && !failure && fsync(fd) < 0)
-        failure = errno;
-    if (fd >= 0 && close(fd) < 0 && !failure)
-        failure = errno;
-    if (!failure &&
-        (renameat(directory->fd, unfinished, directory->fd, name) < 0 || fsync(directory->fd) < 0))
-        failure = errno;
+    failure = write_file(directory, unfinished, text);
+    if (!failure)
+        failure = disk->rename(disk, directory->handle, unfinished, name);
+    if (!failure)
+        failure = disk->sync_directory(disk, directory->handle);
     if (!failure)
         return HF_OK;
-    unlinkat(directory->fd, unfinished, 0);
+    disk->remove(disk, directory->handle, unfinished, false);
     return error_set_errno(err, HF_EIO, failure, "cannot write %s/%s", directory->path, name);
 }
 

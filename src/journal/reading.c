@@ -3,11 +3,8 @@
 #include "journal/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct reading {
     struct journal *journal;
@@ -70,6 +67,18 @@ static int refuse_unmarked(const struct reading *reading, struct error_text *err
                      reading->journal->directory->path);
 }
 
+static int refuse_old(const struct reading *reading, const struct found *found,
+                      struct error_text *err)
+{
+    char name[SEGMENT_NAME_SIZE];
+
+    segment_name(found->number, name);
+    return error_set(err, HF_EIO,
+                     "%s/%s was written by a holdfastd from before 0.1.0 (log format 1; this is "
+                     "2): start that version on it, or this one with an empty directory",
+                     reading->journal->directory->path, name);
+}
+
 /* ---- which segments there are ----------------------------------------------------------------- */
 
 static int note_segment(void *context, const char *name, struct error_text *err)
@@ -102,25 +111,26 @@ static int compare(const void *a, const void *b)
 static int load_segment(const struct reading *reading, struct found *found, bool only_header,
                         struct error_text *err)
 {
+    const struct directory *directory = reading->journal->directory;
+    const struct disk *disk = directory->disk;
     char name[SEGMENT_NAME_SIZE];
-    struct stat info = {0};
-    int fd, failure = 0;
+    uint64_t size = 0;
+    int file = -1, failure;
 
     segment_name(found->number, name);
-    fd = openat(reading->journal->directory->fd, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) < 0)
-        failure = errno;
-    found->size = only_header && info.st_size > (off_t)BLOCK ? BLOCK : (size_t)info.st_size;
+    failure = disk->open(disk, directory->handle, name, DISK_FOR_READING, &file);
+    if (!failure)
+        failure = disk->size(disk, file, &size);
+    found->size = only_header && size > BLOCK ? BLOCK : (size_t)size;
     found->bytes = malloc(found->size + 1);
     if (!failure && !found->bytes)
         failure = ENOMEM;
     if (!failure)
-        failure = read_whole(fd, found->bytes, found->size, 0, &found->size);
-    if (fd >= 0)
-        close(fd);
+        failure = disk->read(disk, file, found->bytes, found->size, 0, &found->size);
+    if (file >= 0)
+        disk->close(disk, file);
     if (failure)
-        return error_set_errno(err, HF_EIO, failure, "cannot read %s/%s",
-                               reading->journal->directory->path, name);
+        return error_set_errno(err, HF_EIO, failure, "cannot read %s/%s", directory->path, name);
     return HF_OK;
 }
 
@@ -134,9 +144,12 @@ static int read_header(const struct reading *reading, struct found *found, struc
 {
     int result = load_segment(reading, found, true, err);
     const unsigned char *block = found->bytes;
+    bool whole = result == HF_OK && found->size >= BLOCK &&
+                 crc32c(0, block, SEGMENT_SUMMED) == get_u32(block + SEGMENT_SUMMED);
 
-    if (result == HF_OK && found->size >= BLOCK && get_u64(block) == SEGMENT_MAGIC &&
-        crc32c(0, block, SEGMENT_SUMMED) == get_u32(block + SEGMENT_SUMMED)) {
+    if (whole && get_u64(block) == SEGMENT_MAGIC_OLD)
+        result = refuse_old(reading, found, err);
+    if (whole && get_u64(block) == SEGMENT_MAGIC) {
         found->begun = true;
         found->first = get_u64(block + 8);
         found->fresh = get_u64(block + 16) & SEGMENT_FRESH;
@@ -157,8 +170,7 @@ static int read_header(const struct reading *reading, struct found *found, struc
 
 /* ---- records ---------------------------------------------------------------------------------- */
 
-/* Is there a whole one at that place? */
-static bool read_record(const struct found *found, size_t at, struct placed *ret_placed)
+bool segment_record_at(const struct found *found, size_t at, struct placed *ret_placed)
 {
     const unsigned char *header = found->bytes + at;
     size_t size;
@@ -172,11 +184,13 @@ static bool read_record(const struct found *found, size_t at, struct placed *ret
         return false;
     ret_placed->record = (struct journal_record){.index = get_u64(header + 8),
                                                  .term = get_u64(header + 16),
-                                                 .type = header[44],
+                                                 .chain = get_u64(header + 40),
+                                                 .commit = get_u64(header + 48),
+                                                 .type = header[60],
                                                  .bytes = header + RECORD_HEADER,
                                                  .size = size};
     ret_placed->group = get_u64(header + 24);
-    ret_placed->left = get_u32(header + 40);
+    ret_placed->left = get_u32(header + 56);
     ret_placed->checksum = get_u32(header);
     return ret_placed->record.index > 0 && (!found->salted || get_u64(header + 32) == found->salt);
 }
@@ -187,16 +201,21 @@ static bool has_later_group(const struct found *found, size_t at, uint64_t damag
     struct placed placed;
 
     for (at = round_up(at, BLOCK); at < found->size; at += BLOCK)
-        if (read_record(found, at, &placed) && placed.group > damaged)
+        if (segment_record_at(found, at, &placed) && placed.group > damaged)
             return true;
     return false;
 }
 
 static int tell(struct reading *reading, const struct found *found, const struct placed *placed,
-                struct error_text *err)
+                size_t at, struct error_text *err)
 {
     const struct journal_record *record = &placed->record;
+    struct places *places = &reading->journal->places;
+    const struct place place = {record->index, found->number, found->salt, at};
+    int result = places_reserve(places, 0, err);
 
+    if (result != HF_OK)
+        return result;
     if (reading->any && record->index > reading->next)
         return refuse(reading, found, reading->next, err);
     if (!reading->any)
@@ -209,6 +228,7 @@ static int tell(struct reading *reading, const struct found *found, const struct
                                 .checksum = placed->checksum};
     if (reading->mark.known && end_is_same(&reading->end, &reading->mark))
         reading->reached = true;
+    places_add(places, &place);
     return reading->fn(reading->context, record, err);
 }
 
@@ -221,13 +241,13 @@ static int read_groups(struct reading *reading, struct found *found, struct plac
     int result = HF_OK;
 
     found->end = BLOCK;
-    while (result == HF_OK && read_record(found, at, &placed)) {
+    while (result == HF_OK && segment_record_at(found, at, &placed)) {
         if (last->left > 0 ? placed.group != last->group || placed.left != last->left - 1
                            : placed.group != last->group + 1)
             break;
         if (at == BLOCK && placed.record.index != found->first)
             break;
-        result = tell(reading, found, &placed, err);
+        result = tell(reading, found, &placed, at, err);
         *last = placed;
         at += round_up(RECORD_HEADER + placed.record.size, RECORD_STEP);
         found->end = round_up(at, BLOCK);
@@ -295,7 +315,7 @@ static int check_mark(const struct reading *reading, struct error_text *err)
 {
     const struct end *mark = &reading->mark;
 
-    if (!mark->known || mark->segment == 0 || reading->reached ||
+    if (!mark->known || mark->group == 0 || reading->reached ||
         (reading->any && reading->segment > mark->segment))
         return HF_OK;
     return refuse_end(reading, mark->segment,
@@ -360,6 +380,8 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
         result = read_header(&reading, &reading.found[i], err);
         if (reading.found[i].begun && reading.found[i].fresh)
             from = i;
+        if (reading.mark.group == 0 && reading.found[i].number <= reading.mark.segment)
+            from = i + 1;
         if (reading.found[i].begun)
             reading.last = i;
         journal->next_number = reading.found[i].number + 1;
@@ -370,6 +392,10 @@ int journal_read(struct journal *journal, journal_record_fn *fn, void *context,
         result = sort_out(&reading, from, err);
     journal->group_number = reading.group;
     journal->end = reading.end;
+    if (journal->next_number <= reading.mark.segment) /* a crash may bring back what was void */
+        journal->next_number = reading.mark.segment + 1;
+    if (!reading.any) /* whatever there is goes */
+        journal->end.segment = journal->next_number - 1;
     journal->marked = reading.mark;
     free(reading.found);
     return result;

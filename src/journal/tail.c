@@ -33,9 +33,9 @@ static bool is_right_header(const struct found *found, size_t at, const struct p
 {
     const unsigned char *header = found->bytes + at;
     uint64_t group = get_u64(header + 24);
-    uint32_t left = get_u32(header + 40);
+    uint32_t left = get_u32(header + 56);
 
-    if (get_u32(header + 44) >> 8 != header_checksum(header) ||
+    if (get_u32(header + 60) >> 8 != header_checksum(header) ||
         get_u64(header + 32) != found->salt || get_u32(header + 4) > JOURNAL_RECORD_MAX)
         return false;
     return last->left > 0 ? group == last->group && left == last->left - 1

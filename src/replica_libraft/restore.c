@@ -38,9 +38,7 @@ static int remove_file(void *context, const char *name, struct error_text *err)
         return HF_OK;
     if (!storage_is_data(name) && strcmp(name, NODE_FILE) != 0)
         return expect_nothing(context, name, err);
-    if (unlinkat(directory->fd, name, 0) != 0)
-        return error_set_errno(err, HF_EIO, errno, "cannot remove %s/%s", directory->path, name);
-    return HF_OK;
+    return directory_remove(directory, name, err);
 }
 
 /* ---- the target --------------------------------------------------------------------------------- */
@@ -111,12 +109,12 @@ static int open_target(const char *path, struct directory *ret_directory, struct
 
 static int unmark(const struct directory *directory, struct error_text *err)
 {
-    if (unlinkat(directory->fd, RESTORE_MARK, 0) == 0 && fsync(directory->fd) == 0)
-        return HF_OK;
-    return error_set_errno(err, HF_EIO, errno, "cannot remove %s/" RESTORE_MARK, directory->path);
+    int result = directory_remove(directory, RESTORE_MARK, err);
+
+    return result == HF_OK ? directory_sync(directory, err) : result;
 }
 
-/* ---- copying ------------------------------------------------------------------------------------ */
+/* ---- copying: on the system's disk, whose handles are descriptors ------------------------------------------------------------------------------------ */
 
 /* A server that runs writes while we read; and half a copy is none. */
 static int check_source(int source, const char *path, struct error_text *err)
@@ -143,12 +141,12 @@ static int open_source(const char *path, struct directory *ret_source, struct er
 {
     int result;
 
-    *ret_source = (struct directory){.lock_fd = -1};
+    *ret_source = (struct directory){.disk = disk_system(), .lock = -1};
     snprintf(ret_source->path, sizeof ret_source->path, "%s", path);
-    ret_source->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (ret_source->fd < 0)
+    ret_source->handle = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (ret_source->handle < 0)
         return error_set_errno(err, HF_EREFUSED, errno, "cannot open the backup %s", path);
-    result = check_source(ret_source->fd, path, err);
+    result = check_source(ret_source->handle, path, err);
     if (result != HF_OK)
         directory_close(ret_source);
     return result;
@@ -196,8 +194,9 @@ static int copy_file(void *context, const char *name, struct error_text *err)
         failure = errno;
     else if (!S_ISREG(info.st_mode))
         failure = EINVAL;
-    to = failure ? -1
-                 : openat(copying->target->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    to = failure
+             ? -1
+             : openat(copying->target->handle, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (!failure)
         failure = to < 0 ? errno : copy_bytes(from, to);
     if (from >= 0)
@@ -214,16 +213,14 @@ static int copy_file(void *context, const char *name, struct error_text *err)
 static int copy_all(const struct directory *source, const struct directory *target,
                     struct error_text *err)
 {
-    struct copying copying = {.source = source->fd, .path = source->path, .target = target};
+    struct copying copying = {.source = source->handle, .path = source->path, .target = target};
     int result = directory_each(source, copy_file, &copying, err);
 
     if (result == HF_OK && copying.files == 0)
         result =
             error_set(err, HF_EREFUSED, "%s is no copy of a data directory: there is no log in it",
                       source->path);
-    if (result == HF_OK && fsync(target->fd) != 0)
-        result = error_set_errno(err, HF_EIO, errno, "cannot write to %s", target->path);
-    return result;
+    return result == HF_OK ? directory_sync(target, err) : result;
 }
 
 /* ---- what the copy has -------------------------------------------------------------------------- */
@@ -431,12 +428,12 @@ static void tidy(const char *path, struct place before)
 
     if (directory_open(path, &target, &err) != HF_OK)
         return;
-    marked = faccessat(target.fd, RESTORE_MARK, F_OK, 0) == 0;
+    marked = directory_has(&target, RESTORE_MARK);
     if (!marked || directory_each(&target, remove_file, &target, &err) == HF_OK) {
         if (marked)
             unmark(&target, &err);
         if (!before.locked)
-            unlinkat(target.fd, DIRECTORY_LOCK, 0);
+            (void)directory_remove(&target, DIRECTORY_LOCK, &err);
         if (!before.there)
             rmdir(target.path);
     }

@@ -446,7 +446,7 @@ static int check_foreign(struct storage *storage, struct error_text *err)
 {
     int result;
 
-    if (faccessat(storage->directory.fd, NODE_FILE, F_OK, 0) == 0)
+    if (directory_has(&storage->directory, NODE_FILE))
         return HF_OK;
     result = directory_each(&storage->directory, expect_ours, &storage->directory, err);
     if (result != HF_OK)
@@ -456,7 +456,7 @@ static int check_foreign(struct storage *storage, struct error_text *err)
 
 int storage_make_parents(const char *path, unsigned mode, struct error_text *err)
 {
-    return directory_make_parents(path, (mode_t)mode, err);
+    return directory_make_parents(path, mode, err);
 }
 
 int storage_open(struct uv_loop_s *loop, const struct storage_options *options,

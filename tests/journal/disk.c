@@ -8,13 +8,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-struct disk disk;
+struct watched_disk disk;
 
 void disk_reset(void)
 {
-    disk = (struct disk){.direct_is_unknown = disk.direct_is_unknown,
-                         .direct_fails = disk.direct_fails,
-                         .dsync_fails = disk.dsync_fails};
+    disk = (struct watched_disk){.direct_is_unknown = disk.direct_is_unknown,
+                                 .direct_fails = disk.direct_fails,
+                                 .dsync_fails = disk.dsync_fails};
 }
 
 void disk_fail_in(int calls, int failure)

@@ -21,7 +21,7 @@ struct disk_call {
     bool durable; /* a write: with RWF_DSYNC; a sync: fdatasync */
 };
 
-struct disk {
+struct watched_disk {
     struct disk_call calls[DISK_CALLS_MAX]; /* that did not fail, as far as there is room */
     size_t count;
     int fail_in;            /* the n-th call from now fails; 0: none */
@@ -35,7 +35,7 @@ struct disk {
     int interruptions;                  /* so many reads and writes fail with EINTR first */
 };
 
-extern struct disk disk;
+extern struct watched_disk disk;
 
 /* Forgets what was asked for, and fails no more. */
 void disk_reset(void);

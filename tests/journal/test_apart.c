@@ -1,7 +1,6 @@
 /* A system that does not know a write which is durable in itself, or a file system that takes none past the cache
  * although it opened a file for it: what is written is synced before it counts. */
 #include "disk.h"
-#include "journal/bytes.h"
 #include "tools.h"
 
 #include <errno.h>
@@ -13,7 +12,7 @@ static int set_up(void **state)
 {
     (void)state;
     expected.count = 0;
-    bytes_sync_apart = false;
+    disk_system_syncs_apart = false;
     room_init(&room);
     return 0;
 }

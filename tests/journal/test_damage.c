@@ -428,7 +428,7 @@ static void test_the_header_of_something_else(void **state)
         memcpy(bytes, file->bytes, file->size);
         memcpy(header, bytes, sizeof header);
         if (other == 0)
-            header[7] = '2'; /* magic */
+            header[7] = '9'; /* magic */
         else if (other == 1)
             put_number(header + 8, 6, 8); /* index of the first record */
         else

@@ -229,7 +229,7 @@ static void test_a_spare_fails(void **state)
 
         disk_fail_in(step, ENOSPC);
         journal_spare_make(&spare);
-        assert_true(spare.fd < 0);
+        assert_true(spare.file < 0);
         assert_says(&spare.failure, "no room for 65536 bytes in ");
         assert_says(&spare.failure, room.path);
         assert_says(&spare.failure, "No space left");

@@ -153,7 +153,7 @@ static void test_size_of(void **state)
     assert_int_equal(journal_size_of(records, 1), BLOCK_BYTES);
     assert_int_equal(journal_size_of(records, 2), 2 * BLOCK_BYTES);
     assert_int_equal(journal_size_of(records + 1, 1), BLOCK_BYTES);
-    records[0].size = BLOCK_BYTES - 48 - 48 - 56; /* to the last byte, */
+    records[0].size = BLOCK_BYTES - 64 - 64 - 72; /* to the last byte, */
     assert_int_equal(journal_size_of(records, 3), BLOCK_BYTES);
     records[2].size = 9; /* and eight more */
     assert_int_equal(journal_size_of(records, 3), 2 * BLOCK_BYTES);
@@ -268,7 +268,7 @@ static void test_closing_with_a_spare_in_the_making(void **state)
     room_close(&room);
     journal_spare_make(&spare); /* it is ready too late, and never given */
     assert_string_equal(spare.failure.text, "");
-    close(spare.fd);
+    close(spare.file);
     room_must_open(&room);
     assert_same_log(&room.log, &expected);
     files_keep(room.path, &files);
@@ -330,13 +330,15 @@ static void put_sum(unsigned char *at, const unsigned char *bytes, size_t size)
 static void test_the_format(void **state)
 {
     unsigned char header[BLOCK_BYTES] = {'H', 'F', 'f', 'd',      'l',        'o',
-                                         'g', '1', 9,   [24] = 1, [2056] = 1, [2066] = 1};
-    unsigned char records[104] = {
-        [4] = 3,    [8] = 9,    [16] = 5,  [24] = 1, [40] = 1, [44] = 2,   [48] = 'a',
-        [49] = 'b', [50] = 'c', [64] = 10, [72] = 5, [80] = 1, [100] = 255};
+                                         'g', '2', 9,   [24] = 1, [2056] = 1, [2066] = 1};
+    unsigned char records[136] = {
+        [4] = 3,   [8] = 9,  [16] = 5, [24] = 1,   [40] = 2,   [47] = 1,
+        [48] = 7,  [56] = 1, [60] = 2, [64] = 'a', [65] = 'b', [66] = 'c',
+        [80] = 10, [88] = 5, [96] = 1, [112] = 3,  [121] = 1,  [132] = 255};
     const unsigned char *salt;
     unsigned char sums[4];
-    struct journal_record record[] = {{9, 5, 2, "abc", 3}, {10, 5, 255, NULL, 0}};
+    struct journal_record record[] = {{9, 5, UINT64_C(0x0100000000000002), 7, 2, "abc", 3},
+                                      {10, 5, 3, 256, 255, NULL, 0}};
 
     (void)state;
     room_make_spare(&room);
@@ -346,20 +348,38 @@ static void test_the_format(void **state)
     salt = files.file[0].bytes + 2048; /* nobody knows it before */
     memcpy(header + 2048, salt, 8);
     memcpy(records + 32, salt, 8);
-    memcpy(records + 88, salt, 8);
+    memcpy(records + 104, salt, 8);
     put_sum(header + 32, header, 32);
     put_sum(header + 2072, header + 2048, 24);
-    put_sum(sums, records + 4, 41);
-    memcpy(records + 45, sums + 1, 3);
-    put_sum(sums, records + 60, 41);
-    memcpy(records + 101, sums + 1, 3);
-    put_sum(records, records + 4, 47);
-    put_sum(records + 56, records + 60, 44);
+    put_sum(sums, records + 4, 57);
+    memcpy(records + 61, sums + 1, 3);
+    put_sum(sums, records + 76, 57);
+    memcpy(records + 133, sums + 1, 3);
+    put_sum(records, records + 4, 63);
+    put_sum(records + 72, records + 76, 60);
     assert_memory_equal(files.file[0].bytes, header, sizeof header);
     assert_memory_equal(files.file[0].bytes + BLOCK_BYTES, records, sizeof records);
     for (size_t i = 0; i < files.file[0].size; i++)
         if ((i >= sizeof header && i < BLOCK_BYTES) || i >= BLOCK_BYTES + sizeof records)
             assert_int_equal(files.file[0].bytes[i], 0);
+}
+
+/* Nobody may take it for damage, or for nothing. */
+static void test_a_segment_of_the_first_format(void **state)
+{
+    unsigned char header[BLOCK_BYTES] = {'H', 'F', 'f', 'd', 'l', 'o', 'g', '1', 9, [24] = 1};
+
+    (void)state;
+    room_log(&room, &expected, 1, 1, SIZES(10));
+    room_stop(&room);
+    put_sum(header + 32, header, 32);
+    for (size_t i = 0; i < 36; i++)
+        file_set(room.path, "log-1", i, header[i]);
+    files_keep(room.path, &files);
+    assert_int_equal(room_read(&room), HF_EIO);
+    assert_says(&room.err, "/log-1 was written by a holdfastd from before 0.1.0 (log format 1");
+    assert_says(&room.err, "start that version on it, or this one with an empty directory");
+    assert_files(room.path, &files);
 }
 
 static void test_the_format_of_the_mark(void **state)
@@ -381,9 +401,9 @@ static void test_the_format_of_the_mark(void **state)
     files_keep(room.path, &files);
     used = snprintf(
         text, sizeof text, "log-1\ngroup 2\nentry 3\nchecksum %02x%02x%02x%02x\nclosed\n",
-        files.file[0].bytes[2 * BLOCK_BYTES + 64 + 3],
-        files.file[0].bytes[2 * BLOCK_BYTES + 64 + 2],
-        files.file[0].bytes[2 * BLOCK_BYTES + 64 + 1], files.file[0].bytes[2 * BLOCK_BYTES + 64]);
+        files.file[0].bytes[2 * BLOCK_BYTES + 80 + 3],
+        files.file[0].bytes[2 * BLOCK_BYTES + 80 + 2],
+        files.file[0].bytes[2 * BLOCK_BYTES + 80 + 1], files.file[0].bytes[2 * BLOCK_BYTES + 80]);
     snprintf(text + used, sizeof text - (size_t)used, "mark %08x\n", crc32c(0, text, (size_t)used));
     assert_int_equal(files.mark.size, strlen(text));
     assert_memory_equal(files.mark.bytes, text, files.mark.size);
@@ -402,9 +422,9 @@ static void test_the_rest_of_a_block_is_zeros(void **state)
     room_log(&room, &expected, 3, 1, SIZES(1, 9));
     files_keep(room.path, &files);
     at = files.file[0].bytes + 7 * BLOCK_BYTES;
-    assert_int_equal(at[4], 1); /* here it is: 48 and 1, then 48 and 9 */
-    for (size_t i = 49; i < BLOCK_BYTES; i++)
-        if (i < 56 || i >= 56 + 57)
+    assert_int_equal(at[4], 1); /* here it is: 64 and 1, then 64 and 9 */
+    for (size_t i = 65; i < BLOCK_BYTES; i++)
+        if (i < 72 || i >= 72 + 73)
             assert_int_equal(at[i], 0);
 }
 
@@ -511,6 +531,7 @@ int main(void)
         TEST(test_a_full_segment),
         TEST(test_a_young_log_has_small_segments),
         TEST(test_the_format),
+        TEST(test_a_segment_of_the_first_format),
         TEST(test_the_format_of_the_mark),
         TEST(test_the_rest_of_a_block_is_zeros),
         TEST(test_a_restart_begins_a_segment),

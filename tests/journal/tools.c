@@ -20,6 +20,16 @@ static void fill(unsigned char *bytes, const struct told *told)
     }
 }
 
+static uint64_t chain_of(const struct told *told)
+{
+    return (told->index ^ told->term << 40) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static uint64_t commit_of(const struct told *told)
+{
+    return told->index / 2;
+}
+
 size_t sizes_count(const size_t *sizes)
 {
     size_t count = 0;
@@ -109,6 +119,7 @@ static int write_down(void *context, const struct journal_record *record, struct
     assert_non_null(bytes);
     fill(bytes, &told);
     assert_memory_equal(bytes, record->bytes, told.size);
+    assert_true(record->chain == chain_of(&told) && record->commit == commit_of(&told));
     free(bytes);
     assert_true(room->log.count < TOLD_MAX);
     room->log.told[room->log.count++] = told;
@@ -192,6 +203,8 @@ int room_try_append(struct room *room, const struct told *told, size_t count)
         fill(bytes, &told[i]);
         records[i] = (struct journal_record){.index = told[i].index,
                                              .term = told[i].term,
+                                             .chain = chain_of(&told[i]),
+                                             .commit = commit_of(&told[i]),
                                              .type = told[i].type,
                                              .bytes = told[i].size ? bytes : NULL,
                                              .size = told[i].size};

@@ -17,12 +17,13 @@
 #include <cmocka.h>
 
 #define BLOCK_BYTES ((size_t)4096) /* as on disk: these are the tests' own */
-#define RECORD_HEAD ((size_t)48)
+#define RECORD_HEAD ((size_t)64)
 #define TOLD_MAX 1024
 
 /* ---- records ---------------------------------------------------------------------------------- */
 
-struct told { /* a record that was written, or read; its bytes follow from index and term */
+struct
+    told { /* a record that was written, or read; its bytes, chain and commit follow from index and term */
     uint64_t index, term;
     uint8_t type;
     size_t size;
