@@ -19,7 +19,7 @@ struct stored { /* a record on disk */
     unsigned char *bytes;
 };
 
-struct disk {
+struct driver_disk {
     uint64_t incarnation, term, vote;
     unsigned char *image; /* as bytes */
     size_t image_size;
@@ -38,7 +38,7 @@ struct node_write {
 struct node {
     struct driver *driver;
     uint64_t id;
-    struct disk disk;
+    struct driver_disk disk;
     struct replica *replica; /* NULL: it is down */
     struct replica_options options;
     bool paused, disk_held; /* nothing reaches it; its disk does nothing */

@@ -92,7 +92,7 @@ static void read_log(void *context, uint64_t to, uint64_t first, uint64_t last, 
 static int reset_log(void *context, struct error_text *err)
 {
     struct node *node = context;
-    struct disk *disk = &node->disk;
+    struct driver_disk *disk = &node->disk;
 
     if (dies(node))
         return error_set(err, HF_EIO, "the disk is gone");
@@ -153,7 +153,7 @@ struct replica_io disk_io(struct node *node)
 
 /* ---- doing it --------------------------------------------------------------------------------- */
 
-static void put_record(struct disk *disk, const struct journal_record *record)
+static void put_record(struct driver_disk *disk, const struct journal_record *record)
 {
     if (disk->log_count == disk->log_capacity) {
         disk->log_capacity = disk->log_capacity ? 2 * disk->log_capacity : 64;
@@ -163,7 +163,7 @@ static void put_record(struct disk *disk, const struct journal_record *record)
 }
 
 /* [J4] */
-static uint64_t last_on_disk(const struct disk *disk)
+static uint64_t last_on_disk(const struct driver_disk *disk)
 {
     return disk->log_count > 0 ? disk->log[disk->log_count - 1].record.index : 0;
 }
@@ -171,7 +171,7 @@ static uint64_t last_on_disk(const struct disk *disk)
 static void finish_write(struct node *node)
 {
     struct node_write write = node->writes[0];
-    struct disk *disk = &node->disk;
+    struct driver_disk *disk = &node->disk;
 
     memmove(node->writes, node->writes + 1, --node->write_count * sizeof *node->writes);
     INVARIANT(disk->log_count == 0 || write.records[0].record.index <= last_on_disk(disk) + 1);
@@ -185,7 +185,7 @@ static void finish_write(struct node *node)
 
 static void finish_image(struct node *node)
 {
-    struct disk *disk = &node->disk;
+    struct driver_disk *disk = &node->disk;
     struct error_text err;
 
     free(disk->image);
@@ -207,7 +207,7 @@ static void finish_image(struct node *node)
 }
 
 /* The last record of an index is the one in effect, if nothing before it was written later. */
-static const struct journal_record *find_record(const struct disk *disk, uint64_t index)
+static const struct journal_record *find_record(const struct driver_disk *disk, uint64_t index)
 {
     for (size_t i = disk->log_count; i-- > 0;) {
         const struct journal_record *record = &disk->log[i].record;
@@ -245,7 +245,7 @@ static void finish_log_read(struct node *node, uint64_t to)
 
 static void finish_image_read(struct node *node, uint64_t to)
 {
-    const struct disk *disk = &node->disk;
+    const struct driver_disk *disk = &node->disk;
     uint64_t offset = node->image_reads[to].offset, index = node->image_reads[to].index;
     bool is_there = disk->image && disk->image_index == index && offset < disk->image_size;
     size_t size = is_there ? disk->image_size - offset : 0;
@@ -304,7 +304,7 @@ void disk_crash(struct node *node, size_t writes_kept)
     node->dying = false;
 }
 
-void disk_clear(struct disk *disk)
+void disk_clear(struct driver_disk *disk)
 {
     uint64_t incarnation = disk->incarnation;
 
@@ -312,5 +312,5 @@ void disk_clear(struct disk *disk)
         free(disk->log[i].bytes);
     free(disk->log);
     free(disk->image);
-    *disk = (struct disk){.incarnation = incarnation};
+    *disk = (struct driver_disk){.incarnation = incarnation};
 }

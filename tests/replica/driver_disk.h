@@ -10,7 +10,7 @@ bool disk_busy(const struct node *node);
 /* Does all of that. False: there was nothing, or it is held. */
 bool disk_work(struct node *node);
 void disk_crash(struct node *node, size_t writes_kept);
-void disk_clear(struct disk *disk);
+void disk_clear(struct driver_disk *disk);
 void driver_post(struct driver *driver, struct packet packet);
 
 #endif
