@@ -110,6 +110,12 @@ bool guard_write(struct check_guard *guard, struct verdict *verdict, int name, u
 /* What is known of a node, through all of its processes. */
 struct check_node {
     uint64_t term, commit, applied, installs;
+    /* The log as its disk has acknowledged it: from the snapshot on, up to `durable_last`; from `unsure_from` on it may be otherwise, as
+     * a write that was not acknowledged began there. */
+    uint64_t *durable;
+    size_t durable_capacity;
+    uint64_t durable_last, unsure_from;
+    uint64_t recovered_last; /* while a process starts */
     uint64_t written_commit; /* the highest commit index in what its disk has acknowledged */
     uint64_t *entries;       /* a hash of each that it was given, by index */
     size_t entries_capacity;
@@ -132,7 +138,17 @@ struct check_log {
 
 void check_given(struct check_node *node, uint64_t index, uint64_t term, uint8_t type,
                  const void *bytes, size_t size);
-void check_written(struct check_node *node, uint64_t commit);
+/* These are being written, from that index on; and then each of them is there. */
+void check_writing(struct check_node *node, uint64_t first);
+void check_written(struct check_node *node, uint64_t index, uint64_t term, uint8_t type,
+                   const void *bytes, size_t size, uint64_t commit);
+/* The whole log is dropped. */
+void check_reset(struct check_node *node);
+/* A process starts with this snapshot, and these entries in its log; and then that was all. */
+void check_recovering(struct check_node *node, uint64_t image);
+void check_recovered(struct check_node *node, struct verdict *verdict, uint64_t id, uint64_t index,
+                     uint64_t term, uint8_t type, const void *bytes, size_t size);
+void check_recovered_all(struct check_node *node, struct verdict *verdict, uint64_t id);
 void check_voted(struct check_node *node, struct verdict *verdict, uint64_t id, uint64_t term,
                  uint64_t vote);
 void check_leads(struct check_log *log, struct verdict *verdict, uint64_t id, uint64_t term);

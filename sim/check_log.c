@@ -47,10 +47,62 @@ void check_given(struct check_node *node, uint64_t index, uint64_t term, uint8_t
     node->entries[index] = hash_entry(term, type, bytes, size);
 }
 
-void check_written(struct check_node *node, uint64_t commit)
+void check_writing(struct check_node *node, uint64_t first)
 {
+    if (node->unsure_from == 0 || first < node->unsure_from)
+        node->unsure_from = first;
+}
+
+void check_written(struct check_node *node, uint64_t index, uint64_t term, uint8_t type,
+                   const void *bytes, size_t size, uint64_t commit)
+{
+    node->durable = grown(node->durable, &node->durable_capacity, index, sizeof *node->durable);
+    node->durable[index] = hash_entry(term, type, bytes, size);
+    node->durable_last = index;
+    node->unsure_from = 0;
     if (commit > node->written_commit)
         node->written_commit = commit;
+}
+
+void check_reset(struct check_node *node)
+{
+    node->durable_last = 0;
+    node->unsure_from = 0;
+}
+
+void check_recovering(struct check_node *node, uint64_t image)
+{
+    node->recovered_last = image;
+}
+
+static bool is_sure(const struct check_node *node, uint64_t index)
+{
+    return index <= node->durable_last && (node->unsure_from == 0 || index < node->unsure_from);
+}
+
+void check_recovered(struct check_node *node, struct verdict *verdict, uint64_t id, uint64_t index,
+                     uint64_t term, uint8_t type, const void *bytes, size_t size)
+{
+    uint64_t hash = hash_entry(term, type, bytes, size);
+
+    if (is_sure(node, index) && node->durable[index] != hash)
+        verdict_wrong(verdict, "node %llu starts with another entry %llu than its disk had",
+                      (ull)id, (ull)index);
+    node->recovered_last = index;
+    node->durable = grown(node->durable, &node->durable_capacity, index, sizeof *node->durable);
+    node->durable[index] = hash;
+    node->entries = grown(node->entries, &node->entries_capacity, index, sizeof *node->entries);
+    node->entries[index] = hash;
+}
+
+void check_recovered_all(struct check_node *node, struct verdict *verdict, uint64_t id)
+{
+    if (is_sure(node, node->recovered_last + 1))
+        verdict_wrong(verdict,
+                      "node %llu starts with a log up to %llu, and its disk had acknowledged %llu",
+                      (ull)id, (ull)node->recovered_last, (ull)node->durable_last);
+    node->durable_last = node->recovered_last;
+    node->unsure_from = 0;
 }
 
 void check_voted(struct check_node *node, struct verdict *verdict, uint64_t id, uint64_t term,
@@ -158,6 +210,7 @@ void check_agrees(struct check_log *log, struct verdict *verdict, uint64_t id, u
 void check_wiped(struct check_node *node)
 {
     free(node->entries);
+    free(node->durable);
     map_free(&node->votes);
     memset(node, 0, sizeof *node);
 }

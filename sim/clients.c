@@ -548,9 +548,8 @@ void clients_event(struct sim *sim, const struct event *event)
     if (client->paused_until_us > sim->now_us) {
         struct event later = *event;
 
-        later.at_us = client->paused_until_us;
         if (event->type == EVENT_CLIENT)
-            client->wake_us = later.at_us;
+            client->wake_us = client->paused_until_us;
         if (event->data) {
             struct answer *copy = malloc(sizeof *copy);
 
@@ -558,7 +557,7 @@ void clients_event(struct sim *sim, const struct event *event)
             *copy = *(const struct answer *)event->data;
             later.data = copy;
         }
-        queue_push(&sim->queue, &later);
+        queue_put_off(&sim->queue, &later, client->paused_until_us);
         return;
     }
     now = local_us(client, sim->now_us);

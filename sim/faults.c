@@ -81,6 +81,8 @@ static void pause_node(struct sim *sim, struct node *node)
 
     if (sim->now_us + us > sim->faults_until_us)
         us = sim->faults_until_us - sim->now_us;
+    if (sim->now_us + us <= node->paused_until_us)
+        return;
     sim->counts.pauses++;
     node->paused_until_us = sim->now_us + us;
     trace(&sim->trace, sim->now_us, TRACE_PAUSED, node->id, (uint64_t)us, 0, 0);

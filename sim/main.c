@@ -8,12 +8,14 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: holdfast-sim [--seed N] [--seeds N] [--jobs N] [--trace] [--hash] [--switch NAME]\n"
+    "usage: holdfast-sim [--seed N] [--seeds N] [--jobs N] [--trace] [--hash] [--outside] "
+    "[--switch NAME]\n"
     "  --seed N       the first one (1)\n"
     "  --seeds N      how many, from there on (1)\n"
     "  --jobs N       processes (1)\n"
     "  --trace        prints everything that happens; of one seed\n"
     "  --hash         prints the hash of each seed's trace\n"
+    "  --outside      nodes do not look for contradictions in themselves: only the checkers judge\n"
     "  --switch NAME  puts a known fault back into the code: %s\n"
     "Exit status: 0, nothing is wrong; 1, something is; 64, not understood.\n";
 
@@ -52,6 +54,8 @@ int main(int argc, char **argv)
             run.switch_name = argv[++i];
         else if (strcmp(argv[i], "--trace") == 0)
             run.trace = true;
+        else if (strcmp(argv[i], "--outside") == 0)
+            run.outside = true;
         else if (strcmp(argv[i], "--hash") == 0)
             run.hash = true;
         else

@@ -93,7 +93,7 @@ static void host_note(void *opaque, int level, const char *text)
 
 void node_make(struct sim *sim, struct node *node)
 {
-    store_wipe(&node->store);
+    store_make(sim, &node->store);
     check_wiped(&node->seen);
     node->exists = true;
     node->removed = false;
@@ -108,7 +108,7 @@ void node_end(struct sim *sim, struct node *node, enum ending ending)
     bool at_once = ending != ENDING_POWER;
 
     node->dying = true;
-    store_crash(sim, node);
+    store_crash(sim, node, ending == ENDING_POWER);
     replica_free(node->replica);
     service_free(node);
     node->replica = NULL;
@@ -136,7 +136,7 @@ static void see_start(struct sim *sim, struct node *node)
     replica_status(node->replica, &status);
     trace(&sim->trace, sim->now_us, TRACE_STARTED, node->id, status.last_index, status.commit_index,
           status.term);
-    check_started(&node->seen, &sim->check.verdict, node->id, status.term, node->store.image_index,
+    check_started(&node->seen, &sim->check.verdict, node->id, status.term, node->store.image.index,
                   status.commit_index, status.last_index);
 }
 
@@ -147,8 +147,8 @@ static void found(struct sim *sim, struct node *node)
 
     for (int i = 0; i < sim->initial.count; i++)
         if (sim->initial.at[i].id == node->id &&
-            sim->initial.at[i].incarnation == node->incarnation && store_last(&node->store) == 0 &&
-            !node->store.image &&
+            sim->initial.at[i].incarnation == node->incarnation &&
+            !replica_cluster(node->replica) &&
             replica_found(node->replica, &sim->initial, node_now_us(sim, node), &err) != HF_OK &&
             !node->dying)
             sim_wrong(sim, "node %d cannot be founded: %s", (int)node->id, err.text);
@@ -163,7 +163,7 @@ static void fail_to_start(struct sim *sim, struct node *node, const struct error
     node->up = false;
     if (!node->dying)
         sim_wrong(sim, "node %d does not start: %s", (int)node->id, err->text);
-    store_crash(sim, node);
+    store_crash(sim, node, true);
     sim_at(sim, sim->now_us + 100 * MS, EVENT_RESTART, node, 0, NULL);
 }
 
@@ -281,7 +281,7 @@ static void see_round(struct sim *sim, struct node *node)
     }
     if (status.applied_index / DIGEST_EVERY != before / DIGEST_EVERY)
         see_digest(sim, node);
-    if (++node->rounds % LOOKED_AT_EVERY == 0) {
+    if (++node->rounds % LOOKED_AT_EVERY == 0 && !sim->outside) {
         const char *broken = replica_check(node->replica);
         struct error_text err = {""};
 

@@ -112,7 +112,7 @@ static void clear_away(struct sim *sim, const struct replica_config *config)
             continue;
         if (node->up)
             node_end(sim, node, ENDING_KILL);
-        store_wipe(&node->store);
+        store_free(&node->store);
         check_wiped(&node->seen);
         node->exists = false;
     }

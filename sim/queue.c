@@ -9,7 +9,7 @@ static bool before(const struct event *a, const struct event *b)
     return a->at_us < b->at_us || (a->at_us == b->at_us && a->order < b->order);
 }
 
-void queue_push(struct queue *queue, const struct event *event)
+static void put(struct queue *queue, const struct event *event)
 {
     size_t at = queue->count++;
     struct event added = *event;
@@ -19,12 +19,27 @@ void queue_push(struct queue *queue, const struct event *event)
         queue->heap = realloc(queue->heap, queue->capacity * sizeof *queue->heap);
         INVARIANT(queue->heap != NULL);
     }
-    added.order = ++queue->order;
     while (at > 0 && before(&added, &queue->heap[(at - 1) / 2])) {
         queue->heap[at] = queue->heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
     queue->heap[at] = added;
+}
+
+void queue_push(struct queue *queue, const struct event *event)
+{
+    struct event added = *event;
+
+    added.order = ++queue->order;
+    put(queue, &added);
+}
+
+void queue_put_off(struct queue *queue, const struct event *event, int64_t at_us)
+{
+    struct event later = *event;
+
+    later.at_us = at_us;
+    put(queue, &later);
 }
 
 bool queue_pop(struct queue *queue, struct event *ret_event)

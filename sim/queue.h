@@ -41,6 +41,8 @@ struct queue {
 };
 
 void queue_push(struct queue *queue, const struct event *event);
+/* One that was taken out, for a later time: it keeps its place in the order. */
+void queue_put_off(struct queue *queue, const struct event *event, int64_t at_us);
 /* False: it is empty. */
 bool queue_pop(struct queue *queue, struct event *ret_event);
 void queue_free(struct queue *queue);

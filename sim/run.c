@@ -20,8 +20,8 @@
 /* What the processes share. */
 struct shared {
     atomic_uint_fast64_t next, done, wrong, shown;
-    atomic_uint_fast64_t simulated_us, commands, commits, faults, elections, grants, changes, wipes,
-        installs;
+    atomic_uint_fast64_t simulated_us, cpu_us, commands, commits, faults, elections, grants,
+        changes, wipes, installs;
     atomic_uint_fast64_t seed[RUN_JOBS_MAX]; /* that each is at */
 };
 
@@ -31,8 +31,9 @@ static struct sim *running; /* in a process that does, for what its last signal 
 
 static void print_command(const struct run *run, uint64_t seed)
 {
-    printf("    %s --seed %" PRIu64 "%s%s --trace\n", run->program, seed,
-           run->switch_name ? " --switch " : "", run->switch_name ? run->switch_name : "");
+    printf("    %s --seed %" PRIu64 "%s%s%s --trace\n", run->program, seed,
+           run->switch_name ? " --switch " : "", run->switch_name ? run->switch_name : "",
+           run->outside ? " --outside" : "");
 }
 
 static void on_signal(int number)
@@ -84,8 +85,10 @@ static void count(struct shared *shared, const struct sim *sim)
 
 static void run_seed(const struct run *run, struct shared *shared, struct sim *sim, uint64_t seed)
 {
+    clock_t before = clock();
+
     running = sim;
-    if (!sim_run(sim, seed, run->trace))
+    if (!sim_run(sim, seed, run))
         tell_wrong(run, shared, sim);
     if (run->hash) {
         printf("seed %" PRIu64 ": %016" PRIx64 "\n", seed, sim->trace.hash);
@@ -94,6 +97,7 @@ static void run_seed(const struct run *run, struct shared *shared, struct sim *s
     count(shared, sim);
     sim_free(sim);
     running = NULL;
+    atomic_fetch_add(&shared->cpu_us, (uint64_t)(clock() - before) * 1000000 / CLOCKS_PER_SEC);
 }
 
 static void work(const struct run *run, struct shared *shared, int job)
@@ -121,15 +125,16 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static void print_progress(const struct shared *shared, double since, int jobs)
+static void print_progress(const struct shared *shared, double since)
 {
     double passed = seconds() - since, simulated = (double)shared->simulated_us / 1e6;
+    double cpu = (double)shared->cpu_us / 1e6;
 
-    printf("%" PRIu64 " seeds, %.1f/s; %.0f s simulated, %.0fx real time per process; %" PRIu64
+    printf("%" PRIu64 " seeds, %.1f/s; %.0f s simulated, %.0fx real time per core; %" PRIu64
            " requests, %" PRIu64 " grants, %" PRIu64 " entries, %" PRIu64 " elections, %" PRIu64
            " changes, %" PRIu64 " wiped, %" PRIu64 " installed; %" PRIu64 " faults; %" PRIu64
            " WRONG\n",
-           shared->done, (double)shared->done / passed, simulated, simulated / passed / jobs,
+           shared->done, (double)shared->done / passed, simulated, cpu > 0 ? simulated / cpu : 0,
            shared->commands, shared->grants, shared->commits, shared->elections, shared->changes,
            shared->wipes, shared->installs, shared->faults, shared->wrong);
     fflush(stdout);
@@ -189,10 +194,10 @@ bool run_all(const struct run *run)
         usleep(20000);
         if (seconds() - printed > PROGRESS_SECONDS) {
             printed = seconds();
-            print_progress(shared, since, run->jobs);
+            print_progress(shared, since);
         }
     }
-    print_progress(shared, since, run->jobs);
+    print_progress(shared, since);
     right = shared->wrong == 0;
     munmap(shared, sizeof *shared);
     return right;

@@ -16,6 +16,7 @@
 #include "sim/network.h"
 #include "sim/operator.h"
 #include "sim/queue.h"
+#include "sim/run.h"
 #include "sim/service.h"
 #include "sim/store.h"
 #include "sim/swarm.h"
@@ -65,6 +66,7 @@ struct sim {
     uint64_t seed;
     int64_t now_us, faults_until_us, healed_us;
     bool healing;
+    bool outside; /* only the checkers judge */
     struct queue queue;
     struct trace trace;
     struct swarm swarm;
@@ -83,7 +85,7 @@ struct sim {
 /* ---- world.c */
 
 /* Runs it to its end. False: `wrong` says what is. */
-bool sim_run(struct sim *sim, uint64_t seed, bool prints);
+bool sim_run(struct sim *sim, uint64_t seed, const struct run *run);
 void sim_free(struct sim *sim);
 /* The first one counts. */
 void sim_wrong(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));

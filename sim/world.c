@@ -201,12 +201,10 @@ static void dispatch(struct sim *sim, const struct event *event)
 static bool waits_for_node(struct sim *sim, const struct event *event)
 {
     const struct node *node = event->node ? sim_node(sim, event->node) : NULL;
-    struct event later = *event;
 
     if (!node || !node->up || node->paused_until_us <= sim->now_us || event->type == EVENT_CLOCK)
         return false;
-    later.at_us = node->paused_until_us;
-    queue_push(&sim->queue, &later);
+    queue_put_off(&sim->queue, event, node->paused_until_us);
     return true;
 }
 
@@ -229,14 +227,15 @@ static void begin(struct sim *sim)
         node_start(sim, &sim->nodes[i]);
 }
 
-bool sim_run(struct sim *sim, uint64_t seed, bool prints)
+bool sim_run(struct sim *sim, uint64_t seed, const struct run *run)
 {
     struct event event;
     bool over = false;
 
     memset(sim, 0, sizeof *sim);
     sim->seed = seed;
-    sim->trace.prints = prints;
+    sim->trace.prints = run->trace;
+    sim->outside = run->outside;
     sim->chance = chance_new(seed, 0);
     swarm_draw(seed, &sim->swarm);
     sim->now_us = 1000 * MS;
@@ -276,7 +275,7 @@ void sim_free(struct sim *sim)
         if (node->replica)
             replica_free(node->replica);
         service_free(node);
-        store_wipe(&node->store);
+        store_free(&node->store);
         check_wiped(&node->seen);
     }
     queue_free(&sim->queue);
