@@ -178,6 +178,7 @@ struct reading { /* entries from disk for it, send.c */
 struct sending { /* a snapshot to it, install.c */
     bool active;
     struct raft_id id;           /* index 0: it waits for one to be taken */
+    bool answered;               /* since it began */
     uint64_t sent, acked, total; /* bytes; total 0: not known yet */
     int64_t heard_us, sent_us;
     bool reads; /* this piece is being read: */

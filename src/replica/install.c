@@ -30,6 +30,7 @@ static void begin_sending(struct replica *replica, struct sending *sending)
 {
     sending->id = replica->snapshots.stored;
     sending->sent = sending->acked = sending->total = 0;
+    sending->answered = false;
     sending->heard_us = sending->sent_us = replica->now_us;
     if (sending->id.index == 0)
         replica->snapshots.wanted = true;
@@ -51,6 +52,18 @@ static void end_sending(struct peer *peer)
     peer->image_over = true;
 }
 
+/* Until somebody answers it is not known that anybody is there. */
+static uint64_t in_flight_max(const struct sending *sending)
+{
+    return sending->answered ? (uint64_t)tuning.image_pieces * REPLICA_PIECE_BYTES : 1;
+}
+
+static int64_t again_us(const struct sending *sending)
+{
+    return sending->sent_us +
+           (sending->answered ? tuning.image_again_us : tuning.image_silence_us / 2);
+}
+
 /* The next piece that may be in flight is read. */
 static void read_next(struct replica *replica, struct peer *peer)
 {
@@ -58,7 +71,7 @@ static void read_next(struct replica *replica, struct peer *peer)
 
     if (sending->reads || sending->id.index == 0 ||
         (sending->total > 0 && sending->sent >= sending->total) ||
-        sending->sent - sending->acked >= (uint64_t)tuning.image_pieces * REPLICA_PIECE_BYTES)
+        sending->sent - sending->acked >= in_flight_max(sending))
         return;
     sending->reads = true;
     sending->reading_at = sending->sent;
@@ -114,6 +127,7 @@ void install_on_ack(struct replica *replica, const struct message *message)
         message->raft.id.chain != sending->id.chain || message->offset > sending->total)
         return;
     sending->heard_us = replica->now_us;
+    sending->answered = true;
     if (message->again) {
         sending->sent = sending->acked = message->offset;
     } else if (message->offset > sending->acked) {
@@ -150,7 +164,7 @@ static void watch_sending(struct replica *replica, struct peer *peer)
     } else if (replica->now_us - sending->heard_us >= tuning.image_silence_us) {
         end_sending(peer);
         return;
-    } else if (!sending->reads && replica->now_us - sending->sent_us >= tuning.image_again_us) {
+    } else if (!sending->reads && replica->now_us >= again_us(sending)) {
         sending->sent_us = replica->now_us;
         repeat(sending);
     }
@@ -374,11 +388,10 @@ int64_t install_next_us(const struct replica *replica)
 
     for (unsigned i = 0; i < PEERS_MAX; i++) {
         const struct sending *sending = &replica->peers[i].sending;
-        int64_t again_us = sending->sent_us + tuning.image_again_us;
 
         if (replica->peers[i].id && sending->active && !sending->reads && sending->id.index > 0 &&
-            again_us < next_us)
-            next_us = again_us;
+            again_us(sending) < next_us)
+            next_us = again_us(sending);
     }
     return next_us;
 }

@@ -159,7 +159,7 @@ static int64_t batch_us(const struct replica *replica)
 {
     const struct schedule *schedule = &replica->schedule;
     uint32_t count = replica->batch.packer.count;
-    uint32_t expected = schedule->expected > count ? schedule->expected : count;
+    uint32_t expected = schedule->expected > 0 ? schedule->expected : 1;
     uint32_t depth = depth_for(expected), flying = flights_uncommitted(replica);
 
     if (schedule_batch_full(replica) && flying < tuning.depth_few)

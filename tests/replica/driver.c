@@ -176,7 +176,7 @@ int driver_try_start(struct driver *driver, uint64_t id, struct error_text *err)
     node->stopped[0] = '\0';
     node->role = REPLICA_FOLLOWING;
     node->wake_us = driver->now_us;
-    node->last_appended = UINT64_MAX;
+    node->judged = UINT64_MAX;
     result = replica_new(&node->options, &io, &host, &boot, &node->replica, err);
     for (size_t i = 0; result == HF_OK && i < node->disk.log_count; i++)
         if (node->disk.log[i].record.index > node->disk.trimmed)
@@ -327,10 +327,14 @@ static void deliver(struct driver *driver)
 
 static void judge(struct driver *driver, struct node *node)
 {
-    const char *broken = replica_check(node->replica);
     struct replica_digest digest;
+    const char *broken;
     struct seen *seen;
 
+    if (driver_status(driver, node->id).applied_index == node->judged && driver->pumps % 64)
+        return; /* it looks at everything */
+    node->judged = driver_status(driver, node->id).applied_index;
+    broken = replica_check(node->replica);
     if (broken)
         wrong(driver, "node %" PRIu64 ": %s", node->id, broken);
     if (replica_role(node->replica) == REPLICA_STOPPED)

@@ -74,7 +74,7 @@ struct node {
     char noted[ERROR_TEXT_MAX];
     int roles, members_told, pieces_read, log_reads_done, pieces_sent, images_stored, resets;
     size_t messages_sent, entries_max; /* the most entries in a write */
-    uint64_t last_appended;
+    uint64_t judged;                   /* up to here */
 };
 
 struct outcome {

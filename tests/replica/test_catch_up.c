@@ -1,0 +1,327 @@
+/* test_catch_up.c: followers that are far behind: from the log on disk, and by snapshots in pieces. */
+#include "driver.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define FILL 3600 /* names of 500 bytes: several pieces of a snapshot */
+
+static void fill(struct driver *driver, int count)
+{
+    uint64_t leader = driver_await_leader(driver);
+    char name[501], lease[32];
+    int last = -1, first = driver->request_count;
+
+    memset(name, 'x', sizeof name);
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%06d", i);
+        name[6] = 'x';
+        name[500] = '\0';
+        snprintf(lease, sizeof lease, "lease-%d", i);
+        last = driver_acquire(driver, leader, name, lease, 3600000);
+        assert_true(last >= 0);
+        if (i % 400 == 399)
+            assert_true(driver_await(driver, last, 10 * SECOND_US));
+    }
+    assert_true(driver_await(driver, last, 10 * SECOND_US));
+    driver->request_count = first;
+}
+
+static struct driver *begin(uint64_t seed, uint64_t snapshot_bytes, uint64_t memory_bytes)
+{
+    struct driver *driver = driver_new(seed);
+
+    for (uint64_t id = 1; id < NODES; id++) {
+        driver->nodes[id].options.snapshot_bytes = snapshot_bytes;
+        driver->nodes[id].options.snapshot_trailing = 2;
+        driver->nodes[id].options.memory_bytes = memory_bytes;
+    }
+    driver_cluster(driver, 3);
+    driver_await_leader(driver);
+    driver_await_agreement(driver);
+    return driver;
+}
+
+static uint64_t other_than(uint64_t leader)
+{
+    return leader % 3 + 1;
+}
+
+static void from_the_log_on_disk(void **state)
+{
+    struct driver *driver = begin(1, 0, 1);
+    uint64_t behind = other_than(driver_leader(driver)), leader;
+
+    (void)state;
+    driver_kill(driver, behind, 0);
+    driver_work(driver, 600);
+    driver_start(driver, behind);
+    driver_await_agreement(driver);
+    leader = driver_leader(driver);
+    assert_true(driver->nodes[leader].log_reads_done > 2);
+    assert_int_equal(driver_status(driver, behind).snapshots_installed, 0);
+    assert_true(driver_status(driver, leader).memory_bytes < 4096);
+    driver_free(driver);
+}
+
+/* One follower is down while there is a lot of work; snapshots are taken, and the log goes. */
+static struct driver *far_behind(uint64_t seed, uint64_t *ret_behind)
+{
+    struct driver *driver = begin(seed, 100000, 1);
+
+    *ret_behind = other_than(driver_leader(driver));
+    driver_kill(driver, *ret_behind, 0);
+    fill(driver, FILL);
+    driver_run(driver, SECOND_US);
+    assert_true(driver->nodes[driver_leader(driver)].disk.image_size > 3 * REPLICA_PIECE_BYTES);
+    return driver;
+}
+
+static int pieces_of(struct driver *driver, uint64_t id)
+{
+    return (int)((driver->nodes[id].disk.image_size + REPLICA_PIECE_BYTES - 1) /
+                 REPLICA_PIECE_BYTES);
+}
+
+static void by_a_snapshot(void **state)
+{
+    uint64_t behind, leader;
+    struct driver *driver = far_behind(2, &behind);
+    int sent;
+
+    (void)state;
+    leader = driver_leader(driver);
+    sent = driver->nodes[leader].pieces_sent;
+    driver_start(driver, behind);
+    driver_await_agreement(driver);
+    assert_int_equal(driver_status(driver, behind).snapshots_installed, 1);
+    sent = driver->nodes[leader].pieces_sent - sent;
+    assert_in_range(sent, pieces_of(driver, leader), pieces_of(driver, leader) + 1);
+    assert_int_equal(driver->nodes[behind].disk.image_index,
+                     driver->nodes[leader].disk.image_index);
+    /* And it goes on from there, also after a restart: what came after the snapshot is still there. */
+    driver_work(driver, 20);
+    driver_await_agreement(driver);
+    driver_kill(driver, behind, 0);
+    driver_isolate(driver, behind, true);
+    driver->nodes[behind].resets = 0;
+    driver_start(driver, behind);
+    assert_int_equal(driver->nodes[behind].resets, 0);
+    assert_int_equal(driver_status(driver, behind).last_index,
+                     driver_status(driver, leader).last_index);
+    driver_isolate(driver, behind, false);
+    driver_await_agreement(driver);
+    driver_free(driver);
+}
+
+static void pieces_are_lost_doubled_and_mixed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 10; seed < 16; seed++) {
+        uint64_t behind;
+        struct driver *driver = far_behind(seed, &behind);
+
+        driver->loss = 100;
+        driver->doubling = 200;
+        driver->mixing = 300;
+        driver_start(driver, behind);
+        driver_run(driver, 20 * SECOND_US);
+        driver->loss = driver->doubling = driver->mixing = 0;
+        driver_await_agreement(driver);
+        assert_true(driver_status(driver, behind).snapshots_installed >= 1);
+        driver_free(driver);
+    }
+}
+
+static uint64_t sender;
+
+static bool has_some(struct driver *driver)
+{
+    return driver->nodes[sender].pieces_sent >= 3;
+}
+
+/* A connection that is away for a moment costs the pieces that were on their way. */
+static void it_resumes_where_it_was(void **state)
+{
+    uint64_t behind;
+    struct driver *driver = far_behind(20, &behind);
+    int pieces;
+
+    (void)state;
+    sender = driver_leader(driver);
+    pieces = pieces_of(driver, sender);
+    driver->nodes[sender].pieces_sent = 0;
+    driver_start(driver, behind);
+    assert_true(driver_until(driver, has_some, 10 * SECOND_US));
+    driver->cut[sender][behind] = driver->cut[behind][sender] = true;
+    driver_run(driver, 400000);
+    driver->cut[sender][behind] = driver->cut[behind][sender] = false;
+    driver_await_agreement(driver);
+    assert_int_equal(driver_status(driver, behind).snapshots_installed, 1);
+    assert_in_range(driver->nodes[sender].pieces_sent, pieces, pieces + 8);
+    driver_free(driver);
+}
+
+/* Who is silent for long gets nothing, until it is back. */
+static void silence_ends_it(void **state)
+{
+    uint64_t behind;
+    struct driver *driver = far_behind(21, &behind);
+    int sent;
+
+    (void)state;
+    sender = driver_leader(driver);
+    driver->nodes[sender].pieces_sent = 0;
+    driver_start(driver, behind);
+    assert_true(driver_until(driver, has_some, 10 * SECOND_US));
+    driver_isolate(driver, behind, true);
+    driver_run(driver, 3 * SECOND_US);
+    sent = driver->nodes[sender].pieces_sent;
+    driver_run(driver, 10 * SECOND_US);
+    assert_in_range(driver->nodes[sender].pieces_sent, sent, sent + 12);
+    driver_isolate(driver, behind, false);
+    driver_await_agreement(driver);
+    driver_free(driver);
+}
+
+static void the_sender_changes(void **state)
+{
+    uint64_t behind;
+    struct driver *driver = far_behind(22, &behind);
+
+    (void)state;
+    sender = driver_leader(driver);
+    driver->nodes[sender].pieces_sent = 0;
+    driver_start(driver, behind);
+    assert_true(driver_until(driver, has_some, 10 * SECOND_US));
+    driver_kill(driver, sender, 0);
+    driver_hang_up(driver, sender);
+    driver_run(driver, 5 * SECOND_US);
+    driver_start(driver, sender);
+    driver_await_agreement(driver);
+    assert_true(driver_status(driver, behind).snapshots_installed >= 1);
+    driver_free(driver);
+}
+
+static void the_receiver_restarts(void **state)
+{
+    uint64_t behind;
+    struct driver *driver = far_behind(23, &behind);
+
+    (void)state;
+    sender = driver_leader(driver);
+    driver->nodes[sender].pieces_sent = 0;
+    driver_start(driver, behind);
+    assert_true(driver_until(driver, has_some, 10 * SECOND_US));
+    driver_kill(driver, behind, 0);
+    driver_start(driver, behind);
+    driver_await_agreement(driver);
+    assert_int_equal(driver_status(driver, behind).snapshots_installed, 1);
+    driver_free(driver);
+}
+
+static uint64_t receiver;
+
+static bool stores(struct driver *driver)
+{
+    return driver->nodes[receiver].storing.active;
+}
+
+/* While the image is on its way to the disk the old table is there, and no entries are taken: they would go with the log. [P7] */
+static void nothing_is_taken_while_it_is_stored(void **state)
+{
+    uint64_t behind, before, last;
+    struct driver *driver = far_behind(24, &behind);
+
+    (void)state;
+    receiver = behind;
+    driver->nodes[behind].image_held = true;
+    driver_start(driver, behind);
+    before = driver_status(driver, behind).applied_index;
+    last = driver_status(driver, behind).last_index;
+    assert_true(driver_until(driver, stores, 10 * SECOND_US));
+    /* Another leads meanwhile, and sends what it has. */
+    driver_transfer(driver, driver_leader(driver), 6 - behind - driver_leader(driver));
+    driver_run(driver, SECOND_US);
+    driver_work(driver, 40);
+    driver_run(driver, SECOND_US);
+    assert_int_equal(driver_status(driver, behind).applied_index, before);
+    assert_int_equal(driver_status(driver, behind).last_index, last);
+    assert_int_equal(driver->nodes[behind].write_count, 0);
+    driver->nodes[behind].image_held = false;
+    driver_await_agreement(driver);
+    assert_true(driver_status(driver, behind).snapshots_installed >= 1);
+    driver_free(driver);
+}
+
+static bool spoils(struct driver *driver, const struct packet *packet)
+{
+    (void)driver;
+    if (packet->bytes[1] == RAFT_SNAPSHOT)
+        packet->bytes[packet->size - 1] ^= 1;
+    return false;
+}
+
+/* [P7] */
+static void a_damaged_one_is_not_installed(void **state)
+{
+    uint64_t behind;
+    struct driver *driver = far_behind(25, &behind);
+
+    (void)state;
+    driver->drops = spoils;
+    driver_start(driver, behind);
+    driver_run(driver, 5 * SECOND_US);
+    assert_int_equal(driver_status(driver, behind).snapshots_installed, 0);
+    assert_int_equal(driver->nodes[behind].images_stored, 0);
+    assert_non_null(strstr(driver->nodes[behind].noted, "cannot be used"));
+    driver->drops = NULL;
+    driver_await_agreement(driver);
+    assert_true(driver_status(driver, behind).snapshots_installed >= 1);
+    driver_free(driver);
+}
+
+/* The image is durable, and the log that goes with the old one is still there. */
+static void a_crash_between_image_and_log(void **state)
+{
+    uint64_t behind;
+    struct driver *driver = far_behind(26, &behind);
+
+    (void)state;
+    receiver = behind;
+    driver->nodes[behind].image_held = true;
+    driver_start(driver, behind);
+    assert_true(driver_until(driver, stores, 10 * SECOND_US));
+    driver->nodes[behind].dies_at = driver->nodes[behind].io_calls + 1;
+    driver->nodes[behind].image_held = false;
+    driver_run(driver, STEP_US);
+    assert_null(driver->nodes[behind].replica);
+    assert_true(driver->nodes[behind].disk.log_count > 0);
+    driver->nodes[behind].resets = 0;
+    driver_start(driver, behind);
+    assert_int_equal(driver->nodes[behind].resets, 1);
+    driver_await_agreement(driver);
+    driver_free(driver);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(from_the_log_on_disk),
+                                       cmocka_unit_test(by_a_snapshot),
+                                       cmocka_unit_test(pieces_are_lost_doubled_and_mixed),
+                                       cmocka_unit_test(it_resumes_where_it_was),
+                                       cmocka_unit_test(silence_ends_it),
+                                       cmocka_unit_test(the_sender_changes),
+                                       cmocka_unit_test(the_receiver_restarts),
+                                       cmocka_unit_test(nothing_is_taken_while_it_is_stored),
+                                       cmocka_unit_test(a_damaged_one_is_not_installed),
+                                       cmocka_unit_test(a_crash_between_image_and_log)};
+
+    return cmocka_run_group_tests_name("replica: catching up", tests, NULL, NULL);
+}
