@@ -9,7 +9,7 @@
  *     send.c       entries to followers, from memory or from disk
  *     message.c    messages as bytes
  *     snapshots.c  taking a snapshot
- *     install.c    sending and receiving one
+ *     install.c    receiving one, and install_send.c sending one
  *     image.c      a snapshot as bytes
  *     members.c    configurations, and their changes
  *     config.c     a configuration as bytes
@@ -338,7 +338,7 @@ void apply_all(struct replica *replica);
 
 /* send.c */
 void send_message(struct replica *replica, const struct raft_message *message);
-void send_pieces(struct replica *replica, uint64_t to, const struct iovec *pieces, unsigned count);
+void send_own(struct replica *replica, const struct message *message);
 void send_held(struct replica *replica, bool all);
 int64_t send_next_us(const struct replica *replica);
 
@@ -351,14 +351,17 @@ void snapshots_free(struct replica *replica);
 /* Which file the result of store_image belongs to is known by the states. */
 void snapshots_stored(struct replica *replica);
 
-/* install.c */
+/* install_send.c */
 void install_send(struct replica *replica, uint64_t to);
-void install_on_piece(struct replica *replica, const struct message *message);
 void install_on_ack(struct replica *replica, const struct message *message);
-void install_stored(struct replica *replica);
-/* Timers, and an image that waits for the disk. */
-void install_pump(struct replica *replica);
+void install_send_pump(struct replica *replica);
 int64_t install_next_us(const struct replica *replica);
+
+/* install.c */
+void install_on_piece(struct replica *replica, const struct message *message);
+void install_stored(struct replica *replica);
+/* An image may wait for the disk. */
+void install_pump(struct replica *replica);
 void install_free(struct replica *replica);
 /* Entries of the log are not taken now: the log is about to be dropped. */
 static inline bool install_blocks(const struct replica *replica)

@@ -356,6 +356,7 @@ int64_t replica_pump(struct replica *replica, uint32_t expected, int64_t now_us)
         apply_some(replica, schedule_apply(replica));
     if (is_stopped(replica))
         return NEVER_US;
+    install_send_pump(replica);
     install_pump(replica);
     slicing = !is_stopped(replica) && snapshots_pump(replica);
     log_shrink(&replica->log, replica->applied.index, replica->options.memory_bytes);

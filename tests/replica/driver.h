@@ -9,7 +9,7 @@
 #include "replica/replica.h"
 
 #define NODES 6 /* ids 1 to NODES - 1 */
-#define REQUESTS 4096
+#define REQUESTS 8192
 #define INDEXES 65536
 #define STEP_US 100
 #define SECOND_US 1000000

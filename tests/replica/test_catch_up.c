@@ -1,5 +1,6 @@
 /* test_catch_up.c: followers that are far behind: from the log on disk, and by snapshots in pieces. */
 #include "driver.h"
+#include "replica/message.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -287,6 +288,40 @@ static void a_damaged_one_is_not_installed(void **state)
     driver_free(driver);
 }
 
+/* Whatever is said of it on the way. */
+static void one_of_another_cluster_is_not_installed(void **state)
+{
+    struct driver *driver = begin(27, 0, 0), *other = driver_new(28);
+    struct message message = {
+        .raft = {.type = RAFT_SNAPSHOT, .from = 2, .to = 1, .incarnation = 102, .term = 100}};
+    const struct disk *disk = &other->nodes[1].disk;
+    struct replica_image image;
+    uint8_t head[MESSAGE_HEAD_MAX], *bytes;
+    struct iovec pieces[MESSAGE_PIECES_MAX];
+
+    (void)state;
+    other->nodes[1].options.snapshot_bytes = 500;
+    driver_cluster(other, 1);
+    driver_work(other, 100);
+    assert_true(replica_image_decode(disk->image, disk->image_size, &image));
+    assert_true(image.id.index > driver_status(driver, 1).last_index);
+    message.raft.id = image.id;
+    message.total = message.size = disk->image_size;
+    message.bytes = disk->image;
+    assert_int_equal(message_encode(&message, head, pieces), 2);
+    bytes = malloc(pieces[0].iov_len + pieces[1].iov_len);
+    memcpy(bytes, pieces[0].iov_base, pieces[0].iov_len);
+    memcpy(bytes + pieces[0].iov_len, pieces[1].iov_base, pieces[1].iov_len);
+    assert_true(replica_received(driver->nodes[1].replica, 2, 102, bytes,
+                                 pieces[0].iov_len + pieces[1].iov_len, driver->now_us));
+    driver_run(driver, 10000);
+    assert_int_equal(driver_status(driver, 1).snapshots_installed, 0);
+    assert_non_null(strstr(driver->nodes[1].noted, "another cluster"));
+    free(bytes);
+    driver_free(driver);
+    driver_free(other);
+}
+
 /* The image is durable, and the log that goes with the old one is still there. */
 static void a_crash_between_image_and_log(void **state)
 {
@@ -321,6 +356,7 @@ int main(void)
                                        cmocka_unit_test(the_receiver_restarts),
                                        cmocka_unit_test(nothing_is_taken_while_it_is_stored),
                                        cmocka_unit_test(a_damaged_one_is_not_installed),
+                                       cmocka_unit_test(one_of_another_cluster_is_not_installed),
                                        cmocka_unit_test(a_crash_between_image_and_log)};
 
     return cmocka_run_group_tests_name("replica: catching up", tests, NULL, NULL);

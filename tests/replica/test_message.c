@@ -104,6 +104,28 @@ static void shorter_and_longer_ones_are_not(void **state)
     }
 }
 
+/* Its sum is part of the chain, so the bytes must be those it was made of. */
+static void changed_entries_are_refused(void **state)
+{
+    int seen = 0;
+
+    (void)state;
+    for (int i = 0; i < kept_count; i++)
+        if (kept[i].bytes[1] == RAFT_APPEND && kept[i].bytes[58] > 0 && kept[i].size > 62 + 25) {
+            struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+            struct message message = {0};
+
+            assert_true(message_decode(kept[i].bytes, kept[i].size, entries, &message));
+            if (message.raft.count == 0 || entries[message.raft.count - 1].size == 0)
+                continue;
+            kept[i].bytes[kept[i].size - 1] ^= 1;
+            assert_false(decodes(kept[i].bytes, kept[i].size));
+            kept[i].bytes[kept[i].size - 1] ^= 1;
+            seen++;
+        }
+    assert_true(seen > 10);
+}
+
 static void random_bytes_are_refused(void **state)
 {
     uint64_t chance = 7;
@@ -202,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_is_understood),
                                        cmocka_unit_test(shorter_and_longer_ones_are_not),
+                                       cmocka_unit_test(changed_entries_are_refused),
                                        cmocka_unit_test(random_bytes_are_refused),
                                        cmocka_unit_test(claims_are_not_believed),
                                        cmocka_unit_test(changed_ones_do_no_harm),
