@@ -146,6 +146,7 @@ struct snapshots {
     void *bytes;                     /* of its table */
     uint64_t log_bytes, log_entries; /* applied since the last one */
     uint64_t covered_bytes, covered_entries;
+    uint64_t kept_bytes;   /* of the log in snapshots, for followers that are slow */
     struct raft_id stored; /* the newest on disk; index 0: none */
     uint64_t last_size;
     uint64_t taken, installed;
@@ -316,6 +317,8 @@ bool schedule_snapshot(const struct replica *replica);
 uint64_t schedule_trim(const struct replica *replica);
 /* Does this follower get entries a little later? */
 bool schedule_is_late(const struct replica *replica, uint64_t id);
+int64_t schedule_overdue_us(const struct replica *replica);
+/* Then the rest gets it at once, and another majority is served first from now on. */
 void schedule_overdue(struct replica *replica);
 
 /* propose.c */
@@ -325,7 +328,7 @@ void propose_due(struct replica *replica);
 void propose_committed(struct replica *replica);
 uint32_t flights_uncommitted(const struct replica *replica);
 /* The first that is not applied; NULL: none. */
-struct flight *flight_front(struct replica *replica);
+struct flight *flight_front(const struct replica *replica);
 void flight_over(struct replica *replica);
 /* [P4] */
 void propose_fail(struct replica *replica);

@@ -315,10 +315,10 @@ void replica_written(struct replica *replica, uint64_t number, const struct erro
     }
     if (done == 0)
         return;
+    log_written(&replica->log, replica->writes[done - 1].number);
     replica->write_count -= done;
     memmove(replica->writes, replica->writes + done,
             replica->write_count * sizeof *replica->writes);
-    log_written(&replica->log, number);
     replica_step(replica, &event);
 }
 

@@ -132,7 +132,7 @@ void send_held(struct replica *replica, bool all)
 
 int64_t send_next_us(const struct replica *replica)
 {
-    int64_t next_us = NEVER_US;
+    int64_t next_us = NEVER_US, overdue_us = schedule_overdue_us(replica);
 
     for (unsigned i = 0; i < PEERS_MAX; i++) {
         const struct peer *peer = &replica->peers[i];
@@ -140,7 +140,7 @@ int64_t send_next_us(const struct replica *replica)
         if (peer->id && peer->held.active && peer->held.since_us + tuning.late_us < next_us)
             next_us = peer->held.since_us + tuning.late_us;
     }
-    return next_us;
+    return next_us != NEVER_US && overdue_us < next_us ? overdue_us : next_us;
 }
 
 static void send_append(struct replica *replica, const struct raft_message *message)
