@@ -17,6 +17,7 @@
 struct stored { /* a record on disk */
     struct journal_record record;
     unsigned char *bytes;
+    uint32_t sum; /* of its bytes when they were lent to the disk */
 };
 
 struct disk {

@@ -1,5 +1,7 @@
 #include "driver_disk.h"
 
+#include "base/crc32c.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +53,10 @@ static void append(void *context, uint64_t number, const struct journal_record *
     }
     write = &node->writes[node->write_count++];
     *write = (struct node_write){number, malloc(count * sizeof *write->records), count};
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         write->records[i].record = records[i];
+        write->records[i].sum = crc32c(0, records[i].bytes, records[i].size);
+    }
     driver_trace(node, "append %llu: %llu to %llu, term %llu, commit %llu, chain %llx",
                  (unsigned long long)number, (unsigned long long)records[0].index,
                  (unsigned long long)records[count - 1].index,
@@ -186,8 +190,12 @@ static void finish_write(struct node *node)
     memmove(node->writes, node->writes + 1, --node->write_count * sizeof *node->writes);
     INVARIANT(disk->log_count == 0 || write.records[0].record.index <= last_on_disk(disk) + 1);
     driver_trace(node, "written %llu", (unsigned long long)write.number);
-    for (size_t i = 0; i < write.count; i++)
-        put_record(disk, &write.records[i].record);
+    for (size_t i = 0; i < write.count; i++) {
+        const struct journal_record *record = &write.records[i].record;
+
+        INVARIANT(crc32c(0, record->bytes, record->size) == write.records[i].sum);
+        put_record(disk, record);
+    }
     free(write.records);
     replica_written(node->replica, write.number,
                     node->fails ? &(struct error_text){"the disk is gone"} : NULL,

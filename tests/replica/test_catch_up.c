@@ -72,6 +72,24 @@ static void from_the_log_on_disk(void **state)
     driver_free(driver);
 }
 
+/* What raft sends at once is more than a message holds, or a read of the disk gives: the rest follows without a pause. */
+static void many_reads_follow_each_other(void **state)
+{
+    struct driver *driver = begin(31, 0, 1);
+    uint64_t behind = other_than(driver_leader(driver));
+    int64_t began_us;
+
+    (void)state;
+    driver_isolate(driver, behind, true);
+    driver_work(driver, 900);
+    driver_isolate(driver, behind, false);
+    began_us = driver->now_us;
+    driver_await_agreement(driver);
+    assert_in_range(driver->now_us - began_us, 0, 450000);
+    assert_int_equal(driver_status(driver, behind).snapshots_installed, 0);
+    driver_free(driver);
+}
+
 /* One follower is down while there is a lot of work; snapshots are taken, and the log goes. */
 static struct driver *far_behind_by(uint64_t seed, int count, uint64_t *ret_behind)
 {
@@ -351,6 +369,60 @@ static void a_piece_is_of_its_term(void **state)
     driver_free(driver);
 }
 
+static bool knows_less_than_its_log(struct driver *driver)
+{
+    uint64_t image = driver->nodes[2].disk.image_index;
+
+    return image > driver_status(driver, 1).commit_index &&
+           image <= driver_status(driver, 1).last_index && driver->nodes[1].write_count == 0;
+}
+
+/* The log holds the snapshot's entry, and does not know that it is committed: it stays, and what is behind it (R12). */
+static void a_log_that_holds_its_entry_stays(void **state)
+{
+    struct driver *driver = begin(32, 1, 0);
+    struct node *node = &driver->nodes[1];
+    uint64_t last;
+
+    (void)state;
+    while (driver_await_leader(driver) != 2) {
+        driver_transfer(driver, driver_leader(driver), 2);
+        driver_run(driver, SECOND_US);
+    }
+    node->options.snapshot_bytes = 0; /* it takes none of its own */
+    driver_kill(driver, 1, 0);
+    driver_start(driver, 1);
+    driver_await_agreement(driver);
+    driver->nodes[2].expected = 4;
+    for (int i = 0; i < 20 && !knows_less_than_its_log(driver); i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "name-%d", i);
+        driver_acquire(driver, 2, name, "lease", 60000);
+        driver_until(driver, knows_less_than_its_log, 20000);
+    }
+    assert_true(knows_less_than_its_log(driver));
+    driver_isolate(driver, 1, true);
+    node->resets = 0;
+    node->image_held = true;
+    last = driver_status(driver, 1).last_index;
+    send_piece(driver, &driver->nodes[2], 1, node->disk.term);
+    driver_run(driver, 1000);
+    assert_true(node->storing.active && node->storing.installs && node->storing.keeps_log);
+    node->image_held = false;
+    driver_run(driver, 1000);
+    assert_int_equal(driver_status(driver, 1).snapshots_installed, 1);
+    assert_int_equal(driver_status(driver, 1).last_index, last);
+    assert_int_equal(node->resets, 0);
+    driver_kill(driver, 1, 0);
+    driver_start(driver, 1);
+    assert_int_equal(driver_status(driver, 1).last_index, last);
+    assert_int_equal(node->resets, 0);
+    driver_isolate(driver, 1, false);
+    driver_await_agreement(driver);
+    driver_free(driver);
+}
+
 /* One's own is on its way to the disk: the other comes after it. */
 static void images_are_stored_one_after_the_other(void **state)
 {
@@ -418,7 +490,9 @@ static void a_crash_between_image_and_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(from_the_log_on_disk),
+                                       cmocka_unit_test(many_reads_follow_each_other),
                                        cmocka_unit_test(by_a_snapshot),
+                                       cmocka_unit_test(a_log_that_holds_its_entry_stays),
                                        cmocka_unit_test(pieces_are_lost_doubled_and_mixed),
                                        cmocka_unit_test(it_resumes_where_it_was),
                                        cmocka_unit_test(silence_ends_it),

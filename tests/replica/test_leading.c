@@ -143,6 +143,70 @@ static void another_leaders_entry_answers_nobody(void **state)
     driver_free(driver);
 }
 
+/* The same with a change of members. */
+static void another_leaders_change_is_not_ones_own(void **state)
+{
+    uint64_t leader, next;
+    struct driver *driver = three(11, &leader);
+    int own, other;
+
+    (void)state;
+    driver->nodes[leader].expected = 4;
+    driver_isolate(driver, leader, true);
+    driver_acquire(driver, leader, "a", "lease", 60000);
+    driver_run(driver, 1000);
+    driver_acquire(driver, leader, "b", "lease", 60000);
+    driver_run(driver, 1000);
+    own = driver_add(driver, leader, 4);
+    driver_run(driver, 1000);
+    driver->nodes[leader].paused = true;
+    next = driver_await_leader(driver);
+    other = driver_add(driver, next, 5);
+    assert_true(own >= 0 && other >= 0 && next != leader);
+    assert_true(driver_await(driver, other, SECOND_US));
+    assert_int_equal(driver->outcomes[other].change, REPLICA_CHANGED);
+    assert_int_equal(replica_members(driver->nodes[next].replica)->index,
+                     replica_members(driver->nodes[leader].replica)->index);
+    deposed = leader;
+    driver->drops = is_small;
+    driver_isolate(driver, leader, false);
+    driver_run(driver, SECOND_US);
+    driver->nodes[leader].paused = false;
+    driver->nodes[leader].wake_us = driver->now_us;
+    driver_run(driver, SECOND_US);
+    driver->drops = NULL;
+    assert_int_equal(driver->outcomes[own].changes, 1);
+    assert_int_equal(driver->outcomes[own].change, REPLICA_UNCHANGED);
+    driver_free(driver);
+}
+
+/* Its disk is slow: what another leader cuts off is still being written, and lives until then. */
+static void what_is_cut_off_lives_until_it_is_written(void **state)
+{
+    uint64_t leader;
+    struct driver *driver = three(10, &leader);
+
+    (void)state;
+    driver->nodes[leader].expected = 4;
+    driver->nodes[leader].disk_held = true;
+    driver_isolate(driver, leader, true);
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+
+        snprintf(name, sizeof name, "own-%d", i);
+        assert_true(driver_acquire(driver, leader, name, "lease", 60000) >= 0);
+        driver_run(driver, 1000);
+    }
+    assert_true(driver->nodes[leader].write_count >= 4);
+    driver_run(driver, 3 * SECOND_US);
+    driver_isolate(driver, leader, false);
+    driver_work(driver, 10);
+    driver_run(driver, SECOND_US);
+    driver->nodes[leader].disk_held = false;
+    driver_await_agreement(driver);
+    driver_free(driver);
+}
+
 /* What the next leader commits of one's own is answered. */
 static void what_survives_is_answered(void **state)
 {
@@ -297,6 +361,8 @@ int main(void)
         cmocka_unit_test(serves_after_its_first_entry),
         cmocka_unit_test(a_leader_that_is_cut_off_says_what_is_known),
         cmocka_unit_test(another_leaders_entry_answers_nobody),
+        cmocka_unit_test(another_leaders_change_is_not_ones_own),
+        cmocka_unit_test(what_is_cut_off_lives_until_it_is_written),
         cmocka_unit_test(what_survives_is_answered),
         cmocka_unit_test(several_entries_are_in_flight),
         cmocka_unit_test(leadership_is_handed_over),
