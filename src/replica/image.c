@@ -53,7 +53,7 @@ bool replica_image_decode(const void *bytes, size_t size, struct replica_image *
     table_sum = read_u32(&reader);
     head_sum = read_u32(&reader);
     config = read_bytes(&reader, config_size);
-    if (!is_ours || !config || !cluster || table_size != bytes_left(&reader) ||
+    if (reader.wrong || !is_ours || table_size != bytes_left(&reader) ||
         crc32c(crc32c(0, bytes, HEAD_SUM_AT), config, config_size) != head_sum ||
         crc32c(0, reader.at, table_size) != table_sum)
         return false;

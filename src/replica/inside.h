@@ -9,7 +9,7 @@
  *     send.c       entries to followers, from memory or from disk
  *     message.c    messages as bytes
  *     snapshots.c  taking a snapshot
- *     install.c    sending and receiving one
+ *     install.c    receiving one, and install_send.c sending one
  *     image.c      a snapshot as bytes
  *     members.c    configurations, and their changes
  *     config.c     a configuration as bytes
@@ -146,6 +146,7 @@ struct snapshots {
     void *bytes;                     /* of its table */
     uint64_t log_bytes, log_entries; /* applied since the last one */
     uint64_t covered_bytes, covered_entries;
+    uint64_t kept_bytes;   /* of the log in snapshots, for followers that are slow */
     struct raft_id stored; /* the newest on disk; index 0: none */
     uint64_t last_size;
     uint64_t taken, installed;
@@ -178,6 +179,7 @@ struct reading { /* entries from disk for it, send.c */
 struct sending { /* a snapshot to it, install.c */
     bool active;
     struct raft_id id;           /* index 0: it waits for one to be taken */
+    bool answered;               /* since it began */
     uint64_t sent, acked, total; /* bytes; total 0: not known yet */
     int64_t heard_us, sent_us;
     bool reads; /* this piece is being read: */
@@ -315,6 +317,8 @@ bool schedule_snapshot(const struct replica *replica);
 uint64_t schedule_trim(const struct replica *replica);
 /* Does this follower get entries a little later? */
 bool schedule_is_late(const struct replica *replica, uint64_t id);
+int64_t schedule_overdue_us(const struct replica *replica);
+/* Then the rest gets it at once, and another majority is served first from now on. */
 void schedule_overdue(struct replica *replica);
 
 /* propose.c */
@@ -324,7 +328,7 @@ void propose_due(struct replica *replica);
 void propose_committed(struct replica *replica);
 uint32_t flights_uncommitted(const struct replica *replica);
 /* The first that is not applied; NULL: none. */
-struct flight *flight_front(struct replica *replica);
+struct flight *flight_front(const struct replica *replica);
 void flight_over(struct replica *replica);
 /* [P4] */
 void propose_fail(struct replica *replica);
@@ -337,7 +341,7 @@ void apply_all(struct replica *replica);
 
 /* send.c */
 void send_message(struct replica *replica, const struct raft_message *message);
-void send_pieces(struct replica *replica, uint64_t to, const struct iovec *pieces, unsigned count);
+void send_own(struct replica *replica, const struct message *message);
 void send_held(struct replica *replica, bool all);
 int64_t send_next_us(const struct replica *replica);
 
@@ -350,14 +354,17 @@ void snapshots_free(struct replica *replica);
 /* Which file the result of store_image belongs to is known by the states. */
 void snapshots_stored(struct replica *replica);
 
-/* install.c */
+/* install_send.c */
 void install_send(struct replica *replica, uint64_t to);
-void install_on_piece(struct replica *replica, const struct message *message);
 void install_on_ack(struct replica *replica, const struct message *message);
-void install_stored(struct replica *replica);
-/* Timers, and an image that waits for the disk. */
-void install_pump(struct replica *replica);
+void install_send_pump(struct replica *replica);
 int64_t install_next_us(const struct replica *replica);
+
+/* install.c */
+void install_on_piece(struct replica *replica, const struct message *message);
+void install_stored(struct replica *replica);
+/* An image may wait for the disk. */
+void install_pump(struct replica *replica);
 void install_free(struct replica *replica);
 /* Entries of the log are not taken now: the log is about to be dropped. */
 static inline bool install_blocks(const struct replica *replica)

@@ -77,18 +77,24 @@ int replica_new(const struct replica_options *options, const struct replica_io *
 
 /* ---- recovery --------------------------------------------------------------------------------- */
 
-static bool is_sound(const struct replica *replica, const struct journal_record *record,
-                     const struct raft_entry *entry)
+static bool follows(const struct journal_record *record, const struct raft_id *before)
+{
+    return record->term >= before->term &&
+           record->chain == raft_chain(before->chain, record->term, record->type,
+                                       (uint32_t)record->size,
+                                       crc32c(0, record->bytes, record->size));
+}
+
+static bool is_sound(const struct replica *replica, const struct journal_record *record)
 {
     struct raft_id before;
     struct replica_config config;
 
-    return log_id(&replica->log, record->index - 1, &before) && entry->term >= before.term &&
-           (entry->type == RAFT_COMMAND || entry->type == RAFT_FIRST_OF_TERM ||
-            (entry->type == RAFT_CONFIG &&
-             replica_config_read(record->bytes, record->size, &config))) &&
-           entry->chain ==
-               raft_chain(before.chain, entry->term, entry->type, entry->size, entry->sum);
+    return record->size <= MESSAGE_ENTRY_MAX && log_id(&replica->log, record->index - 1, &before) &&
+           follows(record, &before) &&
+           (record->type == RAFT_COMMAND || record->type == RAFT_FIRST_OF_TERM ||
+            (record->type == RAFT_CONFIG &&
+             replica_config_read(record->bytes, record->size, &config)));
 }
 
 static int recover_entry(struct replica *replica, const struct journal_record *record,
@@ -107,7 +113,7 @@ static int recover_entry(struct replica *replica, const struct journal_record *r
                          "committed: restore the directory from a backup, or replace this node",
                          record->index);
     log_cut(&replica->log, record->index);
-    if (record->size > MESSAGE_ENTRY_MAX || !is_sound(replica, record, &entry))
+    if (!is_sound(replica, record))
         return error_set(err, HF_EIO,
                          "entry %" PRIu64 " of the log does not follow the one before it: restore "
                          "the directory from a backup, or replace this node",
@@ -124,32 +130,24 @@ static int recover_entry(struct replica *replica, const struct journal_record *r
     return is_stopped(replica) ? error_set(err, HF_EIO, "%s", replica->trouble.text) : HF_OK;
 }
 
-static bool follows(const struct raft_id *image, const struct journal_record *record)
-{
-    return record->chain == raft_chain(image->chain, record->term, record->type,
-                                       (uint32_t)record->size,
-                                       crc32c(0, record->bytes, record->size));
-}
-
-/* The log belongs to the image if it holds the image's entry, or the one that follows it: a log that was dropped for a snapshot
- * begins there. What is above goes on from there. */
+/* The log belongs to the image if it holds the image's entry, or begins behind it: what is above goes on from there. */
 int replica_recover(struct replica *replica, const struct journal_record *record,
                     struct error_text *err)
 {
     const struct raft_id *image = &replica->snapshots.stored;
 
     INVARIANT(!replica->raft);
-    if (record->index == image->index + 1 && !replica->log_fits)
-        replica->log_fits = follows(image, record);
-    if (record->index > image->index)
+    if (record->index > image->index) {
+        if (record->index == image->index + 1 && !replica->log_fits)
+            replica->log_fits = follows(record, image);
         return replica->log_fits ? recover_entry(replica, record, err) : HF_OK;
+    }
     if (replica->applied.index > image->index)
         return error_set(err, HF_EIO,
                          "entry %" PRIu64 " of the log was replaced though it was committed: "
                          "restore the directory from a backup, or replace this node",
                          record->index);
-    if (image->index > 0)
-        log_cut(&replica->log, image->index + 1);
+    log_cut(&replica->log, image->index + 1);
     replica->log_fits = record->index == image->index && record->term == image->term &&
                         record->chain == image->chain;
     return HF_OK;

@@ -51,7 +51,7 @@ uint32_t flights_uncommitted(const struct replica *replica)
     return count;
 }
 
-struct flight *flight_front(struct replica *replica)
+struct flight *flight_front(const struct replica *replica)
 {
     return replica->flights.count > 0 ? flight_at(replica, 0) : NULL;
 }

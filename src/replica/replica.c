@@ -315,10 +315,10 @@ void replica_written(struct replica *replica, uint64_t number, const struct erro
     }
     if (done == 0)
         return;
+    log_written(&replica->log, replica->writes[done - 1].number);
     replica->write_count -= done;
     memmove(replica->writes, replica->writes + done,
             replica->write_count * sizeof *replica->writes);
-    log_written(&replica->log, number);
     replica_step(replica, &event);
 }
 
@@ -356,6 +356,7 @@ int64_t replica_pump(struct replica *replica, uint32_t expected, int64_t now_us)
         apply_some(replica, schedule_apply(replica));
     if (is_stopped(replica))
         return NEVER_US;
+    install_send_pump(replica);
     install_pump(replica);
     slicing = !is_stopped(replica) && snapshots_pump(replica);
     log_shrink(&replica->log, replica->applied.index, replica->options.memory_bytes);

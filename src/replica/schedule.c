@@ -159,7 +159,7 @@ static int64_t batch_us(const struct replica *replica)
 {
     const struct schedule *schedule = &replica->schedule;
     uint32_t count = replica->batch.packer.count;
-    uint32_t expected = schedule->expected > count ? schedule->expected : count;
+    uint32_t expected = schedule->expected > 0 ? schedule->expected : 1;
     uint32_t depth = depth_for(expected), flying = flights_uncommitted(replica);
 
     if (schedule_batch_full(replica) && flying < tuning.depth_few)
@@ -226,7 +226,7 @@ uint64_t schedule_trim(const struct replica *replica)
         tuning.log_times * max_u64(replica->options.snapshot_bytes, replica->snapshots.last_size);
 
     index = index > trailing ? index - trailing : 0;
-    if (replica->snapshots.covered_bytes > most)
+    if (replica->snapshots.kept_bytes > most)
         return index;
     for (int i = 0; i < replica->members.latest.count; i++) {
         struct raft_progress progress;
@@ -264,16 +264,22 @@ bool schedule_is_late(const struct replica *replica, uint64_t id)
            (place + others - replica->schedule.prompt % others) % others >= (others + 1) / 2;
 }
 
-/* An entry that those who are prompt do not commit. */
-void schedule_overdue(struct replica *replica)
+/* When an entry is overdue that those who are prompt do not commit. */
+int64_t schedule_overdue_us(const struct replica *replica)
 {
     const struct flight *flight = flight_front(replica);
 
     if (!flight || flight->index <= raft_commit(replica->raft) ||
-        flight->index == replica->schedule.overdue ||
-        replica->now_us - flight->since_us < tuning.late_patience_us)
+        flight->index == replica->schedule.overdue)
+        return NEVER_US;
+    return flight->since_us + tuning.late_patience_us;
+}
+
+void schedule_overdue(struct replica *replica)
+{
+    if (schedule_overdue_us(replica) > replica->now_us)
         return;
-    replica->schedule.overdue = flight->index;
+    replica->schedule.overdue = flight_front(replica)->index;
     replica->schedule.prompt++;
     send_held(replica, true);
 }

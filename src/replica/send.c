@@ -3,20 +3,22 @@
 #include "base/crc32c.h"
 #include "replica/inside.h"
 
-void send_pieces(struct replica *replica, uint64_t to, const struct iovec *pieces, unsigned count)
+void send_own(struct replica *replica, const struct message *message)
 {
-    if (!is_stopped(replica))
+    uint8_t head[MESSAGE_HEAD_MAX];
+    struct iovec pieces[MESSAGE_PIECES_MAX];
+    unsigned count = message_encode(message, head, pieces);
+    uint64_t to = message->raft.to;
+
+    if (!is_stopped(replica)) /* [P5] */
         replica->io.send(replica->io.context, to, members_address(replica, to), pieces, count);
 }
 
 static void send_raft(struct replica *replica, const struct raft_message *raft)
 {
     struct message message = {.raft = *raft};
-    uint8_t head[MESSAGE_HEAD_MAX];
-    struct iovec pieces[MESSAGE_PIECES_MAX];
-    unsigned count = message_encode(&message, head, pieces);
 
-    send_pieces(replica, raft->to, pieces, count);
+    send_own(replica, &message);
 }
 
 /* ---- entries ---------------------------------------------------------------------------------- */
@@ -130,7 +132,7 @@ void send_held(struct replica *replica, bool all)
 
 int64_t send_next_us(const struct replica *replica)
 {
-    int64_t next_us = NEVER_US;
+    int64_t next_us = NEVER_US, overdue_us = schedule_overdue_us(replica);
 
     for (unsigned i = 0; i < PEERS_MAX; i++) {
         const struct peer *peer = &replica->peers[i];
@@ -138,7 +140,7 @@ int64_t send_next_us(const struct replica *replica)
         if (peer->id && peer->held.active && peer->held.since_us + tuning.late_us < next_us)
             next_us = peer->held.since_us + tuning.late_us;
     }
-    return next_us;
+    return next_us != NEVER_US && overdue_us < next_us ? overdue_us : next_us;
 }
 
 static void send_append(struct replica *replica, const struct raft_message *message)

@@ -66,6 +66,7 @@ void snapshots_give_up(struct replica *replica)
 void snapshots_stored(struct replica *replica)
 {
     struct snapshots *snapshots = &replica->snapshots;
+    uint64_t index;
 
     snapshots->stored = snapshots->image.id;
     snapshots->last_size = snapshots->image.table_size;
@@ -75,7 +76,11 @@ void snapshots_stored(struct replica *replica)
     snapshots->state = TAKING_NOTHING;
     free(snapshots->bytes);
     snapshots->bytes = NULL;
-    replica->io.trim_log(replica->io.context, schedule_trim(replica));
+    snapshots->kept_bytes += snapshots->covered_bytes;
+    index = schedule_trim(replica);
+    if (index + replica->options.snapshot_trailing >= snapshots->stored.index)
+        snapshots->kept_bytes = 0;
+    replica->io.trim_log(replica->io.context, index);
 }
 
 void snapshots_free(struct replica *replica)

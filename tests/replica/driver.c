@@ -21,6 +21,19 @@ static void wrong(struct driver *driver, const char *format, ...)
     abort();
 }
 
+void driver_trace(const struct node *node, const char *format, ...)
+{
+    va_list arguments;
+
+    if (!getenv("HF_TRACE"))
+        return;
+    va_start(arguments, format);
+    fprintf(stderr, "%.6f node %" PRIu64 ": ", (double)node->driver->now_us / 1e6, node->id);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+}
+
 uint64_t driver_draw(struct driver *driver, uint64_t below)
 {
     uint64_t value = driver->chance += 0x9e3779b97f4a7c15u;
@@ -82,6 +95,7 @@ static void on_role(void *context, enum replica_role role)
 
     node->role = role;
     node->roles++;
+    driver_trace(node, "role %d", (int)role);
 }
 
 static void on_stopped(void *context, const char *why)
@@ -162,13 +176,17 @@ int driver_try_start(struct driver *driver, uint64_t id, struct error_text *err)
     node->stopped[0] = '\0';
     node->role = REPLICA_FOLLOWING;
     node->wake_us = driver->now_us;
-    node->last_appended = UINT64_MAX;
+    node->judged = UINT64_MAX;
     result = replica_new(&node->options, &io, &host, &boot, &node->replica, err);
     for (size_t i = 0; result == HF_OK && i < node->disk.log_count; i++)
         if (node->disk.log[i].record.index > node->disk.trimmed)
             result = replica_recover(node->replica, &node->disk.log[i].record, err);
     if (result == HF_OK)
         result = replica_start(node->replica, boot.now_us, err);
+    if (result == HF_OK)
+        driver_trace(node, "starts: term %" PRIu64 ", last %" PRIu64 ", applied %" PRIu64,
+                     node->disk.term, driver_status(driver, id).last_index,
+                     driver_status(driver, id).applied_index);
     if (result != HF_OK && node->replica) {
         replica_free(node->replica);
         node->replica = NULL;
@@ -190,6 +208,8 @@ void driver_kill(struct driver *driver, uint64_t id, size_t writes_kept)
 {
     struct node *node = &driver->nodes[id];
 
+    if (node->replica)
+        driver_trace(node, "dies, of %zu writes keeping %zu", node->write_count, writes_kept);
     disk_crash(node, writes_kept); /* what it has lent to the disk is read while it lives */
     if (node->replica)
         replica_free(node->replica);
@@ -307,10 +327,14 @@ static void deliver(struct driver *driver)
 
 static void judge(struct driver *driver, struct node *node)
 {
-    const char *broken = replica_check(node->replica);
     struct replica_digest digest;
+    const char *broken;
     struct seen *seen;
 
+    if (driver_status(driver, node->id).applied_index == node->judged && driver->pumps % 64)
+        return; /* it looks at everything */
+    node->judged = driver_status(driver, node->id).applied_index;
+    broken = replica_check(node->replica);
     if (broken)
         wrong(driver, "node %" PRIu64 ": %s", node->id, broken);
     if (replica_role(node->replica) == REPLICA_STOPPED)
@@ -323,6 +347,9 @@ static void judge(struct driver *driver, struct node *node)
     if (digest.index >= INDEXES)
         wrong(driver, "the log is too long for this test");
     seen = &driver->seen[digest.index];
+    if (!seen->known)
+        driver_trace(node, "first to apply %" PRIu64 ", chain %" PRIx64, digest.index,
+                     digest.chain);
     if (seen->known && memcmp(&seen->digest, &digest, sizeof digest) != 0)
         wrong(driver,
               "node %" PRIu64 " has applied something else at %" PRIu64

@@ -9,7 +9,7 @@
 #include "replica/replica.h"
 
 #define NODES 6 /* ids 1 to NODES - 1 */
-#define REQUESTS 4096
+#define REQUESTS 8192
 #define INDEXES 65536
 #define STEP_US 100
 #define SECOND_US 1000000
@@ -17,6 +17,7 @@
 struct stored { /* a record on disk */
     struct journal_record record;
     unsigned char *bytes;
+    uint32_t sum; /* of its bytes when they were lent to the disk */
 };
 
 struct driver_disk {
@@ -74,7 +75,7 @@ struct node {
     char noted[ERROR_TEXT_MAX];
     int roles, members_told, pieces_read, log_reads_done, pieces_sent, images_stored, resets;
     size_t messages_sent, entries_max; /* the most entries in a write */
-    uint64_t last_appended;
+    uint64_t judged;                   /* up to here */
 };
 
 struct outcome {

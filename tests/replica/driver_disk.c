@@ -1,5 +1,7 @@
 #include "driver_disk.h"
 
+#include "base/crc32c.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,7 @@ static int store_term(void *context, uint64_t term, uint64_t vote, struct error_
 
     if (dies(node) || node->fails)
         return error_set(err, HF_EIO, "the disk is gone");
+    driver_trace(node, "term %llu, vote %llu", (unsigned long long)term, (unsigned long long)vote);
     node->disk.term = term;
     node->disk.vote = vote;
     return HF_OK;
@@ -50,8 +53,16 @@ static void append(void *context, uint64_t number, const struct journal_record *
     }
     write = &node->writes[node->write_count++];
     *write = (struct node_write){number, malloc(count * sizeof *write->records), count};
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         write->records[i].record = records[i];
+        write->records[i].sum = crc32c(0, records[i].bytes, records[i].size);
+    }
+    driver_trace(node, "append %llu: %llu to %llu, term %llu, commit %llu, chain %llx",
+                 (unsigned long long)number, (unsigned long long)records[0].index,
+                 (unsigned long long)records[count - 1].index,
+                 (unsigned long long)records[count - 1].term,
+                 (unsigned long long)records[count - 1].commit,
+                 (unsigned long long)records[count - 1].chain);
     if (count > node->entries_max)
         node->entries_max = count;
 }
@@ -96,6 +107,7 @@ static int reset_log(void *context, struct error_text *err)
 
     if (dies(node))
         return error_set(err, HF_EIO, "the disk is gone");
+    driver_trace(node, "the log is dropped");
     for (size_t i = 0; i < disk->log_count; i++)
         free(disk->log[i].bytes);
     disk->log_count = 0;
@@ -114,6 +126,8 @@ static void store_image(void *context, const struct replica_image *image, bool i
         return;
     INVARIANT(!node->storing.active);
     INVARIANT(!installs || node->write_count == 0);
+    driver_trace(node, "image %llu, %s%s", (unsigned long long)image->id.index,
+                 installs ? "installs" : "own", keeps_log ? "" : ", drops the log");
     node->storing.active = true;
     node->storing.installs = installs;
     node->storing.keeps_log = keeps_log;
@@ -175,8 +189,13 @@ static void finish_write(struct node *node)
 
     memmove(node->writes, node->writes + 1, --node->write_count * sizeof *node->writes);
     INVARIANT(disk->log_count == 0 || write.records[0].record.index <= last_on_disk(disk) + 1);
-    for (size_t i = 0; i < write.count; i++)
-        put_record(disk, &write.records[i].record);
+    driver_trace(node, "written %llu", (unsigned long long)write.number);
+    for (size_t i = 0; i < write.count; i++) {
+        const struct journal_record *record = &write.records[i].record;
+
+        INVARIANT(crc32c(0, record->bytes, record->size) == write.records[i].sum);
+        put_record(disk, record);
+    }
     free(write.records);
     replica_written(node->replica, write.number,
                     node->fails ? &(struct error_text){"the disk is gone"} : NULL,
@@ -195,6 +214,7 @@ static void finish_image(struct node *node)
     node->storing.active = false;
     node->storing.bytes = NULL;
     node->images_stored++;
+    driver_trace(node, "image %llu is stored", (unsigned long long)disk->image_index);
     if (dies(node)) /* the image is there, the log is not dropped */
         return;
     if (node->storing.installs && !node->storing.keeps_log) {

@@ -13,4 +13,8 @@ void disk_crash(struct node *node, size_t writes_kept);
 void disk_clear(struct driver_disk *disk);
 void driver_post(struct driver *driver, struct packet packet);
 
+/* With HF_TRACE in the environment: what happens, for a person. */
+void driver_trace(const struct node *node, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 #endif

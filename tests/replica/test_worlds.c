@@ -17,6 +17,8 @@ struct world {
     uint64_t tokens[NAMES]; /* as acknowledged; 0: none was */
     int asked[NAMES];       /* the request; -1: none */
     bool changes_members;
+    int rests; /* how long a node that is down stays so */
+    uint64_t asks;
     int counts[16];
 };
 
@@ -101,7 +103,7 @@ static void something_happens(struct world *world)
     struct node *node = &driver->nodes[id];
     int kind = (int)driver_draw(driver, KINDS);
 
-    if (!node->replica && driver_draw(driver, 3) == 0)
+    if (!node->replica && driver_draw(driver, (uint64_t)world->rests) == 0)
         driver_start(driver, id);
     if (driver_draw(driver, 1000) >= (uint64_t)world->counts[kind])
         return;
@@ -208,12 +210,14 @@ static void live(uint64_t seed, int totals[4])
     if (driver_draw(driver, 3) == 0)
         driver->mixing = (int)driver_draw(driver, 200);
     world.changes_members = driver_draw(driver, 2);
+    world.rests = driver_draw(driver, 2) ? 3 : 12;
+    world.asks = 4 + driver_draw(driver, 20);
     for (uint64_t id = 1; id < NODES; id++) {
         struct node *node = &driver->nodes[id];
 
         if (driver_draw(driver, 2))
-            node->options.snapshot_bytes = 1 + driver_draw(driver, 4000);
-        node->options.snapshot_trailing = 1 + (uint32_t)driver_draw(driver, 20);
+            node->options.snapshot_bytes = 1 + driver_draw(driver, 2000);
+        node->options.snapshot_trailing = 1 + (uint32_t)driver_draw(driver, 4);
         if (driver_draw(driver, 2))
             node->options.memory_bytes = 1 + driver_draw(driver, 2000);
         node->options.window = driver_draw(driver, 2) ? 16 : 0;
@@ -227,7 +231,7 @@ static void live(uint64_t seed, int totals[4])
         driver_step(driver);
     for (int i = 0; i < ROUNDS; i++) {
         something_happens(&world);
-        for (uint64_t asks = driver_draw(driver, 4); asks > 0; asks--)
+        for (uint64_t asks = driver_draw(driver, world.asks); asks > 0; asks--)
             ask(&world);
         driver_run(driver, (int64_t)driver_draw(driver, SECOND_US / 10));
         look_at_answers(&world);
