@@ -207,7 +207,7 @@ static void settle(struct life *life)
     for (size_t i = 0; i < life->maybe_count && !found; i++)
         if (life_has_seen(life, &life->maybe[i]))
             found = &life->maybe[i];
-    if (!found)
+    if (!found) {
         fail_msg(
             "%s: entries %ju to %ju, term %ju, snapshot %ju, and not %ju (%ju) to %ju, %ju, %ju "
             "or one of %zu others",
@@ -215,6 +215,8 @@ static void settle(struct life *life)
             (uintmax_t)life->seen.image, (uintmax_t)life->acked.first, (uintmax_t)life->acked.kept,
             (uintmax_t)life->acked.next, (uintmax_t)life->acked.term, (uintmax_t)life->acked.image,
             life->maybe_count);
+        return;
+    }
     if (found != &life->acked)
         life->acked = *found;
     if (life->acked.first != life->acked.next)
