@@ -6,13 +6,15 @@
 
 #include <stdbool.h>
 
+extern unsigned switches_on; /* a bit for each */
+
 /* False: there is none of that name. */
 bool switch_set(const char *name);
 const char *switch_names(void);
 
 static inline bool switch_on(enum switch_name name)
 {
-    return SWITCHED(name);
+    return switches_on & 1u << name;
 }
 
 #endif
