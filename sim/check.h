@@ -105,6 +105,20 @@ struct check_guard {
 bool guard_write(struct check_guard *guard, struct verdict *verdict, int name, uint64_t lease,
                  uint64_t token, bool holds);
 
+/* ---- check_once.c: a key has one result, and does not run again ------------------------------- */
+
+struct check_once {
+    struct map results; /* key + 1: result */
+    struct map told_us; /* key + 1: since when somebody knows of it */
+};
+
+/* Somebody is told this result of a key, or that his own was stored. Results are not 0. */
+void once_told(struct check_once *once, struct verdict *verdict, int key, uint64_t result,
+               int64_t now_us);
+/* Somebody who asked then may run it. */
+void once_granted(struct check_once *once, struct verdict *verdict, int key, int64_t asked_us);
+void once_free(struct check_once *once);
+
 /* ---- check_log.c: one log, one table, one leader ---------------------------------------------- */
 
 /* What is known of a node, through all of its processes. */
@@ -169,6 +183,7 @@ struct check {
     struct check_tokens tokens;
     struct check_queue queue;
     struct check_guard guard;
+    struct check_once once;
     struct check_log log;
 };
 

@@ -10,6 +10,8 @@
 #define BLOCKED_TIMEOUT_US (3000 * MS) /* a blocked ACQUIRE is asked again */
 #define GIVE_UP_US (4000 * MS) /* an end or a release that nobody acknowledges: longer than a TTL */
 #define HEALED_THINK_US (300 * MS)
+#define CLAIMS_PER_KEY 5 /* of a once-record, on average */
+#define KEYS_FROM 1000   /* as names of the checkers */
 
 enum lost { LOST_RELEASED, LOST_TIME, LOST_GONE, LOST_DEATH };
 
@@ -193,6 +195,18 @@ static void choose_lock(struct sim *sim, struct client *client)
         .delay_ms = chance_below(chance, 8) ? 0 : (uint64_t)chance_between(chance, 1, 500)};
 }
 
+/* A claim of a once-record: one of the last keys. */
+static void choose_key(struct sim *sim, struct client *client)
+{
+    uint64_t key = ++sim->clients.keys / CLAIMS_PER_KEY;
+
+    client->lock.once = true;
+    client->lock.name = (int)(key + chance_below(&sim->clients.chance, 2));
+    client->lock.mode = HF_EXCLUSIVE;
+    client->lock.delay_ms = 0;
+    client->lock.result = client->lock.lease;
+}
+
 static void begin_lock(struct sim *sim, struct client *client, int64_t now)
 {
     struct chance *chance = &sim->clients.chance;
@@ -200,6 +214,8 @@ static void begin_lock(struct sim *sim, struct client *client, int64_t now)
     bool faults = !sim->healing;
 
     choose_lock(sim, client);
+    if (chance_happens(chance, swarm->once))
+        choose_key(sim, client);
     client->token = 0;
     client->floor = tokens_floor(&sim->check.tokens);
     client->asked_us = sim->now_us;
@@ -215,7 +231,7 @@ static void begin_lock(struct sim *sim, struct client *client, int64_t now)
 
 static bool write_to_resource(struct sim *sim, struct client *client, bool holds)
 {
-    return client->lock.mode != HF_EXCLUSIVE ||
+    return client->lock.mode != HF_EXCLUSIVE || client->lock.once ||
            guard_write(&sim->check.guard, &sim->check.verdict, client->lock.name,
                        client->lock.lease, client->token, holds);
 }
@@ -223,7 +239,7 @@ static bool write_to_resource(struct sim *sim, struct client *client, bool holds
 static void hold(struct sim *sim, struct client *client, int64_t now)
 {
     struct chance *chance = &sim->clients.chance;
-    struct holder holder = {.name = client->lock.name,
+    struct holder holder = {.name = client->lock.name + (client->lock.once ? KEYS_FROM : 0),
                             .mode = client->lock.mode == HF_EXCLUSIVE ? CHECK_EXCLUSIVE
                                     : client->lock.mode == HF_SHARED  ? CHECK_SHARED
                                                                       : CHECK_PERMIT,
@@ -254,8 +270,11 @@ static void granted(struct sim *sim, struct client *client, uint64_t token, int6
 {
     client->token = token;
     tokens_told(&sim->check.tokens, &sim->check.verdict, client->lock.lease, token, client->floor);
-    queue_granted(&sim->check.queue, &sim->check.verdict, client->id, client->lock.name,
-                  client->lock.lease, token, client->asked_us);
+    if (client->lock.once)
+        once_granted(&sim->check.once, &sim->check.verdict, client->lock.name, client->asked_us);
+    else
+        queue_granted(&sim->check.queue, &sim->check.verdict, client->id, client->lock.name,
+                      client->lock.lease, token, client->asked_us);
     if (now - client->base_us > ttl_us(client) / 2) {
         client->state = CLIENT_CONFIRMING;
         client->until_us = now + GIVE_UP_US;
@@ -305,6 +324,11 @@ static void on_acquire(struct sim *sim, struct client *client, const struct answ
         client->renew_us = client->base_us + ttl_us(client) / 3;
         client->state = CLIENT_QUEUED;
         break;
+    case SAY_DONE:
+        once_told(&sim->check.once, &sim->check.verdict, client->lock.name, answer->ticket,
+                  sim->now_us);
+        become_idle(sim, client, now);
+        break;
     case SAY_BUSY:
     case SAY_ENDED:
         become_idle(sim, client, now);
@@ -347,6 +371,11 @@ static void on_number(struct sim *sim, struct client *client, const struct answe
     case ASK_RENEW:
         on_renew(sim, client, answer, now);
         return;
+    case ASK_FINISH:
+        if (answer->value == 1)
+            once_told(&sim->check.once, &sim->check.verdict, client->lock.name, client->lock.result,
+                      sim->now_us);
+        /* fall through */
     case ASK_RELEASE:
         if (answer->value == 0 && !client->repeated)
             leases_gone(&sim->check.verdict, sim->now_us, client->lock.lease, until);
@@ -374,8 +403,8 @@ static bool is_ours(const struct client *client, const struct answer *answer)
     if (answer->number == 0 || (client->asking && answer->number == client->request.number))
         return true;
     return client->state == CLIENT_QUEUED && answer->number == client->lock.number &&
-           (answer->say == SAY_TOKEN || answer->say == SAY_BUSY || answer->say == SAY_ENDED ||
-            answer->say == SAY_MOVED);
+           (answer->say == SAY_TOKEN || answer->say == SAY_DONE || answer->say == SAY_BUSY ||
+            answer->say == SAY_ENDED || answer->say == SAY_MOVED);
 }
 
 static void on_answer(struct sim *sim, struct client *client, const struct answer *answer,
@@ -416,11 +445,11 @@ static void act_holding(struct sim *sim, struct client *client, int64_t now)
         stop_holding(sim, client, LOST_RELEASED);
         client->state = CLIENT_RELEASING;
         client->until_us = now + GIVE_UP_US;
-        ask(sim, client, ASK_RELEASE, now);
+        ask(sim, client, client->lock.once ? ASK_FINISH : ASK_RELEASE, now);
     } else if (now >= client->renew_us && !client->careless) {
         ask(sim, client, ASK_RENEW, now);
         client->renew_us = now + ttl_us(client) / 8; /* if it is not answered */
-    } else if (chance_below(&sim->clients.chance, 8) == 0) {
+    } else if (!client->lock.once && chance_below(&sim->clients.chance, 8) == 0) {
         ask(sim, client, ASK_CHECK, now);
     }
 }
@@ -482,7 +511,11 @@ static void act(struct sim *sim, struct client *client, int64_t now)
                 hang_up(sim, client);
             become_idle(sim, client, now);
         } else if (!client->asking && now >= client->again_us) {
-            ask(sim, client, client->state == CLIENT_ENDING ? ASK_END : ASK_RELEASE, now);
+            ask(sim, client,
+                client->state == CLIENT_ENDING ? ASK_END
+                : client->lock.once            ? ASK_FINISH
+                                               : ASK_RELEASE,
+                now);
         }
         break;
     case CLIENT_DEAD:

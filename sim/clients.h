@@ -65,7 +65,8 @@ struct clients {
     struct client at[SIM_CLIENTS];
     int count;
     uint64_t leases, requests;
-    bool drain; /* no new locks */
+    bool drain;    /* no new locks */
+    uint64_t keys; /* of once-records, claimed so far */
 };
 
 void clients_begin(struct sim *sim);

@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KEPT_MS 3600000 /* a result: longer than any simulation */
+
 struct pending {
     struct pending *next;
     struct request request;
     uint64_t ticket;
     uint32_t attachment;
-    char name[16], lease[32];
+    char name[32], lease[32], result[32];
 };
 
 static void say(struct sim *sim, struct node *node, const struct pending *pending, enum say what,
@@ -43,12 +45,14 @@ static void command_of(const struct pending *pending, struct core_text *lease,
 {
     static const enum core_op ops[] = {
         [ASK_ACQUIRE] = CORE_ACQUIRE, [ASK_RELEASE] = CORE_RELEASE, [ASK_RENEW] = CORE_RENEW,
-        [ASK_END] = CORE_END,         [ASK_CHECK] = CORE_READ,      [ASK_LEAVE] = CORE_LEAVE};
+        [ASK_END] = CORE_END,         [ASK_CHECK] = CORE_READ,      [ASK_LEAVE] = CORE_LEAVE,
+        [ASK_FINISH] = CORE_FINISH};
     const struct request *request = &pending->request;
     struct core_command *command = ret_command;
 
     *lease = text_of(pending->lease);
-    *command = (struct core_command){.op = ops[request->ask]};
+    *command =
+        (struct core_command){.op = ops[request->ask], .flags = request->once ? CORE_ONCE : 0};
     switch (request->ask) {
     case ASK_ACQUIRE:
         command->name = text_of(pending->name);
@@ -58,7 +62,7 @@ static void command_of(const struct pending *pending, struct core_text *lease,
         command->ttl_ms = request->ttl_ms + 1;
         command->delay_ms = request->delay_ms;
         if (request->waits) {
-            command->flags = CORE_WAITS | (request->push ? 0 : CORE_KEPT);
+            command->flags |= CORE_WAITS | (request->push ? 0 : CORE_KEPT);
             command->wait_ms = request->wait_ms + 1;
         }
         break;
@@ -67,12 +71,21 @@ static void command_of(const struct pending *pending, struct core_text *lease,
         command->lease = *lease;
         command->token = request->token;
         break;
+    case ASK_FINISH:
+        command->name = text_of(pending->name);
+        command->lease = *lease;
+        command->token = request->token;
+        command->keep_ms = KEPT_MS;
+        command->result = text_of(pending->result);
+        break;
     case ASK_RENEW:
+        command->flags = 0;
         command->ttl_ms = request->ttl_ms + 1;
         command->leases = lease;
         command->lease_count = 1;
         break;
     case ASK_END:
+        command->flags = 0;
         command->lease = *lease;
         command->ttl_ms = request->ttl_ms + 1;
         break;
@@ -82,6 +95,7 @@ static void command_of(const struct pending *pending, struct core_text *lease,
         command->attachment = request->attachment;
         break;
     case ASK_CHECK:
+        command->flags = 0;
         break;
     }
 }
@@ -131,7 +145,9 @@ void service_request(struct sim *sim, struct node *node, const struct request *r
     pending = calloc(1, sizeof *pending);
     INVARIANT(pending != NULL);
     pending->request = *request;
-    snprintf(pending->name, sizeof pending->name, "name-%d", request->name);
+    snprintf(pending->name, sizeof pending->name, request->once ? "key-%d" : "name-%d",
+             request->name);
+    snprintf(pending->result, sizeof pending->result, "%llu", (unsigned long long)request->result);
     snprintf(pending->lease, sizeof pending->lease, "lease-%llu",
              (unsigned long long)request->lease);
     submit_or_keep(sim, node, pending);
@@ -240,6 +256,17 @@ void service_free(struct node *node)
 
 /* ---- effects ---------------------------------------------------------------------------------- */
 
+static void say_done(struct sim *sim, struct node *node, struct pending *pending,
+                     const struct core_effect *effect)
+{
+    char text[32] = "";
+
+    if (effect->result.size < sizeof text)
+        memcpy(text, effect->result.bytes, effect->result.size);
+    pending->ticket = strtoull(text, NULL, 10);
+    say(sim, node, pending, SAY_DONE, effect->number);
+}
+
 static void answer_acquire(struct sim *sim, struct node *node, struct pending *pending,
                            const struct core_effect *effect)
 {
@@ -250,13 +277,17 @@ static void answer_acquire(struct sim *sim, struct node *node, struct pending *p
     case ANSWER_BUSY:
         say(sim, node, pending, SAY_BUSY, 0);
         break;
+    case ANSWER_DONE:
+        say_done(sim, node, pending, effect);
+        break;
     case ANSWER_ENDED:
         say(sim, node, pending, SAY_ENDED, 0);
         break;
     case ANSWER_QUEUED:
         pending->ticket = effect->ticket;
         pending->attachment = effect->attachment;
-        clients_place(sim, &pending->request, effect->ticket);
+        if (!pending->request.once)
+            clients_place(sim, &pending->request, effect->ticket);
         if (pending->request.push)
             say(sim, node, pending, SAY_QUEUED, effect->ticket);
         keep_waiting(&node->service, pending);
@@ -281,7 +312,7 @@ static void answer(struct sim *sim, struct node *node, struct pending *pending,
             core_alive(replica_table(node->replica), text_of(pending->name),
                        pending->request.token));
     else
-        say(sim, node, pending, SAY_NUMBER, effect->number);
+        say(sim, node, pending, SAY_NUMBER, effect->answer == ANSWER_STALE ? 0 : effect->number);
     free(pending);
 }
 
@@ -296,13 +327,16 @@ void service_effect(void *opaque, void *request, const struct core_effect *effec
         answer(sim, node, request, effect);
         return;
     }
-    if (effect->kind != EFFECT_GRANTED && effect->kind != EFFECT_LEFT)
+    if (effect->kind != EFFECT_GRANTED && effect->kind != EFFECT_LEFT &&
+        effect->kind != EFFECT_DONE)
         return;
     waiting = take_waiting(&node->service, effect->ticket);
     if (!waiting)
         return;
     if (effect->kind == EFFECT_GRANTED)
         say(sim, node, waiting, SAY_TOKEN, effect->number);
+    else if (effect->kind == EFFECT_DONE)
+        say_done(sim, node, waiting, effect);
     else
         say(sim, node, waiting, effect->why == WHY_WAIT_OVER ? SAY_BUSY : SAY_ENDED, 0);
     free(waiting);

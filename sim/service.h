@@ -13,12 +13,13 @@
 struct sim;
 struct node;
 
-enum ask { ASK_ACQUIRE = 1, ASK_RELEASE, ASK_RENEW, ASK_END, ASK_CHECK, ASK_LEAVE };
+enum ask { ASK_ACQUIRE = 1, ASK_RELEASE, ASK_RENEW, ASK_END, ASK_CHECK, ASK_LEAVE, ASK_FINISH };
 
 enum say {
     SAY_TOKEN = 1,
     SAY_BUSY,
     SAY_QUEUED, /* the end of the wait comes as SAY_TOKEN, SAY_BUSY or SAY_ENDED to the same request */
+    SAY_DONE, /* of a once-record: value is its token, ticket its result */
     SAY_NUMBER,
     SAY_ENDED,
     SAY_REFUSED,
@@ -35,6 +36,8 @@ struct request {
     uint32_t permits, ttl_ms;
     uint64_t wait_ms, delay_ms;
     bool waits, push;
+    bool once;           /* the name is the key of a once-record, */
+    uint64_t result;     /* and FINISH brings its result */
     uint32_t attachment; /* of LEAVE */
 };
 

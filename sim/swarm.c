@@ -68,6 +68,7 @@ static void draw_clients(struct chance *chance, struct swarm *swarm)
     swarm->ttl_ms = chance_between(chance, 100, 2000);
     swarm->ttl_max_ms = swarm->ttl_ms + chance_between(chance, 0, 4000);
     swarm->client_loss = some(chance, 5, 800);
+    swarm->once = some(chance, 200, 4000);
     swarm->client_pause = some(chance, 50, 1500);
     swarm->client_death = some(chance, 50, 1500);
     swarm->client_cancel = some(chance, 50, 2500);

@@ -39,6 +39,7 @@ struct swarm {
     int64_t think_us; /* of a client between two locks, on average */
     int64_t ttl_ms, ttl_max_ms;
     uint32_t client_loss; /* share of requests and answers: the connection breaks */
+    uint32_t once;        /* share of locks that are claims of once-records */
     uint32_t client_pause, client_death, client_cancel, client_careless; /* shares of locks */
 };
 

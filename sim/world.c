@@ -280,5 +280,6 @@ void sim_free(struct sim *sim)
     }
     queue_free(&sim->queue);
     tokens_free(&sim->check.tokens);
+    once_free(&sim->check.once);
     check_log_free(&sim->check.log);
 }

@@ -171,6 +171,26 @@ static void stale_tokens_at_the_guard_are_seen(void **state)
     assert_wrong(&verdict, "a stale token passes");
 }
 
+static void other_results_and_second_runs_are_seen(void **state)
+{
+    struct check_once once = {0};
+    struct verdict verdict = {""};
+
+    (void)state;
+    once_granted(&once, &verdict, 0, 10);
+    once_granted(&once, &verdict, 0, 20); /* the first has died */
+    once_told(&once, &verdict, 0, 7, 30);
+    once_told(&once, &verdict, 0, 7, 40);
+    once_granted(&once, &verdict, 0, 30); /* asked before anybody knew */
+    once_told(&once, &verdict, 1, 8, 40);
+    assert_right(&verdict);
+    once_granted(&once, &verdict, 0, 31);
+    assert_wrong(&verdict, "key 0 runs again");
+    once_told(&once, &verdict, 0, 8, 50);
+    assert_wrong(&verdict, "key 0 has two results: 7, and now 8");
+    once_free(&once);
+}
+
 /* ---- the log ---------------------------------------------------------------------------------- */
 
 static void give(struct check_node *node, uint64_t index, const char *text)
@@ -303,6 +323,7 @@ int main(void)
         cmocka_unit_test(leases_that_end_early_or_never_are_seen),
         cmocka_unit_test(who_passes_others_in_the_queue_is_seen),
         cmocka_unit_test(stale_tokens_at_the_guard_are_seen),
+        cmocka_unit_test(other_results_and_second_runs_are_seen),
         cmocka_unit_test(other_entries_are_seen),
         cmocka_unit_test(other_tables_and_members_are_seen),
         cmocka_unit_test(votes_leaders_and_terms_are_seen),
