@@ -62,12 +62,10 @@ void tokens_told(struct check_tokens *tokens, struct verdict *verdict, uint64_t 
 void tokens_ended(struct check_tokens *tokens, uint64_t lease);
 void tokens_free(struct check_tokens *tokens);
 
-/* ---- check_leases.c: none ends early, none lives for ever ------------------------------------- */
+/* ---- check_leases.c: none ends early. That none lives for ever is seen at the end: world.c ----- */
 
 /* The store says that a lease is gone which its client counts as alive until then. */
 void leases_gone(struct verdict *verdict, int64_t now_us, uint64_t lease, int64_t until_us);
-/* It is there, though nobody has renewed it and the cluster's clock should have ended it by then. */
-void leases_there(struct verdict *verdict, int64_t now_us, uint64_t lease, int64_t over_us);
 
 /* ---- check_queue.c: who came first gets it first ---------------------------------------------- */
 

@@ -8,10 +8,3 @@ void leases_gone(struct verdict *verdict, int64_t now_us, uint64_t lease, int64_
                       "acknowledged is lost, or it ended early",
                       (unsigned long long)lease, (long long)(until_us - now_us));
 }
-
-void leases_there(struct verdict *verdict, int64_t now_us, uint64_t lease, int64_t over_us)
-{
-    if (now_us > over_us)
-        verdict_wrong(verdict, "lease %llu should have ended %lld us ago",
-                      (unsigned long long)lease, (long long)(now_us - over_us));
-}
