@@ -96,7 +96,7 @@ void client_choose_node(struct sim *sim, struct client *client, uint64_t hint)
 {
     struct chance *chance = &sim->clients.chance;
 
-    if (hint && sim_node(sim, hint) && chance_below(chance, 8)) {
+    if (hint >= 1 && hint <= SIM_NODES && chance_below(chance, 8)) {
         client->node = hint;
         return;
     }

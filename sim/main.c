@@ -41,22 +41,23 @@ int main(int argc, char **argv)
     uint64_t jobs = 1;
 
     for (int i = 1; i < argc; i++) {
+        const char *word = argv[i] ? argv[i] : "";
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         bool took = true;
 
-        if (strcmp(argv[i], "--seed") == 0 && number_of(value, &run.first))
+        if (strcmp(word, "--seed") == 0 && number_of(value, &run.first))
             i++;
-        else if (strcmp(argv[i], "--seeds") == 0 && number_of(value, &run.count))
+        else if (strcmp(word, "--seeds") == 0 && number_of(value, &run.count))
             i++;
-        else if (strcmp(argv[i], "--jobs") == 0 && number_of(value, &jobs))
+        else if (strcmp(word, "--jobs") == 0 && number_of(value, &jobs))
             i++;
-        else if (strcmp(argv[i], "--switch") == 0 && value && switch_set(value))
+        else if (strcmp(word, "--switch") == 0 && value && switch_set(value))
             run.switch_name = argv[++i];
-        else if (strcmp(argv[i], "--trace") == 0)
+        else if (strcmp(word, "--trace") == 0)
             run.trace = true;
-        else if (strcmp(argv[i], "--outside") == 0)
+        else if (strcmp(word, "--outside") == 0)
             run.outside = true;
-        else if (strcmp(argv[i], "--hash") == 0)
+        else if (strcmp(word, "--hash") == 0)
             run.hash = true;
         else
             took = false;

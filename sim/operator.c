@@ -160,7 +160,9 @@ static void change_something(struct sim *sim, struct node *leader,
 {
     struct chance *chance = &sim->operator.chance;
     struct node *node = sim_node(sim, config->at[chance_below(chance, (uint64_t)config->count)].id);
-    bool grows = config->count < 3 || (config->count < MEMBERS_MANY && chance_below(chance, 2));
+    bool small = sim->swarm.stays_small;
+    bool grows = config->count < (small ? 2 : 3) ||
+                 (config->count < (small ? 3 : MEMBERS_MANY) && chance_below(chance, 2));
 
     if (grows) {
         node = make_node(sim, config);

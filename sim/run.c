@@ -36,9 +36,9 @@ static void print_command(const struct run *run, uint64_t seed)
            run->outside ? " --outside" : "");
 }
 
+/* NOLINTBEGIN(bugprone-signal-handler,cert-sig30-c): the process is lost anyway, and what it can still print is worth more */
 static void on_signal(int number)
 {
-    /* The process is lost anyway: what can still be printed is worth more than good manners. */
     if (running) {
         trace_tail(&running->trace, TAIL_LINES, stdout);
         printf("seed %" PRIu64 ": ended by signal %d at %.6f s\n", running->seed, number,
@@ -48,6 +48,7 @@ static void on_signal(int number)
     signal(number, SIG_DFL);
     raise(number);
 }
+/* NOLINTEND(bugprone-signal-handler,cert-sig30-c) */
 
 static void tell_wrong(const struct run *run, struct shared *shared, struct sim *sim)
 {

@@ -155,13 +155,13 @@ static void io_trim_log(void *opaque, uint64_t index)
     context->node->store.trimmed = index;
 }
 
+/* Of a log that does not go with the snapshot: nothing in it that was acknowledged is above that, or the checker complains. */
 static int io_reset_log(void *opaque, struct error_text *err)
 {
     struct node_context *context = opaque;
 
     if (context->node->dying)
         return error_set(err, HF_EIO, "the power is gone");
-    check_reset(&context->node->seen);
     return journal_reset(context->node->store.recovery.journal, err);
 }
 

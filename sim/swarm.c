@@ -26,6 +26,13 @@ static void draw_nodes(struct chance *chance, struct swarm *swarm)
     swarm->crash_all = some(chance, 100, 5000);
     swarm->crash_after_change = some(chance, 500, 8000);
     swarm->crash_after_election = some(chance, 200, 4000);
+    swarm->stays_small = swarm->nodes == 1 && chance_below(chance, 2);
+    if (swarm->stays_small) {
+        swarm->grows = false;
+        swarm->grow_ms = chance_between(chance, 50, 300);
+        swarm->change_ms = (uint32_t)chance_between(chance, 100, 1000);
+        swarm->crash_after_change = (uint32_t)chance_between(chance, 1000, 6000);
+    }
     swarm->pause_ms = some(chance, 300, 8000);
     swarm->clock_ms = some(chance, 300, 8000);
     swarm->kills = (uint32_t)chance_below(chance, 10001);

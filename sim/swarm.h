@@ -18,7 +18,8 @@ struct swarm {
     int nodes;        /* at first: 1, 3 or 5 */
     int64_t fault_ms; /* how long the faults last */
     int64_t grow_ms;  /* the operator looks so often, */
-    bool grows;       /* and a lone voter gets two more */
+    bool grows;       /* and a lone voter gets two more, */
+    bool stays_small; /* or one that comes and goes all the time */
     uint32_t crash_ms, pause_ms, cut_ms, clock_ms, disk_ms, wipe_ms, change_ms, transfer_ms;
     uint32_t kills;     /* share of crashes that only end the process: its peers know at once */
     uint32_t crash_all; /* share of crashes in which all machines lose their power */

@@ -10,7 +10,7 @@ hashes() {
     "$sim" --seed 1 --seeds 60 --hash --jobs "$1" | sed -n 's/^seed \([0-9]*: [0-9a-f]\{16\}\)$/\1/p' | sort -n
 }
 
-"$sim" --seed 1 --seeds 400 --jobs 2 || failed=1
+"$sim" --seed 1 --seeds 800 --jobs 2 || failed=1
 
 once=$(hashes 1)
 again=$(hashes 2)
