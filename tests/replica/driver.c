@@ -103,6 +103,8 @@ static void on_stopped(void *context, const char *why)
     struct node *node = context;
 
     snprintf(node->stopped, sizeof node->stopped, "%s", why);
+    if (!node->dying && !node->fails && !node->driver->may_stop)
+        wrong(node->driver, "node %" PRIu64 " stops: %s", node->id, why);
 }
 
 static void on_members(void *context)

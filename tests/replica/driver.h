@@ -116,6 +116,7 @@ struct driver {
     int granted, left; /* effects that are nobody's answer */
     struct seen *seen; /* by index */
     bool checks_time;
+    bool may_stop; /* a node, of its own accord */
     long pumps;
 };
 

@@ -22,7 +22,7 @@ struct world {
     int counts[16];
 };
 
-enum { KILL, CUT, HOLD, PAUSE, CHANGE, TRANSFER, KINDS };
+enum { KILL, DIE, CUT, HOLD, PAUSE, CHANGE, TRANSFER, KINDS };
 
 static uint64_t seed_now;
 
@@ -113,6 +113,9 @@ static void something_happens(struct world *world)
         if (driver_draw(driver, 2))
             driver_hang_up(driver, id);
         break;
+    case DIE: /* in the middle of something */
+        node->dies_at = node->io_calls + 1 + (long)driver_draw(driver, 60);
+        break;
     case CUT:
         driver->cut[id][other] = !driver->cut[id][other];
         break;
@@ -144,6 +147,7 @@ static void heal(struct world *world)
         struct node *node = &driver->nodes[id];
 
         node->disk_held = node->image_held = node->paused = false;
+        node->dies_at = 0;
         if (!node->replica)
             driver_start(driver, id);
         node->wake_us = driver->now_us;
