@@ -14,7 +14,7 @@ static void wrong(struct driver *driver, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    fprintf(stderr, "at %.6f s: ", (double)driver->now_us / 1e6);
+    fprintf(stderr, "seed %" PRIu64 ", at %.6f s: ", driver->seed, (double)driver->now_us / 1e6);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
@@ -127,7 +127,7 @@ struct driver *driver_new(uint64_t seed)
     struct driver *driver = calloc(1, sizeof *driver);
 
     driver->seen = calloc(INDEXES, sizeof *driver->seen);
-    driver->chance = seed;
+    driver->seed = driver->chance = seed;
     driver->now_us = driver->began_us = 10 * SECOND_US;
     driver->checks_time = true;
     for (uint64_t id = 1; id < NODES; id++) {

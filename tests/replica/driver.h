@@ -103,7 +103,7 @@ struct seen { /* what somebody had applied at an index */
 
 struct driver {
     int64_t now_us, began_us;
-    uint64_t chance;
+    uint64_t seed, chance;
     struct node nodes[NODES]; /* by id; 0 is nobody */
     struct packet *packets;
     size_t packet_count, packet_capacity;

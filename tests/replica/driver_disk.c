@@ -79,7 +79,7 @@ static void send(void *context, uint64_t to, const char *address, const struct i
         return;
     for (unsigned i = 0; i < count; i++)
         packet.size += pieces[i].iov_len;
-    at = packet.bytes = malloc(packet.size);
+    at = packet.bytes = malloc(packet.size + 1);
     for (unsigned i = 0; i < count; at += pieces[i++].iov_len)
         memcpy(at, pieces[i].iov_base, pieces[i].iov_len);
     node->messages_sent++;

@@ -3,7 +3,6 @@
 #include "driver.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,18 +23,9 @@ struct world {
 
 enum { KILL, DIE, CUT, HOLD, PAUSE, CHANGE, TRANSFER, KINDS };
 
-static uint64_t seed_now;
-
-static void on_abort(int number)
-{
-    (void)number;
-    fprintf(stderr, "HF_SEED=%" PRIu64 "\n", seed_now);
-}
-
 static void fail(const struct world *world, const char *what, int at)
 {
-    (void)world;
-    fprintf(stderr, "%s (%d)\n", what, at);
+    fprintf(stderr, "seed %" PRIu64 ": %s (%d)\n", world->driver->seed, what, at);
     abort();
 }
 
@@ -259,13 +249,11 @@ int main(void)
     uint64_t count = worlds ? strtoull(worlds, NULL, 10) : WORLDS;
     int totals[4] = {0};
 
-    signal(SIGABRT, on_abort);
     if (seed) {
         live(strtoull(seed, NULL, 10), totals);
         return 0;
     }
     for (uint64_t i = 1; i <= count; i++) {
-        seed_now = i;
         live(i, totals);
     }
     printf("%" PRIu64 " worlds, %d snapshots, %d installed, %d reads of the log, %d logs dropped\n",
