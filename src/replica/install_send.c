@@ -137,6 +137,11 @@ static void watch_sending(struct replica *replica, struct peer *peer)
         sending->active = false;
         return;
     }
+    /* It has got there in another way: raft, which only sees that nothing is new, would wait for ever. */
+    if (sending->id.index > 0 && sending->id.index <= progress.match) {
+        end_sending(peer);
+        return;
+    }
     if (sending->id.index == 0) {
         if (replica->snapshots.stored.index > 0)
             begin_sending(replica, sending);

@@ -43,7 +43,8 @@ struct node {
     struct replica *replica; /* NULL: it is down */
     struct replica_options options;
     bool paused, disk_held; /* nothing reaches it; its disk does nothing */
-    bool image_held;        /* nor are images stored */
+    bool image_held;        /* nor are images stored, */
+    bool reads_held;        /* nor is the log read */
     bool fails;             /* its disk fails */
     int64_t skew_us;        /* of its clock */
     int64_t wake_us;
