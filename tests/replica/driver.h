@@ -119,6 +119,7 @@ struct driver {
     bool checks_time;
     bool may_stop; /* a node, of its own accord */
     long pumps;
+    uint32_t trace; /* a sum of all that was sent and written, in order */
 };
 
 struct driver *driver_new(uint64_t seed);

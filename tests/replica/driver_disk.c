@@ -56,6 +56,8 @@ static void append(void *context, uint64_t number, const struct journal_record *
     for (size_t i = 0; i < count; i++) {
         write->records[i].record = records[i];
         write->records[i].sum = crc32c(0, records[i].bytes, records[i].size);
+        node->driver->trace =
+            crc32c(node->driver->trace, &write->records[i].sum, sizeof write->records[i].sum);
     }
     driver_trace(node, "append %llu: %llu to %llu, term %llu, commit %llu, chain %llx",
                  (unsigned long long)number, (unsigned long long)records[0].index,
@@ -83,6 +85,7 @@ static void send(void *context, uint64_t to, const char *address, const struct i
     for (unsigned i = 0; i < count; at += pieces[i++].iov_len)
         memcpy(at, pieces[i].iov_base, pieces[i].iov_len);
     node->messages_sent++;
+    node->driver->trace = crc32c(node->driver->trace, packet.bytes, packet.size);
     node->pieces_sent += ((const unsigned char *)pieces[0].iov_base)[1] == RAFT_SNAPSHOT;
     driver_post(node->driver, packet);
 }

@@ -10,6 +10,7 @@
 #define WORLDS 150
 #define ROUNDS 250
 #define NAMES 40
+#define TWICE 10 /* every so many worlds are lived twice, and must be the same */
 
 struct world {
     struct driver *driver;
@@ -187,11 +188,13 @@ static void judge(struct world *world)
         fail(world, "the members do not agree", 0);
 }
 
-static void live(uint64_t seed, int totals[4])
+/* Returns the sum of all that was sent and written. */
+static uint32_t live(uint64_t seed, int totals[4])
 {
     struct world world = {.driver = driver_new(seed)};
     struct driver *driver = world.driver;
     int count = 1 + (int)driver_draw(driver, 5);
+    uint32_t trace;
 
     for (int i = 0; i < NAMES; i++)
         world.asked[i] = -1;
@@ -240,7 +243,9 @@ static void live(uint64_t seed, int totals[4])
         totals[2] += driver->nodes[id].log_reads_done;
         totals[3] += driver->nodes[id].resets;
     }
+    trace = driver->trace;
     driver_free(driver);
+    return trace;
 }
 
 int main(void)
@@ -254,7 +259,13 @@ int main(void)
         return 0;
     }
     for (uint64_t i = 1; i <= count; i++) {
-        live(i, totals);
+        uint32_t trace = live(i, totals);
+        int again[4] = {0};
+
+        if (i % TWICE == 0 && live(i, again) != trace) {
+            fprintf(stderr, "seed %" PRIu64 ": another life the second time\n", i);
+            return 1;
+        }
     }
     printf("%" PRIu64 " worlds, %d snapshots, %d installed, %d reads of the log, %d logs dropped\n",
            count, totals[0], totals[1], totals[2], totals[3]);
