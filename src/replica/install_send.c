@@ -137,8 +137,8 @@ static void watch_sending(struct replica *replica, struct peer *peer)
         sending->active = false;
         return;
     }
-    /* It has got there in another way: raft, which only sees that nothing is new, would wait for ever. */
-    if (sending->id.index > 0 && sending->id.index <= progress.match) {
+    /* It has that already: raft, which has heard so before it was told that entries are gone, will not hear it again. */
+    if (sending->id.index > 0 && progress.match >= sending->id.index) {
         end_sending(peer);
         return;
     }
