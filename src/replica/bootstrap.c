@@ -68,7 +68,7 @@ int replica_found(struct replica *replica, const struct replica_config *config, 
     bootstrap_cluster_id(bytes, size, cluster);
     if (replica->has_cluster && memcmp(cluster, replica->cluster, REPLICA_CLUSTER) == 0)
         return HF_OK;
-    if (is_stopped(replica) || replica->log.last > 0)
+    if (is_stopped(replica) || replica->log.last > 0 || install_blocks(replica))
         return error_set(err, HF_EBUSY, "this node belongs to a cluster already");
     if (replica->stored_term == 0 && replica_store_term(replica, FIRST_TERM, 0, err) != HF_OK)
         return HF_EIO;

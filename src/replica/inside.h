@@ -271,7 +271,7 @@ struct replica {
     uint64_t entries, commands, ticks;
 };
 
-void *replica_realloc(void *memory, size_t size); /* never NULL */
+void *replica_realloc(void *memory, size_t size) __attribute__((returns_nonnull));
 void replica_note(struct replica *replica, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -61,6 +61,7 @@ static void collect(struct receiving_image *receiving, const struct message *pie
                                   : receiving->have + piece->size;
         receiving->bytes = replica_realloc(receiving->bytes, receiving->capacity);
     }
+    INVARIANT(receiving->bytes);
     memcpy(receiving->bytes + receiving->have, piece->bytes, piece->size);
     receiving->have += piece->size;
 }

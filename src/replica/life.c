@@ -155,7 +155,7 @@ int replica_recover(struct replica *replica, const struct journal_record *record
 
 bool replica_boot_raft(struct replica *replica, const struct raft_id *base, uint64_t commit)
 {
-    struct raft_members members;
+    struct raft_members members = {0};
     struct raft_boot boot = {.id = replica->options.id,
                              .incarnation = replica->options.incarnation,
                              .term = replica->stored_term,

@@ -96,15 +96,18 @@ int replica_store_term(struct replica *replica, uint64_t term, uint64_t vote,
     return result;
 }
 
+/* Its bytes, and those that follow. */
 static void add_entry(struct replica *replica, const struct raft_entry *entry, const void *more,
                       size_t more_size)
 {
     size_t size = entry->size - more_size;
-    unsigned char *bytes = entry->size ? replica_realloc(NULL, entry->size) : NULL;
+    unsigned char *bytes = NULL;
 
-    if (size > 0)
+    if (entry->size > 0) {
+        bytes = replica_realloc(NULL, entry->size);
         memcpy(bytes, entry->bytes, size);
-    if (more_size > 0)
+    }
+    if (more_size > 0 && more)
         memcpy(bytes + size, more, more_size);
     log_add(&replica->log, entry, bytes);
     if (entry->type == RAFT_CONFIG)
@@ -125,6 +128,7 @@ static void follow_log(struct replica *replica, const struct raft_event *event)
     }
     if (output->taken == 0)
         return;
+    INVARIANT(message->entries);
     if (output->taken <= replica->log.last) {
         members_cut(replica, output->taken);
         log_cut(&replica->log, output->taken);

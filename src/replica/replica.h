@@ -188,7 +188,8 @@ int replica_recover(struct replica *replica, const struct journal_record *record
 /* And then it takes part: what is known to be committed is applied. A log that does not reach the image or contradicts it is
  * dropped (io.reset_log). A log and image that are both empty: it waits, for replica_found or a leader. */
 int replica_start(struct replica *replica, int64_t now_us, struct error_text *err);
-/* Fails what is under way. io and host are not called by it afterwards. */
+/* Fails what is under way. io and host are not called afterwards, and what io was lent is gone: whoever still writes it has copied
+ * it, or ends that first. */
 void replica_free(struct replica *replica);
 
 /* An empty node is told the members that a new cluster begins with: entry 1, of term 1, is a function of them alone, in whatever

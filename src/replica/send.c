@@ -221,6 +221,7 @@ void replica_log_read(struct replica *replica, uint64_t to, const struct journal
     struct peer *peer = peer_of(replica, to, false);
     struct reading *reading = peer ? &peer->reading : NULL;
     struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+    struct raft_progress progress;
     struct raft_message message = {
         .type = RAFT_APPEND, .from = replica->options.id, .to = to, .entries = entries};
 
@@ -234,7 +235,9 @@ void replica_log_read(struct replica *replica, uint64_t to, const struct journal
     if (count > 0)
         message.count = to_entries(records, count, reading->first, reading->last, entries);
     if (message.count == 0 || !id_before(replica, reading->first, records, &message.id)) {
-        peer->gone = true;
+        /* Meanwhile it may have said that it has more. */
+        peer->gone =
+            !raft_progress(replica->raft, to, &progress) || progress.match < reading->first;
         return;
     }
     message.term = reading->term;

@@ -14,7 +14,7 @@ static void wrong(struct driver *driver, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    fprintf(stderr, "at %.6f s: ", (double)driver->now_us / 1e6);
+    fprintf(stderr, "seed %" PRIu64 ", at %.6f s: ", driver->seed, (double)driver->now_us / 1e6);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
@@ -103,6 +103,8 @@ static void on_stopped(void *context, const char *why)
     struct node *node = context;
 
     snprintf(node->stopped, sizeof node->stopped, "%s", why);
+    if (!node->dying && !node->fails && !node->driver->may_stop)
+        wrong(node->driver, "node %" PRIu64 " stops: %s", node->id, why);
 }
 
 static void on_members(void *context)
@@ -125,7 +127,7 @@ struct driver *driver_new(uint64_t seed)
     struct driver *driver = calloc(1, sizeof *driver);
 
     driver->seen = calloc(INDEXES, sizeof *driver->seen);
-    driver->chance = seed;
+    driver->seed = driver->chance = seed;
     driver->now_us = driver->began_us = 10 * SECOND_US;
     driver->checks_time = true;
     for (uint64_t id = 1; id < NODES; id++) {

@@ -43,7 +43,8 @@ struct node {
     struct replica *replica; /* NULL: it is down */
     struct replica_options options;
     bool paused, disk_held; /* nothing reaches it; its disk does nothing */
-    bool image_held;        /* nor are images stored */
+    bool image_held;        /* nor are images stored, */
+    bool reads_held;        /* nor is the log read */
     bool fails;             /* its disk fails */
     int64_t skew_us;        /* of its clock */
     int64_t wake_us;
@@ -103,7 +104,7 @@ struct seen { /* what somebody had applied at an index */
 
 struct driver {
     int64_t now_us, began_us;
-    uint64_t chance;
+    uint64_t seed, chance;
     struct node nodes[NODES]; /* by id; 0 is nobody */
     struct packet *packets;
     size_t packet_count, packet_capacity;
@@ -116,7 +117,9 @@ struct driver {
     int granted, left; /* effects that are nobody's answer */
     struct seen *seen; /* by index */
     bool checks_time;
+    bool may_stop; /* a node, of its own accord */
     long pumps;
+    uint32_t trace; /* a sum of all that was sent and written, in order */
 };
 
 struct driver *driver_new(uint64_t seed);

@@ -56,6 +56,8 @@ static void append(void *context, uint64_t number, const struct journal_record *
     for (size_t i = 0; i < count; i++) {
         write->records[i].record = records[i];
         write->records[i].sum = crc32c(0, records[i].bytes, records[i].size);
+        node->driver->trace =
+            crc32c(node->driver->trace, &write->records[i].sum, sizeof write->records[i].sum);
     }
     driver_trace(node, "append %llu: %llu to %llu, term %llu, commit %llu, chain %llx",
                  (unsigned long long)number, (unsigned long long)records[0].index,
@@ -79,11 +81,12 @@ static void send(void *context, uint64_t to, const char *address, const struct i
         return;
     for (unsigned i = 0; i < count; i++)
         packet.size += pieces[i].iov_len;
-    at = packet.bytes = malloc(packet.size);
+    at = packet.bytes = malloc(packet.size + 1);
     for (unsigned i = 0; i < count; at += pieces[i++].iov_len)
         memcpy(at, pieces[i].iov_base, pieces[i].iov_len);
     node->messages_sent++;
-    node->pieces_sent += packet.bytes[1] == RAFT_SNAPSHOT;
+    node->driver->trace = crc32c(node->driver->trace, packet.bytes, packet.size);
+    node->pieces_sent += ((const unsigned char *)pieces[0].iov_base)[1] == RAFT_SNAPSHOT;
     driver_post(node->driver, packet);
 }
 
@@ -285,7 +288,7 @@ bool disk_busy(const struct node *node)
     if ((node->write_count > 0 && !node->disk_held) || (node->storing.active && !node->image_held))
         return true;
     for (uint64_t to = 1; to < NODES; to++)
-        if (node->log_reads[to].active || node->image_reads[to].active)
+        if ((node->log_reads[to].active && !node->reads_held) || node->image_reads[to].active)
             return true;
     return false;
 }
@@ -300,7 +303,7 @@ bool disk_work(struct node *node)
     if (node->storing.active && !node->image_held && !node->dying)
         finish_image(node);
     for (uint64_t to = 1; to < NODES && !node->dying; to++) {
-        if (node->log_reads[to].active)
+        if (node->log_reads[to].active && !node->reads_held)
             finish_log_read(node, to);
         if (node->image_reads[to].active && !node->dying)
             finish_image_read(node, to);

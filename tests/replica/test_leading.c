@@ -108,13 +108,16 @@ static void another_leaders_entry_answers_nobody(void **state)
 {
     uint64_t leader, next;
     struct driver *driver = three(4, &leader);
-    int requests[3], other;
+    int requests[2], other;
     uint64_t last;
 
     (void)state;
     driver->nodes[leader].expected = 4;
     driver_isolate(driver, leader, true);
-    for (int i = 0; i < 3; i++) {
+    /* Where the other one's term begins there is a change here, and entries with commands are at the same indexes. */
+    assert_true(driver_add(driver, leader, 4) >= 0);
+    driver_run(driver, 1000);
+    for (int i = 0; i < 2; i++) {
         char name[8];
 
         snprintf(name, sizeof name, "own-%d", i);
@@ -128,7 +131,7 @@ static void another_leaders_entry_answers_nobody(void **state)
     assert_true(next != leader);
     other = driver_acquire(driver, next, "other", "other", 60000);
     assert_true(driver_await(driver, other, SECOND_US));
-    assert_true(driver_status(driver, next).last_index >= last);
+    assert_int_equal(driver_status(driver, next).last_index, last);
     deposed = leader;
     driver->drops = is_small;
     driver_isolate(driver, leader, false);
@@ -137,7 +140,7 @@ static void another_leaders_entry_answers_nobody(void **state)
     driver->nodes[leader].wake_us = driver->now_us;
     driver_run(driver, SECOND_US);
     driver->drops = NULL;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         expect_failure(driver, requests[i], REPLICA_UNKNOWN);
     driver_await_agreement(driver);
     driver_free(driver);
@@ -347,11 +350,31 @@ static void the_rest_is_served_later(void **state)
     driver_run(driver, 20000);
     for (int i = 0; i < 40; i++)
         assert_int_equal(driver->outcomes[driver->request_count - 1 - i].answers, 1);
-    /* Whoever is prompt is gone: another one is. */
-    driver_kill(driver, leader % 3 + 1, 0);
-    driver_acquire(driver, leader, "more", "lease", 60000);
-    assert_true(driver_await(driver, driver->request_count - 1, 100000));
     driver_free(driver);
+}
+
+/* Whoever is prompt is gone: that costs one entry a little, and another one is prompt. */
+static void another_majority_is_served_first(void **state)
+{
+    (void)state;
+    for (uint64_t gone = 1; gone <= 2; gone++) {
+        uint64_t leader;
+        struct driver *driver = three(12, &leader);
+        int64_t began_us;
+
+        driver->nodes[leader].expected = 40;
+        driver_kill(driver, (leader + gone - 1) % 3 + 1, 0);
+        began_us = driver->now_us;
+        for (int i = 0; i < 20; i++) {
+            char name[16];
+
+            snprintf(name, sizeof name, "name-%d", i);
+            assert_true(driver_await(driver, driver_acquire(driver, leader, name, "lease", 60000),
+                                     SECOND_US));
+        }
+        assert_in_range(driver->now_us - began_us, 0, 30000);
+        driver_free(driver);
+    }
 }
 
 int main(void)
@@ -367,7 +390,8 @@ int main(void)
         cmocka_unit_test(several_entries_are_in_flight),
         cmocka_unit_test(leadership_is_handed_over),
         cmocka_unit_test(a_disk_that_fails_stops_the_node),
-        cmocka_unit_test(the_rest_is_served_later)};
+        cmocka_unit_test(the_rest_is_served_later),
+        cmocka_unit_test(another_majority_is_served_first)};
 
     return cmocka_run_group_tests_name("replica: leading", tests, NULL, NULL);
 }

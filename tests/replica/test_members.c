@@ -45,11 +45,11 @@ static void expect_members(struct driver *driver, const char *expected)
             continue;
         members = replica_members(driver->nodes[id].replica);
         for (int i = 0; i < members->count; i++) {
-            char one[16], address[32];
+            size_t used = strlen(found);
+            char address[32];
 
-            snprintf(one, sizeof one, "%d%s ", (int)members->at[i].id,
+            snprintf(found + used, sizeof found - used, "%d%s ", (int)members->at[i].id,
                      members->at[i].votes ? "" : "-");
-            strcat(found, one);
             snprintf(address, sizeof address, "node-%d:7421", (int)members->at[i].id);
             assert_string_equal(members->at[i].address, address);
         }

@@ -170,6 +170,7 @@ static void changed_ones_do_no_harm(void **state)
     for (uint64_t seed = 1; seed <= 8; seed++) {
         struct driver *driver = driver_new(seed);
 
+        driver->may_stop = true;
         driver_cluster(driver, 3);
         driver_await_leader(driver);
         for (int i = 0; i < 3000; i++) {

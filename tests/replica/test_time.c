@@ -92,13 +92,37 @@ static void entries_in_flight_share_the_time(void **state)
     for (int i = 0; i < 200; i++) {
         char name[16];
 
+        for (uint64_t id = 1; id <= 3; id++) /* three of them wait for the disks */
+            driver->nodes[id].disk_held = i % 4 != 3;
         snprintf(name, sizeof name, "name-%d", i);
         driver_acquire(driver, leader, name, "lease", 60000);
-        driver_run(driver, 1700);
+        driver_run(driver, 2700);
     }
     driver_run(driver, 300000);
     assert_in_range(clock_of(driver, leader), (driver->now_us - driver->began_us) / 1000 - 300,
                     (driver->now_us - driver->began_us) / 1000);
+    driver_free(driver);
+}
+
+/* What passed while another led was brought by that one. */
+static void a_term_counts_from_its_beginning(void **state)
+{
+    struct driver *driver = driver_new(8);
+    uint64_t first, second;
+
+    (void)state;
+    driver_cluster(driver, 3);
+    first = driver_await_leader(driver);
+    driver_acquired(driver, "name", "lease", 60000);
+    driver_transfer(driver, first, 0);
+    driver_run(driver, SECOND_US);
+    second = driver_await_leader(driver);
+    assert_true(second != first);
+    driver_run(driver, 3 * SECOND_US);
+    driver->began_us = driver->now_us - clock_of(driver, second) * 1000 - 250000; /* no slack */
+    driver_transfer(driver, second, first);
+    driver_run(driver, SECOND_US);
+    assert_int_equal(driver_await_leader(driver), first);
     driver_free(driver);
 }
 
@@ -158,6 +182,7 @@ int main(void)
                                        cmocka_unit_test(it_ends_in_time_without_a_change),
                                        cmocka_unit_test(a_pause_is_not_brought_in_full),
                                        cmocka_unit_test(entries_in_flight_share_the_time),
+                                       cmocka_unit_test(a_term_counts_from_its_beginning),
                                        cmocka_unit_test(ticks_come_while_a_deadline_is_open),
                                        cmocka_unit_test(kept_places_end_with_their_leader)};
 

@@ -3,7 +3,6 @@
 #include "driver.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #define WORLDS 150
 #define ROUNDS 250
 #define NAMES 40
+#define TWICE 10 /* every so many worlds are lived twice, and must be the same */
 
 struct world {
     struct driver *driver;
@@ -22,20 +22,11 @@ struct world {
     int counts[16];
 };
 
-enum { KILL, CUT, HOLD, PAUSE, CHANGE, TRANSFER, KINDS };
-
-static uint64_t seed_now;
-
-static void on_abort(int number)
-{
-    (void)number;
-    fprintf(stderr, "HF_SEED=%" PRIu64 "\n", seed_now);
-}
+enum { KILL, DIE, CUT, HOLD, PAUSE, CHANGE, TRANSFER, KINDS };
 
 static void fail(const struct world *world, const char *what, int at)
 {
-    (void)world;
-    fprintf(stderr, "%s (%d)\n", what, at);
+    fprintf(stderr, "seed %" PRIu64 ": %s (%d)\n", world->driver->seed, what, at);
     abort();
 }
 
@@ -113,6 +104,9 @@ static void something_happens(struct world *world)
         if (driver_draw(driver, 2))
             driver_hang_up(driver, id);
         break;
+    case DIE: /* in the middle of something */
+        node->dies_at = node->io_calls + 1 + (long)driver_draw(driver, 60);
+        break;
     case CUT:
         driver->cut[id][other] = !driver->cut[id][other];
         break;
@@ -144,6 +138,7 @@ static void heal(struct world *world)
         struct node *node = &driver->nodes[id];
 
         node->disk_held = node->image_held = node->paused = false;
+        node->dies_at = 0;
         if (!node->replica)
             driver_start(driver, id);
         node->wake_us = driver->now_us;
@@ -193,11 +188,13 @@ static void judge(struct world *world)
         fail(world, "the members do not agree", 0);
 }
 
-static void live(uint64_t seed, int totals[4])
+/* Returns the sum of all that was sent and written. */
+static uint32_t live(uint64_t seed, int totals[4])
 {
     struct world world = {.driver = driver_new(seed)};
     struct driver *driver = world.driver;
     int count = 1 + (int)driver_draw(driver, 5);
+    uint32_t trace;
 
     for (int i = 0; i < NAMES; i++)
         world.asked[i] = -1;
@@ -246,7 +243,9 @@ static void live(uint64_t seed, int totals[4])
         totals[2] += driver->nodes[id].log_reads_done;
         totals[3] += driver->nodes[id].resets;
     }
+    trace = driver->trace;
     driver_free(driver);
+    return trace;
 }
 
 int main(void)
@@ -255,14 +254,18 @@ int main(void)
     uint64_t count = worlds ? strtoull(worlds, NULL, 10) : WORLDS;
     int totals[4] = {0};
 
-    signal(SIGABRT, on_abort);
     if (seed) {
         live(strtoull(seed, NULL, 10), totals);
         return 0;
     }
     for (uint64_t i = 1; i <= count; i++) {
-        seed_now = i;
-        live(i, totals);
+        uint32_t trace = live(i, totals);
+        int again[4] = {0};
+
+        if (i % TWICE == 0 && live(i, again) != trace) {
+            fprintf(stderr, "seed %" PRIu64 ": another life the second time\n", i);
+            return 1;
+        }
     }
     printf("%" PRIu64 " worlds, %d snapshots, %d installed, %d reads of the log, %d logs dropped\n",
            count, totals[0], totals[1], totals[2], totals[3]);
