@@ -15,7 +15,7 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore \
+.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
 	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-guards soak-amd64 clean help
 
@@ -206,6 +206,13 @@ explore:
 	@$(MAKE) --no-print-directory built-check
 	@HF_SOAK=1 build-check/tests/raft/test-raft-explore $(RUN) $(STATES)
 
+# SEEDS=N: so many; SEED=N: from there on; SWITCH=NAME: with a known fault put back. `build-check/sim/holdfast-sim --seed N --trace` shows one.
+sim:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check sim/holdfast-sim
+	@build-check/sim/holdfast-sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --jobs 2 $(if $(SWITCH),--switch $(SWITCH))
+
 # All that is in the suite 'guard'.
 soak-guards:
 	@$(SETUP) check
@@ -250,6 +257,7 @@ help:
 	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
+	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH='
 	@echo 'make explore     every way in which a few nodes of it can go, within bounds; RUN=, STATES='
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'

@@ -1,6 +1,7 @@
 /* restore.c: reading a snapshot back (snapshot.h has the format). The bytes come from a disk or a
  * peer: nothing in them is believed. They are read into a table of their own, which takes the place
  * of the old one only when it has been found sound. */
+#include "base/switches.h"
 #include "core/snapshot.h"
 
 #include <endian.h>
@@ -373,5 +374,7 @@ int core_restore(struct core *core, const void *bytes, size_t size, struct error
     }
     INVARIANT(!core->snapshot);
     replace(core, fresh);
+    if (SWITCHED(SWITCH_TOKENS_REPEAT) && core->last_token > 0)
+        core->last_token--;
     return HF_OK;
 }

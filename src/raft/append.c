@@ -3,6 +3,8 @@
 
 uint64_t acknowledged(const struct raft *raft)
 {
+    if (SWITCHED(SWITCH_ACK_BEFORE_DURABLE))
+        return raft->verified;
     return raft->durable < raft->verified ? raft->durable : raft->verified;
 }
 
@@ -65,6 +67,8 @@ static bool take_config(struct raft *raft, const struct raft_entry *entry,
         members.count > raft->limits.members)
         return false;
     config_push(raft, &members);
+    if (SWITCHED(SWITCH_CONFIG_AT_FIRST))
+        config_of(raft, LATEST)->index = output->taken;
     output->changed = true;
     return true;
 }

@@ -65,7 +65,8 @@ static void become_leader(struct raft *raft, struct raft_output *output)
 /* A new term, with one's own vote: durable before anybody hears of it (R6). */
 static void become_candidate(struct raft *raft, struct raft_output *output)
 {
-    raft->term++;
+    if (!SWITCHED(SWITCH_LONE_OLD_TERM) || raft->vote != raft->id || voter_count(raft, LATEST) > 1)
+        raft->term++;
     raft->vote = raft->id;
     raft->verified = raft->commit;
     output->persist = true;

@@ -2,6 +2,7 @@
 #ifndef RAFT_INSIDE_H
 #define RAFT_INSIDE_H
 
+#include "base/switches.h"
 #include "raft/raft.h"
 
 #include <string.h>

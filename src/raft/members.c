@@ -138,12 +138,22 @@ bool config_cut(struct raft *raft, uint64_t index)
     return true;
 }
 
+static void config_get(const struct raft *raft, int which, struct raft_members *ret_members)
+{
+    ret_members->index = config_of(raft, which)->index;
+    ret_members->count = (int)config_of(raft, which)->count;
+    memcpy(ret_members->at, members_of(raft, which),
+           (size_t)ret_members->count * sizeof *ret_members->at);
+}
+
 void raft_members(const struct raft *raft, struct raft_members *ret_members)
 {
-    ret_members->index = config_of(raft, LATEST)->index;
-    ret_members->count = (int)config_of(raft, LATEST)->count;
-    memcpy(ret_members->at, members_of(raft, LATEST),
-           (size_t)ret_members->count * sizeof *ret_members->at);
+    config_get(raft, LATEST, ret_members);
+}
+
+void raft_members_before(const struct raft *raft, struct raft_members *ret_members)
+{
+    config_get(raft, PREVIOUS, ret_members);
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */

@@ -424,3 +424,34 @@ uint64_t raft_last(const struct raft *raft)
 {
     return raft->last;
 }
+
+bool raft_id_of(const struct raft *raft, uint64_t index, struct raft_id *ret_id)
+{
+    if (!window_has(raft, index))
+        return false;
+    *ret_id = window_id(raft, index);
+    return true;
+}
+
+bool raft_may_propose(const struct raft *raft)
+{
+    return raft->role == RAFT_LEADER && !raft->stopped && !raft->transferee && !window_tight(raft);
+}
+
+uint64_t raft_transferee(const struct raft *raft)
+{
+    return raft->transferee;
+}
+
+bool raft_progress(const struct raft *raft, uint64_t id, struct raft_progress *ret_progress)
+{
+    const struct progress *progress = raft->role == RAFT_LEADER ? progress_find(raft, id) : NULL;
+
+    if (!progress)
+        return false;
+    *ret_progress = (struct raft_progress){.match = progress->match,
+                                           .acked_us = progress->acked_us,
+                                           .probing = progress->probing,
+                                           .snapshotting = progress->state == PROGRESS_SNAPSHOT};
+    return true;
+}

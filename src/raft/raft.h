@@ -247,6 +247,23 @@ uint64_t raft_leader(const struct raft *raft); /* 0: not known */
 uint64_t raft_commit(const struct raft *raft);
 uint64_t raft_last(const struct raft *raft);
 void raft_members(const struct raft *raft, struct raft_members *ret_members);
+/* The configuration that would be in effect again if the latest were cut off; count 0: none is kept. */
+void raft_members_before(const struct raft *raft, struct raft_members *ret_members);
+/* False: it is not in the window, or not in the log. */
+bool raft_id_of(const struct raft *raft, uint64_t index, struct raft_id *ret_id);
+/* Would a proposal be taken now? */
+bool raft_may_propose(const struct raft *raft);
+uint64_t raft_transferee(const struct raft *raft); /* 0: no transfer is under way */
+
+struct raft_progress {
+    uint64_t match; /* all up to here is durable there */
+    int64_t
+        acked_us; /* when the newest message was sent that it has answered; at first, when this leader began */
+    bool probing;      /* one message is under way, and nothing follows until it is answered */
+    bool snapshotting; /* it waits for a snapshot, or gets one */
+};
+/* Of a follower. False: this node does not lead, or has no such follower. */
+bool raft_progress(const struct raft *raft, uint64_t id, struct raft_progress *ret_progress);
 
 /* Does it contradict itself? NULL: no. */
 const char *raft_check(const struct raft *raft);

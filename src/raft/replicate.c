@@ -147,7 +147,8 @@ void replicate_commit(struct raft *raft, struct raft_output *output)
             best = index;
     }
     /* R8 */
-    if (best > raft->commit && window_term(raft, best) == raft->term) {
+    if (best > raft->commit &&
+        (window_term(raft, best) == raft->term || SWITCHED(SWITCH_OLDER_TERM_BY_COUNTING))) {
         bool tells = (raft->commit < raft->first_of_term && best >= raft->first_of_term) ||
                      (raft->commit < config_of(raft, LATEST)->index &&
                       best >= config_of(raft, LATEST)->index);

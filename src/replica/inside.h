@@ -1,145 +1,206 @@
 /* inside.h: one replica, for the files of this room.
  *
- *     opening.c    a replica from its options and what is on disk
- *     replica.c    who leads; batches and ticks; closing
- *     apply.c      what libraft calls when an entry is committed, or a snapshot restored
- *     members.c    who belongs to the cluster, and who is to lead it
- *     identity.c   which data directory is a member
- *     snapshots.c  when a snapshot is taken, and how, in slices
- *     memory.c     how much of the log libraft keeps in memory
- *     late.c       who gets an entry at once, and who later
- *     changes.c    changes of members among the entries from a leader
- *     gate.c       stands between libraft and its raft_io: sees every completion and every failure
- *     consistency.c  messages that contradict what is committed
- *     storage.c    the real raft_io: the disk and the clock; shares nothing with those above (storing.h)
- *     network.c    its messages to and from other nodes, as message.c writes and reads them
+ *     life.c       from what is on disk to its end
+ *     replica.c    events, and what raft puts out
+ *     schedule.c   all tuning constants; when to propose, apply, and take a snapshot
+ *     propose.c    batches, and what is in flight
+ *     log.c        the bytes of entries in memory
+ *     apply.c      committed entries go into the table
+ *     send.c       entries to followers, from memory or from disk
+ *     message.c    messages as bytes
+ *     snapshots.c  taking a snapshot
+ *     install.c    receiving one, and install_send.c sending one
+ *     image.c      a snapshot as bytes
+ *     members.c    configurations, and their changes
+ *     config.c     a configuration as bytes
+ *     bootstrap.c  the first entry of all
+ *     check.c      does it contradict itself?
  *
- * Leading has three states:
+ * Leading has four states:
  *
- *     IDLE ──libraft says leader──▶ BEGINNING ──first entry applied──▶ SERVING
- *      ▲                                │                                 │
- *      └────────────────────────────────┴──libraft says otherwise─────────┘
- *
- * libraft does not know what to do when its raft_io fails. So the gate remembers a failure as
- * `trouble`, lets nothing through from then on, in neither direction, and libraft is closed at the
- * next moment when it is not on the stack. */
+ *     IDLE ──raft says leader──▶ ELECTED ──entry proposed──▶ BEGINNING ──and applied──▶ SERVING
+ *      ▲                            │                            │                        │
+ *      └────────────────────────────┴──raft says otherwise───────┴────────────────────────┘ */
 #ifndef REPLICA_INSIDE_H
 #define REPLICA_INSIDE_H
 
+#include "replica/message.h"
 #include "replica/replica.h"
 
-#include <raft.h>
+#include <string.h>
 
-#define SNAPSHOT_BYTES_DEFAULT (UINT64_C(256) << 20)
-#define SNAPSHOT_BYTES_IDLE (UINT64_C(1) << 20) /* enough for one when there is time for it */
-#define SNAPSHOT_IDLE_US 10000000               /* nothing but ticks for so long: there is time */
-#define SNAPSHOT_ENTRIES_MAX 100000u
-#define SNAPSHOT_SLICE_BYTES ((size_t)256 << 10)
-#define SNAPSHOT_TRAILING_BYTES (UINT64_C(4) << 20)
-#define SNAPSHOT_TRAILING_MIN 128u
-#define SNAPSHOT_TRAILING_MAX 8192u
-#define MEMORY_BYTES_DEFAULT (UINT64_C(16) << 20) /* of log, before libraft is made to forget it */
+#define NEVER_US INT64_MAX
+#define PEERS_MAX (REPLICA_MEMBERS_MAX + 2) /* raft serves two that have left */
 
-/* Commands on their way into the log, and who is to hear of each: requests[number]. */
+/* ---- schedule.c ------------------------------------------------------------------------------- */
+
+struct tuning {
+    uint32_t election_ms, heartbeat_ms, window, in_flight_bytes;
+    uint32_t batch_commands, batch_bytes;
+    uint32_t many, depth_few, depth_many;
+    int64_t gather_us;
+    int64_t tick_min_ms, tick_max_ms;
+    uint64_t apply_backlog;
+    size_t apply_bytes;
+    uint64_t snapshot_bytes, snapshot_idle_bytes, snapshot_entries;
+    int64_t snapshot_idle_us;
+    size_t snapshot_slice;
+    uint32_t snapshot_trailing;
+    uint64_t log_times; /* of snapshot_bytes, kept for followers that are alive */
+    uint64_t memory_bytes;
+    int64_t image_silence_us, image_again_us;
+    uint32_t image_pieces;
+    uint64_t image_max;
+    int64_t transfer_timeouts;
+    uint32_t late_entries;
+    int64_t late_us, late_patience_us;
+};
+extern const struct tuning tuning;
+
+struct schedule {
+    uint32_t expected;  /* as last said to replica_pump */
+    int64_t commit_us;  /* smoothed: from proposal to commit */
+    int64_t batch_us;   /* when the oldest command of the batch came */
+    int64_t counted_us; /* up to where this term's entries have brought the time [P3] */
+    int64_t command_us; /* when something else than a tick was applied */
+    unsigned prompt;    /* from which of the other voters on they get entries at once */
+    uint64_t overdue;   /* the entry for whose sake others became prompt */
+};
+
+/* ---- log.c ------------------------------------------------------------------------------------ */
+
+struct log_entry {
+    uint64_t term, chain;
+    uint64_t write; /* number of the last append that borrows the bytes; 0: none has */
+    uint32_t size, sum;
+    uint8_t type;
+    unsigned char *bytes;
+};
+
+struct unneeded { /* bytes of an entry that was cut off, borrowed by that append */
+    uint64_t write;
+    unsigned char *bytes;
+};
+
+struct log {
+    struct log_entry *ring; /* by index modulo capacity, a power of two */
+    uint64_t capacity;
+    struct raft_id before; /* what precedes the first */
+    uint64_t last;
+    uint64_t bytes;
+    uint64_t written; /* the number of the last append that is over */
+    struct unneeded *unneeded;
+    size_t unneeded_count, unneeded_capacity;
+};
+
+void log_reset(struct log *log, const struct raft_id *before);
+void log_free(struct log *log);
+/* Takes the bytes (malloc'ed; NULL if there are none). */
+void log_add(struct log *log, const struct raft_entry *entry, unsigned char *bytes);
+struct log_entry *log_at(const struct log *log, uint64_t index);
+static inline uint64_t log_first(const struct log *log)
+{
+    return log->before.index + 1;
+}
+/* False: it is not in memory. */
+bool log_id(const struct log *log, uint64_t index, struct raft_id *ret_id);
+/* All from this index on. */
+void log_cut(struct log *log, uint64_t index);
+/* Drops the oldest up to this index, as long as there are more bytes than that, and nobody borrows them. */
+void log_shrink(struct log *log, uint64_t up_to, uint64_t bytes);
+void log_written(struct log *log, uint64_t number);
+
+/* ---- propose.c -------------------------------------------------------------------------------- */
+
 struct batch {
     struct core_packer packer;
-    void **requests;
+    void **requests; /* by the command's number */
     uint32_t capacity;
 };
 
 /* An entry that this node has proposed, until it is applied. */
 struct flight {
-    bool active;
-    bool first; /* of this node's term: its commands are nobody's */
-    uint64_t sequence;
+    uint64_t index, term;
     int64_t since_us;
-    bool overdue; /* see late.c */
+    uint32_t elapsed_ms;
+    bool new_term;  /* its commands are nobody's */
+    bool committed; /* its time was taken */
     void **requests;
-    uint32_t count, capacity;
+    uint32_t count;
 };
 
-struct committed {
-    uint64_t index;
-    struct raft_buffer buffer;
+struct flights {
+    struct flight *at;               /* in the order of their indexes */
+    uint32_t first, count, capacity; /* those before first are over */
+    uint32_t elapsed_ms;             /* of all of them */
 };
 
-struct put_off { /* committed, and not yet applied: see apply.c */
-    struct committed *entries;
-    uint32_t first; /* those before it are applied */
-    uint32_t count, capacity;
-};
+/* ---- snapshots -------------------------------------------------------------------------------- */
 
-struct kept_append { /* an append under way */
-    struct raft_io_append ours;
-    struct raft_io_append *theirs;
-    raft_io_append_cb done;
-    struct replica *replica;
-    struct kept_append *next; /* among those that failed: they are cancelled when libraft closes */
-};
-
-struct kept_put { /* a snapshot on its way to the disk, our own or one from a leader */
-    struct raft_io_snapshot_put ours;
-    struct raft_io_snapshot_put *theirs;
-    raft_io_snapshot_put_cb done;
-    struct replica *replica;
-    bool own;
-    const struct raft_snapshot *snapshot;
-    unsigned trailing;
-    struct kept_put *next;
-};
-
-/* Snapshots on their way to other nodes at a time. Each is in memory as a whole. */
-#define HANDINGS_MAX 4
-
-struct handing {             /* a snapshot on its way to another node: see memory.c */
-    struct replica *replica; /* NULL: none is */
-    uint64_t receiver;       /* 0: not known yet */
-    bool waits;              /* for one to be taken */
-    struct raft_io_snapshot_get our_get, *get;
-    raft_io_snapshot_get_cb get_done;
-    raft_term term;
-    struct raft_io_send our_send, *send;
-    raft_io_send_cb send_done;
-};
-
-enum snapshot_state {
-    SNAPSHOT_NONE,
-    SNAPSHOT_ASKED,  /* libraft has asked for it and will put it at once */
-    SNAPSHOT_TOLD,   /* libraft has put it, and there is none: see memory.c */
-    SNAPSHOT_TAKING, /* libraft has put it, as it thinks; slices are being taken */
-    SNAPSHOT_WRITING /* the raft_io has it */
-};
+enum taking { TAKING_NOTHING, TAKING_SLICES, TAKING_WRITE };
 
 struct snapshots {
-    enum snapshot_state state;
-    bool real;                 /* it will be taken, and is not only told of */
-    struct raft_buffer buffer; /* what libraft believes to be the snapshot from the beginning */
-    struct kept_put *put;
-    uint64_t bytes, entries;                 /* applied since the last one */
-    uint64_t covered_bytes, covered_entries; /* of these, in the one being taken */
-    int64_t last_command_us;                 /* when something else than a tick was applied */
-    int64_t writing_us;                      /* how long it has been, as the gate's ticks count */
-    bool slow_noted;
-    uint64_t taken, last_size;
-    uint64_t installed; /* from a leader */
+    enum taking state;
+    bool wanted; /* by a follower that needs one */
+    struct replica_image image;
+    void *bytes;                     /* of its table */
+    uint64_t log_bytes, log_entries; /* applied since the last one */
+    uint64_t covered_bytes, covered_entries;
+    uint64_t kept_bytes;   /* of the log in snapshots, for followers that are slow */
+    struct raft_id stored; /* the newest on disk; index 0: none */
+    uint64_t last_size;
+    uint64_t taken, installed;
 };
 
-struct memory {              /* see memory.c */
-    uint64_t bytes, entries; /* of the log, that libraft has in memory, about */
-    bool ahead;              /* libraft believes in a later snapshot than there is */
-    uint64_t sent_from;      /* the entry before those of the last message from a leader */
-    uint64_t speaker;        /* whose message libraft is dealing with; 0: nobody's */
-    struct handing handings[HANDINGS_MAX];
-    struct handing *got; /* libraft gets this one just now */
+enum receiving { RECEIVING_NOTHING, RECEIVING_PIECES, RECEIVING_WAITS, RECEIVING_WRITE };
+
+struct receiving_image { /* install.c */
+    enum receiving state;
+    uint64_t from;
+    struct raft_id id;
+    uint64_t total;
+    unsigned char *bytes;
+    size_t have, capacity;
+    struct replica_image image;
+    struct core *table;
+    bool keeps_log;
 };
 
-struct heard { /* when a node last said something, */
-    uint64_t id;
-    int64_t us;
-    /* and how much of the log it has acknowledged to this node, leader of that term */
-    raft_term term;
-    raft_index index;
-    int64_t asked_us; /* whether it still has it */
+/* ---- others ----------------------------------------------------------------------------------- */
+
+struct reading { /* entries from disk for it, send.c */
+    bool active;
+    uint64_t term; /* in which it was asked for */
+    bool one;      /* a single message, of which raft awaits the answer */
+    uint64_t first, last, commit;
+    int64_t round;
+};
+
+struct sending { /* a snapshot to it, install.c */
+    bool active;
+    struct raft_id id;           /* index 0: it waits for one to be taken */
+    bool answered;               /* since it began */
+    uint64_t sent, acked, total; /* bytes; total 0: not known yet */
+    int64_t heard_us, sent_us;
+    bool reads; /* this piece is being read: */
+    uint64_t reading_index, reading_at;
+};
+
+struct held { /* entries that go out a little later, send.c */
+    bool active;
+    struct raft_message message;
+    int64_t since_us;
+    uint32_t messages;
+};
+
+struct peer {
+    uint64_t id;      /* 0: unused */
+    int64_t heard_us; /* -1: never */
+    bool gone;        /* raft is to be told that the log does not go back so far */
+    bool image_over;  /* or that no snapshot is being sent any more */
+    struct reading reading;
+    struct sending sending;
+    struct held held;
 };
 
 enum change_kind { CHANGE_NONE, CHANGE_MEMBERS, CHANGE_LEADER };
@@ -147,190 +208,186 @@ enum change_kind { CHANGE_NONE, CHANGE_MEMBERS, CHANGE_LEADER };
 struct change { /* that somebody has asked for and not yet heard of */
     enum change_kind kind;
     void *request;
-    int64_t until_us; /* of the leader: given up then */
-    uint64_t heir;
+    uint64_t index, term; /* of its entry */
+    uint64_t to;
     bool particular; /* it is this one or none */
-    bool asked;      /* it was told to stand */
-    struct raft_change members;
-    struct raft_transfer transfer;
+    int64_t until_us;
 };
 
-enum leading { LEAD_IDLE, LEAD_BEGINNING, LEAD_SERVING };
+struct members {
+    struct replica_config latest, previous; /* as raft has them (R11), with addresses */
+    struct replica_config applied;          /* [P6] */
+    uint64_t version, told; /* grows with each change of `latest`; the host knows of that */
+    uint64_t caught_up;     /* a learner that could be promoted */
+    struct change change;
+};
+
+struct write { /* given to the disk */
+    uint64_t number, last, epoch;
+};
+
+enum leading { LEAD_IDLE, LEAD_ELECTED, LEAD_BEGINNING, LEAD_SERVING };
 
 struct replica {
-    struct raft raft;
-    struct raft_fsm fsm;
-    struct raft_apply proposal; /* libraft's note of the entry in flight */
-    struct raft_io *io;
-    struct raft_io saved; /* the functions of io that the gate replaces */
-    raft_io_tick_cb tick;
-    raft_io_recv_cb receive;
-
+    struct replica_options options;
+    struct replica_io io;
     struct replica_host host;
-    uint64_t id;
-    bool waits; /* libraft is not started yet */
-    uint64_t snapshot_bytes;
-    uint32_t snapshot_trailing;
-    uint64_t memory_bytes;
-    uint32_t heartbeat_ms;
+    struct raft_limits limits;
+    struct raft *raft; /* NULL until replica_start */
+    struct raft_output output;
+    struct raft_entry incoming[MESSAGE_ENTRIES_MAX];
+    int64_t now_us;
 
     struct core *table;
-    bool opened; /* replaying is over: effects are of interest */
+    unsigned char hash_seed[16];
+    bool live; /* starting is over: effects are of interest */
     enum replica_role role;
     enum leading leading;
-    raft_term term; /* in which it leads */
-    uint64_t origin, sequence;
+    uint64_t term; /* in which it leads */
+    uint64_t stored_term, stored_vote;
+    struct error_text trouble; /* why it has stopped */
+    struct raft_id applied;
+    uint64_t known_commit; /* while it recovers */
+    bool log_fits;         /* while it recovers: the log holds the image's entry */
+    bool has_cluster;
+    uint64_t founding; /* the number of the append that founds it */
+    unsigned char cluster[REPLICA_CLUSTER];
+
+    struct log log;
+    struct write *writes; /* under way, in order */
+    size_t write_count, write_capacity;
+    uint64_t write_number;
+    struct journal_record *records;
+    size_t record_capacity;
+
     struct batch batch;
-    struct flight flight;  /* what is not committed */
-    struct flight arrived; /* what is, and is not applied */
-    bool landing;          /* it is being applied just now */
-    struct put_off put_off;
-    bool gathering; /* the batch waits for more, since: */
-    int64_t gathering_us;
-    int64_t counted_us; /* up to where this term's entries have brought the time */
-
+    struct flights flights;
+    uint64_t sequence;
+    struct schedule schedule;
     struct snapshots snapshots;
-    struct memory memory;
-    struct change change;
-    struct heard heard[REPLICA_MEMBERS_MAX];
-    int64_t led_us;                           /* when the leader last sent something */
-    struct joined *late[REPLICA_MEMBERS_MAX]; /* messages that wait; NULL: none */
-    unsigned prompt;   /* from which of the other members on they are prompt */
-    uint32_t expected; /* as last said to replica_pump */
-    char about[CORE_ADDRESS_MAX + 1];
-
-    struct error_text trouble; /* "": none */
-    unsigned appends;          /* under way */
-    int64_t stalled_us;        /* for how long none has ended */
-    bool stall_noted;
-    int64_t ticked_us; /* when the gate last saw a tick */
-    struct kept_append *failed_appends;
-    struct kept_put *failed_puts;
-
-    bool closing, closed; /* libraft */
-    void (*done)(void *context);
-    void *done_context;
-    bool abandoned; /* replica_open failed: nobody waits for the end */
-
-    struct replica_status status; /* the counters; and all of it, once libraft is closing */
+    struct receiving_image receiving;
+    struct members members;
+    struct peer peers[PEERS_MAX];
+    uint64_t entries, commands, ticks;
 };
 
-static inline int64_t replica_now(const struct replica *replica)
-{
-    return replica->host.boot_us(replica->host.context);
-}
-
-void *replica_realloc(void *memory, size_t size); /* never NULL */
+void *replica_realloc(void *memory, size_t size) __attribute__((returns_nonnull));
 void replica_note(struct replica *replica, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* replica.c */
-/* Has libraft come to lead, or ceased to? Asked after each event that it was given. */
-void replica_observe(struct replica *replica);
-/* The entry that had arrived has been applied. */
-void replica_landed(struct replica *replica);
-/* Ends it because of its trouble. Not while libraft is on the stack. */
-void replica_stop(struct replica *replica);
-/* From now on libraft may not be asked any more. The replica may be gone afterwards. */
-void replica_close_raft(struct replica *replica);
-/* Nothing of it is left. libraft has been closed, or was never there. */
-void replica_finish(struct replica *replica);
+static inline bool is_stopped(const struct replica *replica)
+{
+    return replica->role == REPLICA_STOPPED;
+}
+static inline bool leads(const struct replica *replica)
+{
+    return !is_stopped(replica) && raft_role(replica->raft) == RAFT_LEADER;
+}
+/* An event for raft, and what comes of it. Returns its result. */
+int replica_step(struct replica *replica, struct raft_event *event);
+/* [P5] */
+void replica_stop(struct replica *replica, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void replica_set_role(struct replica *replica, enum replica_role role);
+/* NULL: there is no room, which cannot be for somebody whom raft serves. */
+struct peer *peer_of(struct replica *replica, uint64_t id, bool makes);
+int replica_store_term(struct replica *replica, uint64_t term, uint64_t vote,
+                       struct error_text *err);
+/* Gives entries of the log to the disk. */
+void replica_write(struct replica *replica, uint64_t first, uint64_t last, uint64_t epoch);
 
-/* members.c */
-void members_init(struct replica *replica);
-/* A message from this node has come. */
-struct heard *members_heard(struct replica *replica, uint64_t id);
-/* Has a change come to its end? */
-void members_observe(struct replica *replica);
-/* This node leads no more; for_good: nor does it take part. */
-void members_fail(struct replica *replica, bool for_good);
-/* Takes nodes that were added further. */
-void members_promote(struct replica *replica);
-/* Up to here all members have the log, as far as this node has to care. */
-uint64_t members_have(const struct replica *replica);
-/* Of their ids, roles and addresses. */
-uint64_t members_hash(const struct replica *replica);
+/* life.c */
+/* raft from what is applied, and the log above it. False: they do not go together. */
+bool replica_boot_raft(struct replica *replica, const struct raft_id *base, uint64_t commit);
+
+/* schedule.c */
+void schedule_limits(struct replica *replica);
+void schedule_elected(struct replica *replica);
+/* Milliseconds since the entry that was proposed before, which are taken by this one. */
+uint32_t schedule_elapsed(struct replica *replica);
+/* When the next entry is to be proposed: now_us or before, at once. */
+int64_t schedule_propose_us(const struct replica *replica);
+bool schedule_batch_full(const struct replica *replica);
+void schedule_committed(struct replica *replica, int64_t took_us);
+/* How many bytes of entries may be applied in this round; 0: it can wait. */
+size_t schedule_apply(const struct replica *replica);
+bool schedule_snapshot(const struct replica *replica);
+/* The log up to here is not kept after a snapshot. */
+uint64_t schedule_trim(const struct replica *replica);
+/* Does this follower get entries a little later? */
+bool schedule_is_late(const struct replica *replica, uint64_t id);
+int64_t schedule_overdue_us(const struct replica *replica);
+/* Then the rest gets it at once, and another majority is served first from now on. */
+void schedule_overdue(struct replica *replica);
+
+/* propose.c */
+/* Proposes what is due. */
+void propose_due(struct replica *replica);
+/* Of those that raft has committed, the time it took is counted. */
+void propose_committed(struct replica *replica);
+uint32_t flights_uncommitted(const struct replica *replica);
+/* The first that is not applied; NULL: none. */
+struct flight *flight_front(const struct replica *replica);
+void flight_over(struct replica *replica);
+/* [P4] */
+void propose_fail(struct replica *replica);
+void propose_free(struct replica *replica);
 
 /* apply.c */
-void apply_init(struct replica *replica);
-/* Applies what was put off. */
-void apply_put_off(struct replica *replica);
-/* The first entry of it. */
-void apply_next(struct replica *replica);
+/* Committed entries, as many as have so many bytes, at least one if there is one. */
+void apply_some(struct replica *replica, size_t bytes);
+void apply_all(struct replica *replica);
+
+/* send.c */
+void send_message(struct replica *replica, const struct raft_message *message);
+void send_own(struct replica *replica, const struct message *message);
+void send_held(struct replica *replica, bool all);
+int64_t send_next_us(const struct replica *replica);
 
 /* snapshots.c */
-void snapshots_init(struct replica *replica);
-/* An entry of so many bytes was applied, with so many commands. */
-void snapshots_count(struct replica *replica, size_t bytes, uint32_t commands);
-void snapshots_restored(struct replica *replica, size_t size);
-/* Asks libraft for one if it is time. */
-void snapshots_consider(struct replica *replica);
-/* Entries that stay for followers which lag behind a little. */
-unsigned snapshots_trailing(const struct replica *replica);
-/* Takes a slice. True: there is more to take. */
-bool snapshots_step(struct replica *replica);
-void snapshots_watch(struct replica *replica, int64_t passed_us);
-void snapshots_put(struct replica *replica, unsigned trailing, struct raft_io_snapshot_put *req,
-                   const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb done);
-/* libraft is closing: ends what has no other end. */
-void snapshots_cancel(struct replica *replica);
+void snapshots_count(struct replica *replica, size_t bytes);
+/* Begins, goes on. True: there is more to do at once. */
+bool snapshots_pump(struct replica *replica);
+void snapshots_give_up(struct replica *replica);
+void snapshots_free(struct replica *replica);
+/* Which file the result of store_image belongs to is known by the states. */
+void snapshots_stored(struct replica *replica);
 
-/* memory.c */
-void memory_count(struct replica *replica, size_t bytes);
-/* Libraft has forgotten all entries but the last so many. */
-void memory_forgot(struct replica *replica, unsigned trailing);
-void memory_restored(struct replica *replica);
-/* There is enough to forget. */
-bool memory_is_time(const struct replica *replica);
-/* So many entries may not be forgotten. */
-unsigned memory_trailing(const struct replica *replica);
-/* libraft wants a snapshot for another node. */
-void memory_get(struct replica *replica, struct raft_io_snapshot_get *req,
-                raft_io_snapshot_get_cb done);
-/* Somebody waits for a snapshot to be taken. */
-bool memory_wants(const struct replica *replica);
-/* A snapshot has been taken. */
-void memory_taken(struct replica *replica);
-/* libraft sends it. */
-int memory_send(struct replica *replica, struct raft_io_send *req, struct raft_message *message,
-                raft_io_send_cb done);
-/* libraft is closing. */
-void memory_cancel(struct replica *replica);
+/* install_send.c */
+void install_send(struct replica *replica, uint64_t to);
+void install_on_ack(struct replica *replica, const struct message *message);
+void install_send_pump(struct replica *replica);
+int64_t install_next_us(const struct replica *replica);
 
-/* late.c */
-/* True: it goes out later. */
-bool late_holds(struct replica *replica, struct raft_io_send *req,
-                const struct raft_message *message, raft_io_send_cb done);
-void late_flush(struct replica *replica);
-/* When to come again, if it is this time otherwise. */
-int64_t late_wait(const struct replica *replica, int64_t wait);
-
-/* consistency.c */
-/* Of an entry of the log; 0: this node does not know (any more). */
-raft_term consistency_term_of(const struct raft *raft, raft_index index);
-/* True: it contradicts what is committed here, and has made trouble. */
-bool consistency_violated(struct replica *replica, const struct raft_message *message);
-/* True: libraft may not see it. */
-bool consistency_forgets(struct replica *replica, struct heard *heard,
-                         const struct raft_append_entries_result *result);
-bool consistency_impossible(const struct raft_message *message);
-
-/* gate.c */
-void gate_install(struct replica *replica);
-void gate_remove(struct replica *replica);
-static inline bool gate_shut(const struct replica *replica)
+/* install.c */
+void install_on_piece(struct replica *replica, const struct message *message);
+void install_stored(struct replica *replica);
+/* An image may wait for the disk. */
+void install_pump(struct replica *replica);
+void install_free(struct replica *replica);
+/* Entries of the log are not taken now: the log is about to be dropped. */
+static inline bool install_blocks(const struct replica *replica)
 {
-    return replica->trouble.text[0] != '\0';
+    return replica->receiving.state == RECEIVING_WAITS ||
+           replica->receiving.state == RECEIVING_WRITE;
 }
-/* The first trouble is the one that is told. */
-void gate_trouble(struct replica *replica, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/* To libraft, which takes over what it points to. */
-void gate_deliver(struct replica *replica, struct raft_message *message);
-void gate_free_entries(struct raft_append_entries *append);
 
-/* changes.c */
-/* AppendEntries, in parts that libraft understands. */
-void changes_deliver(struct replica *replica, struct raft_message *message);
+/* members.c */
+const char *members_address(const struct replica *replica, uint64_t id);
+void members_push(struct replica *replica, uint64_t index, const void *bytes, size_t size);
+void members_cut(struct replica *replica, uint64_t index);
+void members_set(struct replica *replica, const struct replica_config *config);
+void members_applied(struct replica *replica, uint64_t index, uint64_t term, const void *bytes,
+                     size_t size);
+/* Tells the host, promotes, and looks after a transfer. */
+void members_pump(struct replica *replica);
+int64_t members_next_us(const struct replica *replica);
+/* This node leads no more; for_good: nor does it take part. */
+void members_fail(struct replica *replica, bool for_good);
+void members_to_raft(const struct replica_config *config, struct raft_members *ret_members);
+
+/* bootstrap.c */
+void bootstrap_cluster_id(const void *bytes, size_t size, unsigned char ret_id[REPLICA_CLUSTER]);
 
 #endif

@@ -1,350 +1,233 @@
+/* message.c: what nodes say to each other, as bytes. Numbers have their lowest byte first.
+ *
+ *     version (1), type (1), receiver (8), term (8); then
+ *
+ *     APPEND          id, commit (8), round (8), count (4); for each entry term (8), chain (8), size (4), sum (4), type (1); then their bytes
+ *     APPEND_REPLY    yes (1), index (8), round (8), hint_index (8), hint_term (8)
+ *     VOTE, PRE_VOTE  id, transfer (1)
+ *     their replies   yes (1), asked_term (8)
+ *     TIMEOUT_NOW     id
+ *     SNAPSHOT        id, total (8), offset (8), and the bytes of the piece
+ *     IMAGE_ACK       id, offset (8), again (1)
+ *
+ * An id is index, term, chain (8 each). The sender is whoever the connection has proved to be. */
 #include "replica/message.h"
-#include "base/error.h"
+#include "base/crc32c.h"
+#include "replica/bytes.h"
+#include "replica/replica.h"
 
-#include <raft.h>
+#define VERSION 1u
 
-#include <endian.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+/* ---- writing ---------------------------------------------------------------------------------- */
 
-#define VERSION 1
-#define HEADER 8
-#define NUMBERS_MAX 5
-#define ENTRY_HEADER 16 /* term (8), size (4), type (1), nothing (3) */
-#define CONFIGURATION_MAX ((size_t)1 << 20)
-#define CONFIGURATION_VERSION 1
-#define MEMBERS_MAX 1000
-
-/* Flags. */
-#define FLAG_DISRUPT 1u
-#define FLAG_PRE_VOTE 2u
-#define FLAG_GRANTED 4u
-#define FLAGS 7u
-
-/* ---- numbers ---------------------------------------------------------------------------------- */
-
-static unsigned char *put(unsigned char *at, uint64_t number)
+static void write_id(struct bytes_writer *writer, const struct raft_id *id)
 {
-    number = htole64(number);
-    memcpy(at, &number, sizeof number);
-    return at + sizeof number;
+    write_u64(writer, id->index);
+    write_u64(writer, id->term);
+    write_u64(writer, id->chain);
 }
 
-static uint64_t get(const unsigned char *at, unsigned number)
+/* Returns how many pieces follow. */
+static unsigned write_append(struct bytes_writer *writer, const struct raft_message *message,
+                             struct iovec *pieces)
 {
-    uint64_t found;
+    unsigned count = 0;
 
-    memcpy(&found, at + HEADER + number * sizeof found, sizeof found);
-    return le64toh(found);
+    write_id(writer, &message->id);
+    write_u64(writer, message->commit);
+    write_u64(writer, (uint64_t)message->round);
+    write_u32(writer, message->count);
+    for (uint32_t i = 0; i < message->count; i++) {
+        const struct raft_entry *entry = &message->entries[i];
+
+        write_u64(writer, entry->term);
+        write_u64(writer, entry->chain);
+        write_u32(writer, entry->size);
+        write_u32(writer, entry->sum);
+        write_u8(writer, entry->type);
+        if (entry->size > 0)
+            pieces[count++] = (struct iovec){(void *)(uintptr_t)entry->bytes, entry->size};
+    }
+    return count;
 }
 
-static uint32_t get_u32(const unsigned char *at)
+static unsigned write_body(struct bytes_writer *writer, const struct message *message,
+                           struct iovec *pieces)
 {
-    uint32_t number;
+    const struct raft_message *raft = &message->raft;
 
-    memcpy(&number, at, sizeof number);
-    return le32toh(number);
-}
-
-static void put_u32(unsigned char *at, uint32_t number)
-{
-    number = htole32(number);
-    memcpy(at, &number, sizeof number);
-}
-
-/* How many numbers a message of this type has; 0: there is no such type. */
-static unsigned numbers_of(unsigned type)
-{
-    switch (type) {
-    case RAFT_APPEND_ENTRIES:
-    case RAFT_REQUEST_VOTE:
-        return 4;
-    case RAFT_APPEND_ENTRIES_RESULT:
-        return 4;
-    case RAFT_REQUEST_VOTE_RESULT:
-        return 2;
-    case RAFT_INSTALL_SNAPSHOT:
-        return 5;
+    switch (raft->type) {
+    case RAFT_APPEND:
+        return write_append(writer, raft, pieces);
+    case RAFT_APPEND_REPLY:
+        write_u8(writer, raft->yes);
+        write_u64(writer, raft->index);
+        write_u64(writer, (uint64_t)raft->round);
+        write_u64(writer, raft->hint_index);
+        write_u64(writer, raft->hint_term);
+        return 0;
+    case RAFT_VOTE:
+    case RAFT_PRE_VOTE:
+        write_id(writer, &raft->id);
+        write_u8(writer, raft->transfer);
+        return 0;
+    case RAFT_VOTE_REPLY:
+    case RAFT_PRE_VOTE_REPLY:
+        write_u8(writer, raft->yes);
+        write_u64(writer, raft->asked_term);
+        return 0;
     case RAFT_TIMEOUT_NOW:
-        return 3;
+        write_id(writer, &raft->id);
+        return 0;
+    case RAFT_SNAPSHOT:
+        write_id(writer, &raft->id);
+        write_u64(writer, message->total);
+        write_u64(writer, message->offset);
+        pieces[0] = (struct iovec){(void *)(uintptr_t)message->bytes, message->size};
+        return 1;
     default:
+        write_id(writer, &raft->id);
+        write_u64(writer, message->offset);
+        write_u8(writer, message->again);
         return 0;
     }
 }
 
-/* What a node can do (features) and has room for, in one number. */
-static uint64_t abilities(unsigned short features, unsigned short capacity)
+unsigned message_encode(const struct message *message, uint8_t head[MESSAGE_HEAD_MAX],
+                        struct iovec pieces[MESSAGE_PIECES_MAX])
 {
-    return (uint64_t)features << 16 | capacity;
+    struct bytes_writer writer = {head};
+    unsigned count;
+
+    INVARIANT(message->raft.type >= RAFT_APPEND && message->raft.type <= MESSAGE_IMAGE_ACK);
+    INVARIANT(message->raft.type != RAFT_APPEND || message->raft.count <= MESSAGE_ENTRIES_MAX);
+    write_u8(&writer, VERSION);
+    write_u8(&writer, message->raft.type);
+    write_u64(&writer, message->raft.to);
+    write_u64(&writer, message->raft.term);
+    count = write_body(&writer, message, pieces + 1);
+    pieces[0] = (struct iovec){head, (size_t)(writer.at - head)};
+    return 1 + count;
 }
 
-/* ---- out -------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------- */
 
-static void *allocate(size_t size)
+static void read_id(struct bytes_reader *reader, struct raft_id *ret_id)
 {
-    void *memory = calloc(1, size);
-
-    INVARIANT(memory != NULL);
-    return memory;
+    ret_id->index = read_u64(reader);
+    ret_id->term = read_u64(reader);
+    ret_id->chain = read_u64(reader);
 }
 
-static void encode_entries(const struct raft_append_entries *append, unsigned char *at,
-                           struct encoded *encoded)
+/* A configuration has addresses, which raft knows nothing of; the first entry of a term has no bytes. */
+static bool is_sound(const struct raft_entry *entry)
 {
-    for (unsigned i = 0; i < append->n_entries; i++, at += ENTRY_HEADER) {
-        const struct raft_entry *entry = &append->entries[i];
+    struct replica_config config;
 
-        put(at, entry->term);
-        put_u32(at + 8, (uint32_t)entry->buf.len);
-        at[12] = (unsigned char)entry->type;
-        encoded->pieces[encoded->count++] = (struct iovec){entry->buf.base, entry->buf.len};
-    }
-}
-
-static void encode_snapshot(const struct raft_install_snapshot *install, unsigned char *at,
-                            struct encoded *encoded)
-{
-    struct raft_buffer configuration;
-
-    INVARIANT(raft_configuration_encode(&install->conf, &configuration) == 0);
-    encoded->configuration = configuration.base;
-    put(at, configuration.len);
-    encoded->pieces[encoded->count++] = (struct iovec){configuration.base, configuration.len};
-    encoded->pieces[encoded->count++] = (struct iovec){install->data.base, install->data.len};
-}
-
-/* The numbers; returns where they end. */
-static unsigned char *encode_numbers(const struct raft_message *message, unsigned char *at,
-                                     unsigned char *flags)
-{
-    const struct raft_append_entries *append = &message->append_entries;
-    const struct raft_append_entries_result *appended = &message->append_entries_result;
-    const struct raft_request_vote *request = &message->request_vote;
-    const struct raft_request_vote_result *vote = &message->request_vote_result;
-    const struct raft_install_snapshot *install = &message->install_snapshot;
-    const struct raft_timeout_now *timeout = &message->timeout_now;
-
-    switch (message->type) {
-    case RAFT_APPEND_ENTRIES:
-        at = put(put(at, append->term), append->prev_log_index);
-        return put(put(at, append->prev_log_term), append->leader_commit);
-    case RAFT_APPEND_ENTRIES_RESULT:
-        at = put(put(at, appended->term), appended->rejected);
-        return put(put(at, appended->last_log_index),
-                   abilities(appended->features, appended->capacity));
-    case RAFT_REQUEST_VOTE:
-        *flags = (unsigned char)((request->disrupt_leader ? FLAG_DISRUPT : 0) |
-                                 (request->pre_vote ? FLAG_PRE_VOTE : 0));
-        at = put(put(at, request->term), request->candidate_id);
-        return put(put(at, request->last_log_index), request->last_log_term);
-    case RAFT_REQUEST_VOTE_RESULT:
-        *flags = (unsigned char)((vote->vote_granted ? FLAG_GRANTED : 0) |
-                                 (vote->pre_vote ? FLAG_PRE_VOTE : 0));
-        return put(put(at, vote->term), abilities(vote->features, vote->capacity));
-    case RAFT_INSTALL_SNAPSHOT:
-        at = put(put(at, install->term), install->last_index);
-        return put(put(at, install->last_term), install->conf_index);
-    case RAFT_TIMEOUT_NOW:
-        at = put(put(at, timeout->term), timeout->last_log_index);
-        return put(at, timeout->last_log_term);
-    }
-    return at;
-}
-
-void message_encode(const struct raft_message *message, struct encoded *ret_encoded)
-{
-    bool append = message->type == RAFT_APPEND_ENTRIES;
-    unsigned entries = append ? message->append_entries.n_entries : 0;
-    unsigned numbers = numbers_of(message->type);
-    size_t size = HEADER + numbers * sizeof(uint64_t) + entries * (size_t)ENTRY_HEADER;
-    unsigned char *at;
-
-    INVARIANT(numbers > 0);
-    *ret_encoded = (struct encoded){.pieces = allocate((entries + 3) * sizeof(struct iovec)),
-                                    .count = 1,
-                                    .header = allocate(size)};
-    ret_encoded->header[0] = VERSION;
-    ret_encoded->header[1] = (unsigned char)message->type;
-    ret_encoded->header[3] = message->request_vote.version; /* all types begin with it */
-    put_u32(ret_encoded->header + 4, entries);
-    ret_encoded->pieces[0] = (struct iovec){ret_encoded->header, size};
-    at = encode_numbers(message, ret_encoded->header + HEADER, &ret_encoded->header[2]);
-    if (append)
-        encode_entries(&message->append_entries, at, ret_encoded);
-    else if (message->type == RAFT_INSTALL_SNAPSHOT)
-        encode_snapshot(&message->install_snapshot, at, ret_encoded);
-}
-
-void encoded_free(struct encoded *encoded)
-{
-    raft_free(encoded->configuration);
-    free(encoded->header);
-    free(encoded->pieces);
-    *encoded = (struct encoded){0};
-}
-
-/* ---- in --------------------------------------------------------------------------------------- */
-
-/* libraft believes what a configuration says about itself: a version, how many members, and of each its id,
- * its address with a NUL, and its role; then zeros up to a multiple of 8. */
-bool message_is_configuration(const void *configuration, size_t size)
-{
-    const unsigned char *bytes = configuration;
-    const unsigned char *at = bytes + 9, *end = bytes + size;
-    uint64_t count;
-
-    if (size < 9 || size % 8 != 0 || bytes[0] != CONFIGURATION_VERSION)
+    if (entry->size > MESSAGE_ENTRY_MAX || crc32c(0, entry->bytes, entry->size) != entry->sum)
         return false;
-    memcpy(&count, bytes + 1, sizeof count);
-    count = le64toh(count);
-    if (count > MEMBERS_MAX)
-        return false;
-    for (; count > 0; count--) {
-        const unsigned char *nul =
-            end - at > 8 ? memchr(at + 8, '\0', (size_t)(end - at) - 8) : NULL;
-
-        if (!nul || end - nul < 2 || nul[1] > RAFT_SPARE)
-            return false;
-        at = nul + 2;
-    }
-    return end - at < 8;
-}
-
-/* Entries stay where they are: all are of one batch, the message itself, which libraft frees. */
-static bool decode_entries(unsigned char *bytes, size_t size, struct raft_append_entries *append)
-{
-    size_t at = HEADER + 4 * sizeof(uint64_t), count = get_u32(bytes + 4);
-    size_t data = at + count * ENTRY_HEADER;
-    struct raft_entry *entries;
-
-    append->n_entries = (unsigned)count;
-    if (count > (size - at) / ENTRY_HEADER)
-        return false;
-    if (count == 0) {
-        if (size != at)
-            return false;
-        free(bytes);
+    switch (entry->type) {
+    case RAFT_COMMAND:
         return true;
-    }
-    entries = raft_malloc(count * sizeof *entries);
-    INVARIANT(entries != NULL);
-    for (size_t i = 0; i < count; i++, at += ENTRY_HEADER) {
-        size_t length = get_u32(bytes + at + 8);
-        unsigned type = bytes[at + 12];
-        uint64_t term;
-
-        memcpy(&term, bytes + at, sizeof term);
-        if (length > size - data || length % 8 != 0 || type < RAFT_COMMAND || type > RAFT_CHANGE ||
-            (type == RAFT_CHANGE && !message_is_configuration(bytes + data, length)))
-            goto broken;
-        entries[i] = (struct raft_entry){.term = le64toh(term),
-                                         .type = (enum raft_entry_type)type,
-                                         .buf = {bytes + data, length},
-                                         .batch = bytes};
-        data += length;
-    }
-    if (data != size)
-        goto broken;
-    append->entries = entries;
-    return true;
-
-broken:
-    raft_free(entries);
-    return false;
-}
-
-static bool decode_snapshot(unsigned char *bytes, size_t size,
-                            struct raft_install_snapshot *install)
-{
-    size_t at = HEADER + 5 * sizeof(uint64_t);
-    uint64_t length = get(bytes, 4);
-    struct raft_buffer configuration = {bytes + at, (size_t)length};
-    size_t left;
-
-    if (length > CONFIGURATION_MAX || length > size - at ||
-        !message_is_configuration(bytes + at, (size_t)length))
-        return false;
-    raft_configuration_init(&install->conf);
-    if (raft_configuration_decode(&configuration, &install->conf) != 0)
-        return false;
-    left = size - at - (size_t)length;
-    /* libraft wants the snapshot by itself. */
-    memmove(bytes, bytes + at + length, left);
-    install->data = (struct raft_buffer){bytes, left};
-    return true;
-}
-
-static void decode_small(const unsigned char *bytes, struct raft_message *message)
-{
-    unsigned flags = bytes[2];
-
-    switch (message->type) {
-    case RAFT_APPEND_ENTRIES_RESULT:
-        message->append_entries_result =
-            (struct raft_append_entries_result){.version = bytes[3],
-                                                .term = get(bytes, 0),
-                                                .rejected = get(bytes, 1),
-                                                .last_log_index = get(bytes, 2),
-                                                .features = (unsigned short)(get(bytes, 3) >> 16),
-                                                .capacity = (unsigned short)get(bytes, 3)};
-        break;
-    case RAFT_REQUEST_VOTE:
-        message->request_vote = (struct raft_request_vote){.version = bytes[3],
-                                                           .term = get(bytes, 0),
-                                                           .candidate_id = get(bytes, 1),
-                                                           .last_log_index = get(bytes, 2),
-                                                           .last_log_term = get(bytes, 3),
-                                                           .disrupt_leader = flags & FLAG_DISRUPT,
-                                                           .pre_vote = flags & FLAG_PRE_VOTE};
-        break;
-    case RAFT_REQUEST_VOTE_RESULT:
-        message->request_vote_result =
-            (struct raft_request_vote_result){.version = bytes[3],
-                                              .term = get(bytes, 0),
-                                              .vote_granted = flags & FLAG_GRANTED,
-                                              .pre_vote = flags & FLAG_PRE_VOTE,
-                                              .features = (unsigned short)(get(bytes, 1) >> 16),
-                                              .capacity = (unsigned short)get(bytes, 1)};
-        break;
+    case RAFT_FIRST_OF_TERM:
+        return entry->size == 0;
+    case RAFT_CONFIG:
+        return replica_config_read(entry->bytes, entry->size, &config);
     default:
-        message->timeout_now = (struct raft_timeout_now){.version = bytes[3],
-                                                         .term = get(bytes, 0),
-                                                         .last_log_index = get(bytes, 1),
-                                                         .last_log_term = get(bytes, 2)};
-        break;
+        return false;
     }
 }
 
-bool message_decode(void *memory, size_t size, struct raft_message *ret_message)
+static bool read_append(struct bytes_reader *reader, struct raft_entry *entries,
+                        struct raft_message *message)
 {
-    unsigned char *bytes = memory;
-    unsigned numbers = size >= HEADER ? numbers_of(bytes[1]) : 0;
-
-    if (numbers == 0 || bytes[0] != VERSION || bytes[2] > FLAGS ||
-        size < HEADER + numbers * sizeof(uint64_t))
+    read_id(reader, &message->id);
+    message->commit = read_u64(reader);
+    message->round = (int64_t)read_u64(reader);
+    message->count = read_u32(reader);
+    if (reader->wrong || message->count > MESSAGE_ENTRIES_MAX)
         return false;
-    memset(ret_message, 0, sizeof *ret_message);
-    ret_message->type = (enum raft_message_type)bytes[1];
-    if (ret_message->type == RAFT_APPEND_ENTRIES) {
-        ret_message->append_entries = (struct raft_append_entries){.version = bytes[3],
-                                                                   .term = get(bytes, 0),
-                                                                   .prev_log_index = get(bytes, 1),
-                                                                   .prev_log_term = get(bytes, 2),
-                                                                   .leader_commit = get(bytes, 3)};
-        return decode_entries(bytes, size, &ret_message->append_entries);
+    message->entries = entries;
+    for (uint32_t i = 0; i < message->count; i++) {
+        entries[i].term = read_u64(reader);
+        entries[i].chain = read_u64(reader);
+        entries[i].size = read_u32(reader);
+        entries[i].sum = read_u32(reader);
+        entries[i].type = read_u8(reader);
     }
-    if (ret_message->type == RAFT_INSTALL_SNAPSHOT) {
-        ret_message->install_snapshot = (struct raft_install_snapshot){.version = bytes[3],
-                                                                       .term = get(bytes, 0),
-                                                                       .last_index = get(bytes, 1),
-                                                                       .last_term = get(bytes, 2),
-                                                                       .conf_index = get(bytes, 3)};
-        return decode_snapshot(bytes, size, &ret_message->install_snapshot);
+    for (uint32_t i = 0; i < message->count && !reader->wrong; i++) {
+        entries[i].bytes = read_bytes(reader, entries[i].size);
+        if (reader->wrong || !is_sound(&entries[i]))
+            return false;
     }
-    if (size != HEADER + numbers * sizeof(uint64_t) || get_u32(bytes + 4) != 0)
-        return false;
-    decode_small(bytes, ret_message);
-    free(bytes);
     return true;
+}
+
+static bool read_piece(struct bytes_reader *reader, struct message *message)
+{
+    read_id(reader, &message->raft.id);
+    message->total = read_u64(reader);
+    message->offset = read_u64(reader);
+    message->size = bytes_left(reader);
+    message->bytes = read_bytes(reader, message->size);
+    return message->size > 0 && message->size <= REPLICA_PIECE_BYTES &&
+           message->offset < message->total && message->size <= message->total - message->offset &&
+           message->raft.id.index > 0 && message->raft.id.term > 0 &&
+           message->raft.id.term <= message->raft.term;
+}
+
+static bool read_body(struct bytes_reader *reader, struct raft_entry *entries,
+                      struct message *message)
+{
+    struct raft_message *raft = &message->raft;
+
+    switch (raft->type) {
+    case RAFT_APPEND:
+        return read_append(reader, entries, raft);
+    case RAFT_APPEND_REPLY:
+        raft->yes = read_bool(reader);
+        raft->index = read_u64(reader);
+        raft->round = (int64_t)read_u64(reader);
+        raft->hint_index = read_u64(reader);
+        raft->hint_term = read_u64(reader);
+        return true;
+    case RAFT_VOTE:
+    case RAFT_PRE_VOTE:
+        read_id(reader, &raft->id);
+        raft->transfer = read_bool(reader);
+        return true;
+    case RAFT_VOTE_REPLY:
+    case RAFT_PRE_VOTE_REPLY:
+        raft->yes = read_bool(reader);
+        raft->asked_term = read_u64(reader);
+        return true;
+    case RAFT_TIMEOUT_NOW:
+        read_id(reader, &raft->id);
+        return true;
+    case RAFT_SNAPSHOT:
+        return read_piece(reader, message);
+    case MESSAGE_IMAGE_ACK:
+        read_id(reader, &raft->id);
+        message->offset = read_u64(reader);
+        message->again = read_bool(reader);
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool message_decode(const void *bytes, size_t size, struct raft_entry *entries,
+                    struct message *ret_message)
+{
+    struct bytes_reader reader = {.at = bytes, .end = (const uint8_t *)bytes + size};
+    uint64_t from = ret_message->raft.from, incarnation = ret_message->raft.incarnation;
+
+    *ret_message = (struct message){.raft = {.from = from, .incarnation = incarnation}};
+    if (read_u8(&reader) != VERSION)
+        return false;
+    ret_message->raft.type = read_u8(&reader);
+    ret_message->raft.to = read_u64(&reader);
+    ret_message->raft.term = read_u64(&reader);
+    return !reader.wrong && ret_message->raft.term <= RAFT_TERM_MAX &&
+           read_body(&reader, entries, ret_message) && bytes_read(&reader);
 }

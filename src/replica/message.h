@@ -1,33 +1,36 @@
-/* message.h: libraft's messages as bytes, between nodes that may be of different versions of Holdfast.
- *
- *     version (1 byte), type (1), flags (1), libraft's version of it (1), count of entries (4); then numbers of 8 bytes,
- *     as many as the type has; then what belongs to it: the entries' terms, sizes and types, and their
- *     bytes; or a configuration and a snapshot. All numbers have their lowest byte first. */
+/* message.h: what nodes say to each other, as bytes. */
 #ifndef REPLICA_MESSAGE_H
 #define REPLICA_MESSAGE_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "raft/raft.h"
+
 #include <sys/uio.h>
 
-struct raft_message;
+#define MESSAGE_ENTRIES_MAX 256u      /* of one append */
+#define MESSAGE_ENTRY_MAX (16u << 20) /* bytes of one entry */
+#define MESSAGE_BYTES_MAX (1u << 20)  /* of the entries of an append, but for one that is larger */
+#define MESSAGE_HEAD_MAX (128u + MESSAGE_ENTRIES_MAX * 25u)
+#define MESSAGE_PIECES_MAX (1u + MESSAGE_ENTRIES_MAX)
 
-struct encoded { /* a message on its way out */
-    struct iovec *pieces;
-    unsigned count;
-    unsigned char *header;        /* what is ours of it; the rest is libraft's */
-    unsigned char *configuration; /* or NULL */
+/* Types above raft's; RAFT_SNAPSHOT is a piece of one. */
+#define MESSAGE_IMAGE_ACK 9u
+
+struct message {
+    struct raft_message
+        raft; /* its type is the message's, and `id` is of a snapshot's last entry, too */
+    /* RAFT_SNAPSHOT: a piece of its bytes; MESSAGE_IMAGE_ACK: raft.id.index, and all up to offset is there. */
+    uint64_t total, offset;
+    const unsigned char *bytes; /* borrowed */
+    size_t size;
+    bool again; /* MESSAGE_IMAGE_ACK: what came was not what comes next: begin at the offset */
 };
 
-/* What it points to stays libraft's, and must stay. */
-void message_encode(const struct raft_message *message, struct encoded *ret_encoded);
-void encoded_free(struct encoded *encoded);
-
-/* bytes: from malloc. True: they belong to the message from now on, or are gone. False: they are no message,
- * and still the caller's. Sender and address are not in it. */
-bool message_decode(void *bytes, size_t size, struct raft_message *ret_message);
-
-/* libraft believes what a configuration says about itself. This looks first. */
-bool message_is_configuration(const void *bytes, size_t size);
+/* Pieces that point into head and to the entries' bytes. Returns their count. */
+unsigned message_encode(const struct message *message, uint8_t head[MESSAGE_HEAD_MAX],
+                        struct iovec pieces[MESSAGE_PIECES_MAX]);
+/* False: bytes that are no message. Sender and incarnation are not touched. entries: room for MESSAGE_ENTRIES_MAX; they and what the
+ * message points to borrow from the bytes. */
+bool message_decode(const void *bytes, size_t size, struct raft_entry *entries,
+                    struct message *ret_message);
 
 #endif

@@ -1,21 +1,15 @@
-/* replica.c: who leads, what is proposed when, and closing. */
-#include "replica/replica.h"
-#include "base/clock.h"
+/* replica.c: its life, the events that come, and what raft makes of them. */
+#include "base/crc32c.h"
 #include "replica/inside.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define REQUESTS_MIN 64u
-/* An entry that takes longer to apply than it takes to let others run. With less, somebody who is alone in waiting would wait for
- * those who use the CPU for something else. */
-#define YIELD_BYTES ((size_t)4096)
 
 void *replica_realloc(void *memory, size_t size)
 {
-    void *larger = realloc(memory, size);
+    void *larger = realloc(memory, size ? size : 1);
 
     INVARIANT(larger != NULL);
     return larger;
@@ -32,467 +26,346 @@ void replica_note(struct replica *replica, int level, const char *format, ...)
     replica->host.note(replica->host.context, level, text);
 }
 
-/* ---- who leads -------------------------------------------------------------------------------- */
+/* ---- roles ------------------------------------------------------------------------------------ */
 
-static void fail_flight(struct replica *replica, struct flight *flight,
-                        enum replica_failure failure)
+void replica_set_role(struct replica *replica, enum replica_role role)
 {
-    const struct replica_host *host = &replica->host;
-    uint32_t count = flight->active && !flight->first ? flight->count : 0;
-
-    flight->active = false;
-    for (uint32_t i = 0; i < count; i++)
-        host->failed(host->context, flight->requests[i], failure);
+    replica->role = role;
+    replica->host.role(replica->host.context, role);
 }
 
-/* Nobody can submit meanwhile: it does not lead any more. */
-static void fail_under_way(struct replica *replica, enum replica_failure of_flight)
+void replica_stop(struct replica *replica, const char *format, ...)
 {
-    const struct replica_host *host = &replica->host;
-    uint32_t count = replica->batch.packer.count;
+    va_list arguments;
 
-    INVARIANT(replica->leading == LEAD_IDLE);
-    fail_flight(replica, &replica->arrived, REPLICA_UNKNOWN);
-    fail_flight(replica, &replica->flight, of_flight);
-    for (uint32_t i = 0; i < count; i++)
-        host->failed(host->context, replica->batch.requests[i], REPLICA_NOT_LEADING);
-    core_packer_clear(&replica->batch.packer);
-    replica->gathering = false;
+    if (is_stopped(replica))
+        return;
+    va_start(arguments, format);
+    vsnprintf(replica->trouble.text, sizeof replica->trouble.text, format, arguments);
+    va_end(arguments);
+    replica->role = REPLICA_STOPPED;
+    replica->leading = LEAD_IDLE;
+    if (!replica->live)
+        return; /* whoever starts it is told */
+    propose_fail(replica);
+    members_fail(replica, true);
+    replica->host.stopped(replica->host.context, replica->trouble.text);
+    replica->host.role(replica->host.context, REPLICA_STOPPED);
 }
 
-static void step_down(struct replica *replica, enum replica_failure of_flight)
+/* [P4] What is committed is answered, whoever leads now. */
+static void step_down(struct replica *replica)
 {
-    bool served = replica->role == REPLICA_LEADING;
+    bool served;
 
-    apply_put_off(replica); /* what has arrived is answered, whoever leads now */
+    apply_all(replica);
+    if (is_stopped(replica))
+        return;
+    served = replica->role == REPLICA_LEADING;
     replica->leading = LEAD_IDLE;
     replica->role = REPLICA_FOLLOWING;
-    fail_under_way(replica, of_flight);
+    for (unsigned i = 0; i < PEERS_MAX; i++)
+        replica->peers[i].held.active = replica->peers[i].sending.active = false;
+    propose_fail(replica);
     members_fail(replica, false);
     if (served)
         replica->host.role(replica->host.context, REPLICA_FOLLOWING);
 }
 
-void replica_observe(struct replica *replica)
+static void observe(struct replica *replica)
 {
-    bool leads;
+    bool is_leader = raft_role(replica->raft) == RAFT_LEADER;
 
-    if (!replica->opened || replica->closing || gate_shut(replica))
-        return;
-    leads = raft_state(&replica->raft) == RAFT_LEADER;
-    if (replica->leading != LEAD_IDLE &&
-        (!leads || raft_current_term(&replica->raft) != replica->term))
-        step_down(replica, REPLICA_UNKNOWN);
-    if (leads && replica->leading == LEAD_IDLE) {
-        apply_put_off(replica);
-        replica->leading = LEAD_BEGINNING;
-        replica->term = raft_current_term(&replica->raft);
+    if (replica->leading != LEAD_IDLE && (!is_leader || raft_term(replica->raft) != replica->term))
+        step_down(replica);
+    if (is_leader && replica->leading == LEAD_IDLE && !is_stopped(replica)) {
+        replica->leading = LEAD_ELECTED;
+        replica->term = raft_term(replica->raft);
     }
-    members_observe(replica);
 }
 
-void replica_landed(struct replica *replica)
+/* ---- what raft puts out ----------------------------------------------------------------------- */
+
+int replica_store_term(struct replica *replica, uint64_t term, uint64_t vote,
+                       struct error_text *err)
 {
-    replica->arrived.active = false;
-    if (replica->leading != LEAD_BEGINNING || raft_state(&replica->raft) != RAFT_LEADER)
-        return;
-    replica->leading = LEAD_SERVING;
-    replica->role = REPLICA_LEADING;
-    replica->host.role(replica->host.context, REPLICA_LEADING);
+    int result = replica->io.store_term(replica->io.context, term, vote, err);
+
+    replica->stored_term = term;
+    replica->stored_vote = vote;
+    return result;
 }
 
-/* ---- proposing -------------------------------------------------------------------------------- */
-
-/* What is above the maximum is forgotten, or the entries to come would bring it, too fast for the
- * leases that are given meanwhile. What is below a millisecond is left for the next. */
-static uint32_t count_elapsed(struct replica *replica, int64_t now)
+/* Its bytes, and those that follow. */
+static void add_entry(struct replica *replica, const struct raft_entry *entry, const void *more,
+                      size_t more_size)
 {
-    int64_t elapsed_ms = (now - replica->counted_us) / 1000;
+    size_t size = entry->size - more_size;
+    unsigned char *bytes = NULL;
 
-    if (elapsed_ms <= 0)
-        return 0;
-    if (elapsed_ms > CORE_ELAPSED_MAX_MS) {
-        replica->counted_us = now;
-        return CORE_ELAPSED_MAX_MS;
+    if (entry->size > 0) {
+        bytes = replica_realloc(NULL, entry->size);
+        memcpy(bytes, entry->bytes, size);
     }
-    replica->counted_us += elapsed_ms * 1000;
-    return (uint32_t)elapsed_ms;
+    if (more_size > 0 && more)
+        memcpy(bytes + size, more, more_size);
+    log_add(&replica->log, entry, bytes);
+    if (entry->type == RAFT_CONFIG)
+        members_push(replica, replica->log.last, bytes, entry->size);
 }
 
-/* libraft refuses while it hands its leadership over, too: then nothing has happened, and it is asked
- * again, for it may think better of it. Any other refusal leaves its log in parts. */
-static void refused(struct replica *replica, int result)
+/* The log as raft has it: what it has made itself, or taken from a message. */
+static void follow_log(struct replica *replica, const struct raft_event *event)
 {
-    if (result == RAFT_NOTLEADER)
-        step_down(replica, REPLICA_NOT_LEADING);
-    else
-        gate_trouble(replica, "the log cannot be written: %s", raft_strerror(result));
+    const struct raft_output *output = &replica->output;
+    const struct raft_message *message = &event->message;
+
+    if (output->made.type) {
+        struct raft_entry made = output->made;
+
+        made.bytes = output->made_bytes;
+        add_entry(replica, &made, event->bytes, made.size - output->made_size);
+    }
+    if (output->taken == 0)
+        return;
+    INVARIANT(message->entries);
+    if (output->taken <= replica->log.last) {
+        members_cut(replica, output->taken);
+        log_cut(&replica->log, output->taken);
+    }
+    for (uint64_t i = output->taken; i <= raft_last(replica->raft); i++)
+        add_entry(replica, &message->entries[i - message->id.index - 1], NULL, 0);
 }
 
-/* The batch takes off, and leaves an empty one behind. */
-static void take_off(struct replica *replica, bool first)
+void replica_write(struct replica *replica, uint64_t first, uint64_t last, uint64_t epoch)
 {
-    struct flight *flight = &replica->flight;
-    struct batch *batch = &replica->batch;
-    void **requests = flight->requests;
-    uint32_t capacity = flight->capacity;
+    size_t count = (size_t)(last - first + 1);
 
-    flight->active = true;
-    flight->overdue = false;
-    flight->first = first;
-    flight->sequence = replica->sequence;
-    flight->requests = batch->requests;
-    flight->count = batch->packer.count;
-    flight->capacity = batch->capacity;
-    batch->requests = requests;
-    batch->capacity = capacity;
-    replica->gathering = false;
+    if (count > replica->record_capacity) {
+        replica->record_capacity = 2 * count;
+        replica->records = replica_realloc(replica->records, 2 * count * sizeof *replica->records);
+    }
+    if (replica->write_count == replica->write_capacity) {
+        replica->write_capacity = replica->write_capacity ? 2 * replica->write_capacity : 16;
+        replica->writes =
+            replica_realloc(replica->writes, replica->write_capacity * sizeof *replica->writes);
+    }
+    replica->writes[replica->write_count++] = (struct write){++replica->write_number, last, epoch};
+    for (uint64_t i = first; i <= last; i++) {
+        struct log_entry *entry = log_at(&replica->log, i);
+
+        entry->write = replica->write_number;
+        replica->records[i - first] = (struct journal_record){.index = i,
+                                                              .term = entry->term,
+                                                              .type = entry->type,
+                                                              .bytes = entry->bytes,
+                                                              .size = entry->size,
+                                                              .chain = entry->chain,
+                                                              .commit = raft_commit(replica->raft)};
+    }
+    replica->io.append(replica->io.context, replica->write_number, replica->records, count);
 }
 
-static void propose(struct replica *replica, int64_t now, bool first)
+static void carry_out(struct replica *replica, const struct raft_event *event)
 {
-    struct core_packer *packer = &replica->batch.packer;
-    struct raft_buffer buffer;
+    const struct raft_output *output = &replica->output;
+    struct error_text err = {""};
+
+    if (output->fatal) {
+        replica_stop(replica, "%s", output->fatal);
+        return;
+    }
+    if (output->persist && replica_store_term(replica, output->term, output->vote, &err) != HF_OK) {
+        replica_stop(replica, "the term cannot be stored: %s", err.text);
+        return;
+    }
+    follow_log(replica, event);
+    for (int i = 0; i < output->message_count; i++)
+        send_message(replica, &output->messages[i]);
+    if (output->append)
+        replica_write(replica, output->append_first, output->append_last, output->append_epoch);
+    if (output->caught_up)
+        replica->members.caught_up = output->caught_up;
+    if (output->committed)
+        propose_committed(replica);
+    observe(replica);
+}
+
+int replica_step(struct replica *replica, struct raft_event *event)
+{
     int result;
 
-    if (first)
-        replica->counted_us = now;
-    core_packer_finish(packer, count_elapsed(replica, now), first, replica->origin,
-                       ++replica->sequence);
-    take_off(replica, first);
-    replica->flight.since_us = now;
-    buffer.base = core_packer_take(packer, &buffer.len);
-    result = raft_apply(&replica->raft, &replica->proposal, &buffer, 1, NULL);
-    if (result != 0) { /* not the gate's word, so libraft has not taken the buffer */
-        raft_free(buffer.base);
-        refused(replica, result);
+    if (is_stopped(replica))
+        return RAFT_NOT_LEADER;
+    event->now_us = replica->now_us;
+    raft_step(replica->raft, event, &replica->output);
+    result = replica->output.result;
+    carry_out(replica, event);
+    return result;
+}
+
+/* ---- others ----------------------------------------------------------------------------------- */
+
+struct peer *peer_of(struct replica *replica, uint64_t id, bool makes)
+{
+    struct peer *unused = NULL;
+
+    for (unsigned i = 0; i < PEERS_MAX; i++) {
+        struct peer *peer = &replica->peers[i];
+
+        if (peer->id == id)
+            return peer;
+        /* One that nobody here knows any more, and for whom nothing is being read. */
+        if (!unused && (peer->id == 0 || (!members_address(replica, peer->id) &&
+                                          !peer->reading.active && !peer->sending.reads)))
+            unused = peer;
+    }
+    if (!makes || !unused)
+        return NULL;
+    *unused = (struct peer){.id = id, .heard_us = -1};
+    return unused;
+}
+
+/* What raft is to be told of them, and could not be while it put something out. */
+static void tell_of_peers(struct replica *replica)
+{
+    for (unsigned i = 0; i < PEERS_MAX; i++) {
+        struct peer *peer = &replica->peers[i];
+        struct raft_event gone = {.type = RAFT_ON_GONE, .member.id = peer->id};
+        struct raft_event over = {.type = RAFT_ON_SNAPSHOT_SENT, .member.id = peer->id};
+
+        if (peer->id && peer->image_over) {
+            peer->image_over = false;
+            replica_step(replica, &over);
+        }
+        if (peer->id && peer->gone) {
+            peer->gone = false;
+            replica_step(replica, &gone);
+        }
+    }
+}
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+static bool set_now(struct replica *replica, int64_t now_us)
+{
+    if (now_us > replica->now_us)
+        replica->now_us = now_us;
+    return replica->live && !is_stopped(replica);
+}
+
+bool replica_received(struct replica *replica, uint64_t from, uint64_t incarnation,
+                      const void *bytes, size_t size, int64_t now_us)
+{
+    struct message message = {.raft = {.from = from, .incarnation = incarnation}};
+    struct raft_event event = {.type = RAFT_ON_MESSAGE};
+    struct peer *peer;
+
+    if (!set_now(replica, now_us))
+        return true;
+    if (!message_decode(bytes, size, replica->incoming, &message))
+        return false;
+    if (message.raft.to != replica->options.id || from == replica->options.id || from == 0)
+        return true;
+    peer = peer_of(replica, from, members_address(replica, from) != NULL);
+    if (peer)
+        peer->heard_us = now_us;
+    if (message.raft.type == RAFT_SNAPSHOT) {
+        install_on_piece(replica, &message);
+    } else if (message.raft.type == MESSAGE_IMAGE_ACK) {
+        install_on_ack(replica, &message);
+    } else {
+        /* The leader is to know that we are there, and nothing more. */
+        if (message.raft.type == RAFT_APPEND && install_blocks(replica)) {
+            message.raft.id = (struct raft_id){0};
+            message.raft.count = 0;
+            message.raft.commit = 0;
+        }
+        event.message = message.raft;
+        replica_step(replica, &event);
+    }
+    return true;
+}
+
+void replica_peer_down(struct replica *replica, uint64_t id, int64_t now_us)
+{
+    struct raft_event event = {.type = RAFT_ON_PEER_DOWN, .member.id = id};
+    struct peer *peer = peer_of(replica, id, false);
+
+    if (!set_now(replica, now_us))
+        return;
+    if (peer && peer->sending.active) {
+        peer->sending.active = false;
+        peer->image_over = true;
+    }
+    replica_step(replica, &event);
+}
+
+void replica_written(struct replica *replica, uint64_t number, const struct error_text *failure,
+                     int64_t now_us)
+{
+    struct raft_event event = {.type = RAFT_ON_PERSISTED};
+    size_t done = 0;
+
+    if (!set_now(replica, now_us))
+        return;
+    if (failure) {
+        replica_stop(replica, "the log cannot be written: %s", failure->text);
         return;
     }
-    replica->status.entries++;
-    replica->status.commands += first ? 0 : replica->flight.count;
-    replica->status.ticks += replica->flight.count == 0 && !first;
-}
-
-/* The table is new, as far as this node knows: with the entry goes what its tokens begin above. */
-static uint64_t first_token(struct replica *replica)
-{
-    const struct replica_host *host = &replica->host;
-    uint64_t token = host->wall_us ? clock_first_token(host->wall_us(host->context)) : 0;
-
-    if (host->wall_us && token == 0)
-        replica_note(
-            replica, 2,
-            "the wall clock is obviously wrong, so the tokens of this new cluster begin at 1: if "
-            "a guard has seen tokens of another, raise them with 'holdfast floor'");
-    return token;
-}
-
-static void propose_first(struct replica *replica, int64_t now)
-{
-    unsigned char id[16];
-    struct core_command identity = {.op = CORE_IDENTITY, .result = {(const char *)id, sizeof id}};
-    struct core_command member = {.op = CORE_MEMBER,
-                                  .token = replica->id,
-                                  .result = {replica->about, strlen(replica->about)}};
-    struct core_counts counts;
-
-    core_count(replica->table, &counts);
-    if (!counts.identified) {
-        identity.token = first_token(replica);
-        replica->host.random(replica->host.context, id, sizeof id);
-        core_pack(&replica->batch.packer, &identity);
+    for (; done < replica->write_count && replica->writes[done].number <= number; done++) {
+        event.epoch = replica->writes[done].epoch;
+        event.index = replica->writes[done].last;
     }
-    if (member.result.size > 0)
-        core_pack(&replica->batch.packer, &member);
-    propose(replica, now, true);
+    if (done == 0)
+        return;
+    log_written(&replica->log, replica->writes[done - 1].number);
+    replica->write_count -= done;
+    memmove(replica->writes, replica->writes + done,
+            replica->write_count * sizeof *replica->writes);
+    replica_step(replica, &event);
 }
 
-static bool is_full(const struct replica *replica)
+static int64_t next_us(const struct replica *replica, bool at_once)
 {
-    const struct core_packer *packer = &replica->batch.packer;
+    int64_t next[] = {raft_next_us(replica->raft), send_next_us(replica), install_next_us(replica),
+                      members_next_us(replica),
+                      raft_may_propose(replica->raft) ? schedule_propose_us(replica) : NEVER_US};
+    int64_t least = at_once ? replica->now_us : NEVER_US;
 
-    return packer->count >= REPLICA_BATCH_MAX_COUNT ||
-           core_packed_size(packer) >= REPLICA_BATCH_MAX_BYTES;
+    for (size_t i = 0; i < sizeof next / sizeof *next; i++)
+        if (next[i] < least)
+            least = next[i];
+    return least;
 }
 
-/* Half of what is expected, while the other half is in flight. An entry costs a cluster more, on each of its nodes: there it
- * is worth waiting for more, if there are many. */
-static bool is_enough(const struct replica *replica, uint32_t expected)
+int64_t replica_pump(struct replica *replica, uint32_t expected, int64_t now_us)
 {
-    uint64_t count = replica->batch.packer.count;
-
-    if (count >= REPLICA_ENOUGH)
-        return true;
-    if (replica->raft.configuration.n > 1 && expected >= REPLICA_MANY)
-        return 4 * count >= 3 * (uint64_t)expected;
-    return 2 * count >= expected;
-}
-
-/* How long the batch waits for more, in microseconds. */
-static int64_t gather(struct replica *replica, int64_t now, uint32_t expected)
-{
-    int64_t left;
-
-    if (is_enough(replica, expected) || is_full(replica))
-        return 0;
-    if (!replica->gathering) {
-        replica->gathering = true;
-        replica->gathering_us = now;
-    }
-    left = replica->gathering_us + REPLICA_GATHER_MAX_US - now;
-    return left > 0 ? left : 0;
-}
-
-/* When the table wants to hear what time it is; -1: it does not. Nothing is in flight, so it knows
- * of all the time that was counted. */
-static int64_t tick(const struct replica *replica, int64_t now)
-{
-    int64_t deadline_ms = core_next_deadline(replica->table);
-    int64_t until_ms, left;
-
-    if (deadline_ms < 0)
-        return -1;
-    until_ms = deadline_ms - core_now(replica->table);
-    if (until_ms > 0 && until_ms < REPLICA_TICK_MIN_MS) /* others will end with it, a little late */
-        until_ms = REPLICA_TICK_MIN_MS;
-    if (until_ms > REPLICA_TICK_MAX_MS)
-        until_ms = REPLICA_TICK_MAX_MS;
-    left = replica->counted_us + until_ms * 1000 - now;
-    return left > 0 ? left : 0;
-}
-
-/* Nothing is in flight. Returns when to come again. */
-static int64_t propose_in_time(struct replica *replica, uint32_t expected)
-{
-    int64_t now = replica_now(replica);
-    int64_t wait;
-
-    if (replica->change.kind == CHANGE_LEADER)
-        return -1; /* what has come is for another to do */
-    if (replica->leading == LEAD_BEGINNING) {
-        propose_first(replica, now);
-        return -1;
-    }
-    wait = tick(replica, now);
-    if (replica->batch.packer.count > 0) {
-        int64_t more = gather(replica, now, expected);
-
-        wait = wait < 0 || more < wait ? more : wait;
-    }
-    if (wait != 0)
-        return wait;
-    propose(replica, now, false);
-    return -1;
-}
-
-/* The next entry takes off before the last one is applied, if it is ready to. */
-static int64_t lead(struct replica *replica, uint32_t expected)
-{
-    bool flew = replica->flight.active;
-
-    if (!flew && replica->batch.packer.count > 0) {
-        int64_t wait = propose_in_time(replica, expected);
-
-        if (replica->flight.active || replica->put_off.count == 0)
-            return wait;
-    }
-    apply_put_off(replica);
-    return flew || gate_shut(replica) ? -1 : propose_in_time(replica, expected);
-}
-
-int64_t replica_pump(struct replica *replica, uint32_t expected)
-{
-    int64_t wait = -1;
+    struct raft_event time = {.type = RAFT_ON_TIME}, flush = {.type = RAFT_ON_FLUSH};
     bool slicing;
 
-    if (replica->closing)
-        return -1;
-    replica->expected = expected;
-    replica_observe(replica);
-    if (replica->leading == LEAD_IDLE && replica->appends == 0)
-        apply_next(replica);
-    slicing = !gate_shut(replica) && snapshots_step(replica);
-    if (!gate_shut(replica) && replica->leading != LEAD_IDLE)
-        wait = lead(replica, expected);
-    if (gate_shut(replica)) {
-        replica_stop(replica);
-        return -1;
-    }
-    return slicing || replica->put_off.count > 0 ? 0 : late_wait(replica, wait);
-}
-
-bool replica_flying(const struct replica *replica)
-{
-    return replica->flight.active;
-}
-
-bool replica_arrived(const struct replica *replica)
-{
-    return replica->arrived.active;
-}
-
-bool replica_yields(const struct replica *replica)
-{
-    const struct put_off *put_off = &replica->put_off;
-
-    return replica->leading == LEAD_IDLE && put_off->count > 0 &&
-           put_off->entries[put_off->first].buffer.len >= YIELD_BYTES;
-}
-
-bool replica_has_enough(const struct replica *replica)
-{
-    uint64_t count = replica->batch.packer.count;
-
-    return !replica->flight.active && replica->raft.configuration.n > 1 &&
-           count >= REPLICA_ENOUGH && 2 * count >= replica->expected;
-}
-
-int replica_submit(struct replica *replica, const struct core_command *command, void *request)
-{
-    struct batch *batch = &replica->batch;
-    uint32_t number;
-
-    if (replica->role != REPLICA_LEADING || replica->closing)
-        return HF_EUNREACH;
-    if (is_full(replica))
-        return HF_EBUSY;
-    number = core_pack(&batch->packer, command);
-    if (number == CORE_NOT_PACKED)
-        return HF_EINVAL;
-    if (number >= batch->capacity) {
-        batch->capacity = batch->capacity ? batch->capacity * 2 : REQUESTS_MIN;
-        batch->requests =
-            replica_realloc(batch->requests, batch->capacity * sizeof *batch->requests);
-    }
-    batch->requests[number] = request;
-    return HF_OK;
-}
-
-/* ---- looking at it ---------------------------------------------------------------------------- */
-
-const struct core *replica_table(const struct replica *replica)
-{
-    return replica->table;
-}
-
-uint64_t replica_leader(const struct replica *replica)
-{
-    struct raft *raft = (struct raft *)&replica->raft; /* which only looks, and says no const */
-    const char *address;
-    raft_id leader;
-
-    if (replica->closing)
-        return 0;
-    raft_leader(raft, &leader, &address);
-    return leader;
-}
-
-void replica_status(const struct replica *replica, struct replica_status *ret_status)
-{
-    struct raft *raft = (struct raft *)&replica->raft;
-    const struct snapshots *snapshots = &replica->snapshots;
-    struct replica_status status = replica->status;
-
-    status.role = replica->role;
-    status.id = replica->id;
-    if (!replica->closing) {
-        status.leader_id = replica_leader(replica);
-        status.term = raft_current_term(raft);
-        status.last_index = raft_last_index(raft);
-        status.commit_index = raft_commit_index(raft);
-        status.applied_index = raft_last_applied(raft);
-    }
-    status.log_bytes = snapshots->bytes;
-    status.memory_bytes = replica->memory.bytes;
-    status.snapshots = snapshots->taken;
-    status.snapshot_bytes = snapshots->last_size;
-    status.snapshots_installed = snapshots->installed;
-    status.snapshotting = snapshots->state != SNAPSHOT_NONE;
-    *ret_status = status;
-}
-
-/* Committed entries may wait before they are applied. */
-static uint64_t table_index(const struct replica *replica)
-{
-    const struct put_off *put_off = &replica->put_off;
-
-    return put_off->first < put_off->count ? put_off->entries[put_off->first].index - 1
-                                           : raft_last_applied((struct raft *)&replica->raft);
-}
-
-void replica_digest(const struct replica *replica, struct replica_digest *ret_digest)
-{
-    *ret_digest = (struct replica_digest){.table = core_hash(replica->table)};
-    if (replica->closing)
-        return;
-    ret_digest->index = table_index(replica);
-    ret_digest->members = members_hash(replica);
-    ret_digest->members_index = replica_members_version(replica);
-}
-
-/* ---- closing ---------------------------------------------------------------------------------- */
-
-void replica_finish(struct replica *replica)
-{
-    void (*done)(void *) = replica->done;
-    void *context = replica->done_context;
-
-    gate_remove(replica);
-    core_free(replica->table);
-    core_packer_free(&replica->batch.packer);
-    free(replica->batch.requests);
-    free(replica->flight.requests);
-    free(replica->arrived.requests);
-    free(replica->put_off.entries);
-    free(replica);
-    if (done)
-        done(context);
-}
-
-static void on_closed(struct raft *raft)
-{
-    struct replica *replica = raft->data;
-
-    replica->closed = true;
-    if (replica->done || replica->abandoned)
-        replica_finish(replica);
-}
-
-void replica_close_raft(struct replica *replica)
-{
-    replica_status(replica, &replica->status);
-    replica->status.leader_id = 0;
-    replica->closing = true;
-    raft_close(&replica->raft, on_closed);
-}
-
-void replica_stop(struct replica *replica)
-{
-    const struct replica_host *host = &replica->host;
-
-    if (replica->closing)
-        return;
-    replica->leading = LEAD_IDLE;
-    replica->role = REPLICA_STOPPED;
-    fail_under_way(replica, REPLICA_UNKNOWN);
-    members_fail(replica, true);
-    host->stopped(host->context, replica->trouble.text);
-    host->role(host->context, REPLICA_STOPPED);
-    replica_close_raft(replica);
-}
-
-void replica_close(struct replica *replica, void (*done)(void *context), void *context)
-{
-    replica->done = done;
-    replica->done_context = context;
-    if (replica->closed) {
-        replica_finish(replica);
-    } else if (!replica->closing) {
-        apply_put_off(replica);
-        replica->leading = LEAD_IDLE;
-        replica->role = REPLICA_FOLLOWING;
-        fail_under_way(replica, REPLICA_UNKNOWN);
-        members_fail(replica, true);
-        replica_close_raft(replica);
-    }
+    if (!set_now(replica, now_us))
+        return NEVER_US;
+    replica->schedule.expected = expected;
+    if (replica->now_us >= raft_next_us(replica->raft))
+        replica_step(replica, &time);
+    tell_of_peers(replica);
+    if (!is_stopped(replica))
+        members_pump(replica);
+    propose_due(replica);
+    schedule_overdue(replica);
+    replica_step(replica, &flush);
+    send_held(replica, false);
+    if (!is_stopped(replica))
+        apply_some(replica, schedule_apply(replica));
+    if (is_stopped(replica))
+        return NEVER_US;
+    install_send_pump(replica);
+    install_pump(replica);
+    slicing = !is_stopped(replica) && snapshots_pump(replica);
+    log_shrink(&replica->log, replica->applied.index, replica->options.memory_bytes);
+    return is_stopped(replica)
+               ? NEVER_US
+               : next_us(replica, slicing || (replica->applied.index < raft_commit(replica->raft) &&
+                                              schedule_apply(replica) > 0));
 }

@@ -1,51 +1,54 @@
-/* replica.h: one node's share in the replicated log. Commands go in; they are packed into entries,
- * committed by libraft and applied to the lock table, and the effects come out.
+/* replica.h: one node's share in the replicated log, as a pure state machine: raft, the lock table, and what is between them.
  *
- *     server ──submit──▶ batch ──pump──▶ in flight ──raft──▶ apply ──▶ host.effect
+ *                   ┌────────────────────────────── replica ───────────────────────────────┐
+ *     submit ──────▶│ batch ──pump──▶ propose ──▶ ┌──────┐ ──▶ commit ──▶ apply ──▶ effects │──▶ host
+ *     received ────▶│ message ──────────────────▶ │ raft │ ──▶ entries, acknowledgements ───│──▶ io.send
+ *     written ─────▶│ log (bytes of the entries) ▶└──────┘ ──▶ term, vote, entries ─────────│──▶ io.store_term, io.append
+ *                   └───────────────────────────────────────────────────────────────────────┘
  *
- * One entry at a time is in flight; what comes meanwhile goes into the next, which takes off before the answers of the one
- * before it are given, if there is much to do: others write it meanwhile. All that decides here
- * (leading, batching, ticking, answering) knows neither sockets nor clocks: time, randomness and the
- * raft_io are handed in, and a simulator drives exactly this code. storage.h makes the
- * real raft_io.
+ * No clock, no sockets, no files, no threads, no randomness but a seed: every call is told the time, and what is to be done
+ * outside goes through struct replica_io, whose functions only take note of it and never call back. The node (src/node) does it;
+ * so does the simulator, with exactly this code.
  *
- * [R1] Nothing is answered before it is committed: durable on a majority, and applied here.
- * [R2] A node serves only after the first entry of its term is committed.
- * [R3] An entry brings the time that its leader counted since the one before it, and never more than
- *      CORE_ELAPSED_MAX_MS: the cluster's clock may lag behind, it never runs ahead.
- * [R4] What the disk refuses ends the node: it fails what is under way, says why, and takes no part
- *      in the cluster any more.
+ * A round of whoever drives it: feed what has come (received, written, submit, …), then replica_pump, once; carry out what
+ * io was told; sleep until the time that pump returned, or something comes.
  *
- * Not for threads: everything happens on the caller's one. Memory that runs out ends the process. */
+ * [P1] Nothing is answered before it is committed and applied here.
+ * [P2] A node serves only after the first entry of its own term is committed and applied.
+ * [P3] An entry brings the time that its leader counted since the one that it proposed before, never more than
+ *      CORE_ELAPSED_MAX_MS: the cluster's clock may lag behind, it never runs ahead. What is fixed in its bytes counts; entries that
+ *      are lost with a term take their time along.
+ * [P4] A request is answered by effects of the entry at the index *and term* at which it was proposed. A leader that is deposed
+ *      fails what it has not proposed as certainly without effect, and the rest as unknown.
+ * [P5] What the disk refuses, or raft finds fatal, stops the node: what is under way fails, and nothing is sent any more.
+ * [P6] The configuration of a snapshot is the one that was *applied* last (raft.h R12), with the addresses that belong to it.
+ * [P7] A snapshot is installed after the whole of it was checked against a table of its own; the old table serves until then.
+ *
+ * Memory that runs out ends the process. */
 #ifndef REPLICA_REPLICA_H
 #define REPLICA_REPLICA_H
 
 #include "base/error.h"
 #include "core/core.h"
+#include "journal/journal.h"
+#include "raft/raft.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
-#define REPLICA_BATCH_MAX_BYTES (1u << 20) /* of commands in one entry */
-#define REPLICA_BATCH_MAX_COUNT 16384u     /* commands in one entry */
-#define REPLICA_GATHER_MAX_US 300          /* how long a batch waits for more, nothing in flight */
-#define REPLICA_MANY 16u                   /* expected commands: a cluster waits for more of them */
-#define REPLICA_ENOUGH 128u      /* commands in a batch: what an entry costs is shared by enough */
-#define REPLICA_TICK_MAX_MS 250  /* between two entries while a deadline is open, at most, */
-#define REPLICA_TICK_MIN_MS 10   /* and at least, if nothing else is to be said */
-#define REPLICA_MEMBERS_MAX 32u  /* of a cluster */
+#define REPLICA_MEMBERS_MAX RAFT_MEMBERS_MAX
 #define REPLICA_ADDRESS_MAX 271u /* bytes: as in core.h, and as peers can reach */
-#define REPLICA_LIFE_MAX 16u     /* bytes */
-#define REPLICA_STALL_MS 5000    /* a disk that takes nothing for so long is told of, */
-#define REPLICA_STALL_MAX_MS 30000 /* and after so long given up */
+#define REPLICA_CLUSTER 16u      /* bytes of a cluster's id */
+#define REPLICA_PIECE_BYTES \
+    (256u << 10) /* of a snapshot, or of the log read from disk, in a message */
 
-struct raft_io;
 struct replica;
 
 enum replica_role {
     REPLICA_FOLLOWING = 1, /* or looking for a leader */
-    REPLICA_LEADING,       /* and its first entry of this term is committed: it may serve */
+    REPLICA_LEADING,       /* and it may serve, see [P2] */
     REPLICA_STOPPED        /* of its own accord (host.stopped said why); for good */
 };
 
@@ -60,18 +63,85 @@ enum replica_change {                      /* what became of a change of members
                       REPLICA_PERHAPS      /* nobody here knows */
 };
 
-/* What is handed in. All of `effect`, `failed`, `changed`, `role`, `stopped` and `note` are called from within
- * replica_pump, replica_close or a callback of raft_io (`note` from replica_open too); they may
- * submit, not pump or close. */
+struct replica_member {
+    uint64_t id, incarnation;
+    bool votes;
+    char address[REPLICA_ADDRESS_MAX + 1]; /* for its peers */
+};
+
+/* Members as one entry of the log has them. As bytes: raft's part (raft_members_write), then the addresses in the same order,
+ * each with its length in two bytes before it. */
+struct replica_config {
+    uint64_t index; /* of its entry; 0: none */
+    int count;
+    struct replica_member at[REPLICA_MEMBERS_MAX];
+};
+
+/* A snapshot. */
+struct replica_image {
+    struct raft_id id; /* of the last entry in it; index 0: there is none */
+    unsigned char cluster[REPLICA_CLUSTER];
+    struct replica_config config;
+    const void *table; /* core_snapshot's bytes */
+    size_t table_size;
+};
+
+#define REPLICA_CONFIG_BYTES_MAX \
+    (RAFT_CONFIG_BYTES_MAX + REPLICA_MEMBERS_MAX * (2 + REPLICA_ADDRESS_MAX))
+#define REPLICA_IMAGE_HEAD_MAX (96 + REPLICA_CONFIG_BYTES_MAX)
+
+/* Returns the size. */
+size_t replica_config_write(const struct replica_config *config,
+                            uint8_t ret_bytes[REPLICA_CONFIG_BYTES_MAX]);
+/* False: bytes that are no configuration. index is not touched. */
+bool replica_config_read(const void *bytes, size_t size, struct replica_config *ret_config);
+/* A snapshot as bytes, on disk and between nodes: what is before the table. Returns its size; the table follows. */
+size_t replica_image_encode(const struct replica_image *image,
+                            uint8_t ret_head[REPLICA_IMAGE_HEAD_MAX]);
+/* False: they are damaged, or no snapshot. The table points into them. */
+bool replica_image_decode(const void *bytes, size_t size, struct replica_image *ret_image);
+
+/* ---- what is handed in ------------------------------------------------------------------------ */
+
+/* What is to be done outside. They are called from within the functions below, take note, and return: none of them calls the
+ * replica. Bytes are borrowed for as long as is said. */
+struct replica_io {
+    void *context;
+    /* Durable when it returns HF_OK: nothing that depends on it has left before. Anything else stops the node. */
+    int (*store_term)(void *context, uint64_t term, uint64_t vote, struct error_text *err);
+    /* To be written to the log, behind what was given before; a first index that is not above the last replaces [J4]. When it is
+     * durable, replica_written with this number, which grow by one. The records are borrowed for the call, their bytes stay
+     * until then. */
+    void (*append)(void *context, uint64_t number, const struct journal_record *records,
+                   size_t count);
+    /* The pieces of one message, borrowed for the call. Whether it arrives is not known. address: NULL if no configuration that
+     * this node knows has it; it has asked, so there is a connection, or there is nobody to answer to. */
+    void (*send)(void *context, uint64_t to, const char *address, const struct iovec *pieces,
+                 unsigned count);
+    /* Entries of the log from disk, at most so many bytes but at least one: then replica_log_read. One at a time for each `to`. */
+    void (*read_log)(void *context, uint64_t to, uint64_t first, uint64_t last, size_t bytes_max);
+    /* The whole log is dropped (journal_reset), and the next append may begin anywhere: what was found on disk does not reach
+     * the image, or does not go with it. Durable when it returns HF_OK. Called by replica_start only. */
+    int (*reset_log)(void *context, struct error_text *err);
+    /* To be stored, instead of an older one: then replica_image_stored. One at a time; the table's bytes stay until then.
+     * installs: it came from a leader, and when it is durable the log is dropped (journal_reset), unless keeps_log; no append is
+     * under way then, nor comes one before replica_image_stored. */
+    void (*store_image)(void *context, const struct replica_image *image, bool installs,
+                        bool keeps_log);
+    /* A piece of the image with that index that is on disk, as bytes of replica_image_encode and the table behind them: then
+     * replica_image_read. One at a time for each `to`. An image that is being read should stay readable though a newer one is
+     * stored: else the next one is sent from its beginning. */
+    void (*read_image)(void *context, uint64_t to, uint64_t index, uint64_t offset, size_t size);
+    /* Nobody needs entries of the log up to this one any more. */
+    void (*trim_log)(void *context, uint64_t index);
+};
+
+/* Called from within the functions below; they may submit, nothing else. */
 struct replica_host {
     void *context;
-    int64_t (*boot_us)(void *context); /* CLOCK_BOOTTIME */
-    /* CLOCK_REALTIME, for what the tokens of a new cluster begin at, and nothing else. NULL: at 1. */
-    int64_t (*wall_us)(void *context);
-    void (*random)(void *context, void *bytes, size_t size);
-    /* An effect of a committed entry. request: as given to replica_submit, for answers and reads of
-     * this node's own entries; NULL for effects that are not somebody's answer. Answers to other
-     * nodes' commands are not reported, nor is what replica_open replays. */
+    /* An effect of a committed entry. request: as given to replica_submit, for answers and reads of this node's own entries;
+     * NULL for effects that are not somebody's answer. Answers to other nodes' commands are not reported, nor is what is
+     * applied while a node starts. */
     void (*effect)(void *context, void *request, const struct core_effect *effect);
     /* There will be no effect for this request. */
     void (*failed)(void *context, void *request, enum replica_failure failure);
@@ -79,139 +149,130 @@ struct replica_host {
     void (*changed)(void *context, void *request, enum replica_change result);
     /* A change of role; it begins with FOLLOWING. What was under way has been failed before. */
     void (*role)(void *context, enum replica_role role);
-    /* The node cannot go on (disk full or failing, a damaged log): in words. Everything under way
-     * has been failed; what is committed is safe on disk. */
+    /* The node cannot go on, in words. Everything under way has been failed. */
     void (*stopped)(void *context, const char *why);
-    /* This node leads, and another one may have lost some of the log that it had acknowledged in this term: it is to be asked,
-     * which is replica_asked there. May be NULL. */
-    void (*doubts)(void *context, uint64_t id, uint64_t term, uint64_t index);
-    /* Is there a connection to this node? One that has died is known to be gone by that, before it has been silent for long. NULL:
-     * that cannot be told. */
-    bool (*connected)(void *context, uint64_t id);
+    /* The members in effect are others now: who is to be connected to. */
+    void (*members)(void *context);
     /* An operator should know: level is of enum log_level by number (1 error … 4 debug). */
     void (*note)(void *context, int level, const char *text);
 };
 
 struct replica_options {
-    uint64_t id;         /* of this node, from 1 */
-    const char *address; /* of this node for its peers; "" for a node alone */
-    /* The members that a new log begins with; none: it begins with what a leader sends. */
-    const struct replica_member {
-        uint64_t id;
-        const char *address;
-        const char *life; /* see identity.h; NULL: it is not known */
-    } * members;
-    int member_count;
-    bool waits;                         /* it takes no part before replica_begin */
-    uint32_t election_ms, heartbeat_ms; /* 0: 500 and 50 */
-    const char *about;          /* where clients find this node; "" or NULL: it does not say */
-    uint64_t snapshot_bytes;    /* of log before a snapshot is taken; 0: a default */
-    uint32_t snapshot_trailing; /* entries kept behind a snapshot; 0: a default */
-    uint64_t memory_bytes;      /* of log kept in memory that nobody needs; 0: a default */
+    uint64_t id, incarnation; /* of this node */
+    uint64_t seed; /* for timeouts, and hash tables that nobody outside can make collide */
+    uint32_t election_ms, heartbeat_ms; /* 0: as in schedule.c */
+    uint64_t
+        snapshot_bytes; /* of log before a snapshot is taken; 0: as in schedule.c, like the next */
+    uint32_t snapshot_trailing; /* entries kept behind a snapshot, for who is a little behind */
+    uint64_t memory_bytes;      /* of entries that are kept in memory though applied */
+    uint32_t window;            /* entries that may be above the commit index */
 };
 
-/* io: borrowed until replica_close's callback, or after a failure until its own close is done. Some
- * of its functions are replaced meanwhile. Options are copied. On HF_OK the node is running, and
- * becomes leader in its own time. HF_EIO with words: damaged data, which is left as it is, or a disk
- * that cannot be used; HF_EINVAL: options that cannot be. */
-int replica_open(const struct replica_options *options, struct raft_io *io,
-                 const struct replica_host *host, struct replica **ret_replica,
-                 struct error_text *err);
-/* It was opened to wait. From now on it takes part: as one of these members, with which its log begins, or with none as one that
- * has been added to a cluster. The log is new in both cases. HF_EIO: in words; it cannot go on then. */
-int replica_begin(struct replica *replica, const struct replica_member *members, int count,
-                  struct error_text *err);
-/* It was opened to wait, and what it needs to take part cannot be stored: it stops, as after any failure of the disk. */
-void replica_cannot_begin(struct replica *replica, const struct error_text *why);
-bool replica_waits(const struct replica *replica);
-/* The leader of that term knows that this node had that entry of the log. If it is not there, this node stops. */
-void replica_asked(struct replica *replica, uint64_t leader, uint64_t term, uint64_t index);
-/* Fails what is under way; then calls done, after which nothing of it is left. That may be before it
- * returns, if the node has stopped. */
-void replica_close(struct replica *replica, void (*done)(void *context), void *context);
+/* What was found on disk. */
+struct replica_boot {
+    uint64_t term, vote;
+    const struct replica_image *image; /* NULL or index 0: none. Borrowed for the call */
+    int64_t now_us;
+};
 
-/* Adds a command to the batch. HF_EUNREACH: this node does not lead (or is stopped), nothing
- * happened. HF_EBUSY: the batch is full; again after the next pump. HF_EINVAL: the command does not
- * obey the table's limits. The command is copied;
- * the request is only a name, never looked into. */
-int replica_submit(struct replica *replica, const struct core_command *command, void *request);
-/* Proposes what is due: to be called once in each round of the loop, after all its I/O (the
- * raft_io's, too) and all submitting, and when the time that it returns has come: microseconds from
- * now, 0 as soon as possible, -1 not before something happens.
- * expected: how many commands those clients that have sent something lately may send at once, for the size of a batch. */
-int64_t replica_pump(struct replica *replica, uint32_t expected);
-/* Does what can wait until nothing else is to do: to be called at the end of each round, and every millisecond while an entry is
- * on its way. */
-void replica_rest(struct replica *replica);
-/* An entry is on its way: until it is committed, commands only gather. */
-bool replica_flying(const struct replica *replica);
-/* The next entry has taken off before the answers of one that is committed: they are given when it is pumped again. */
-bool replica_arrived(const struct replica *replica);
-/* What is left to do is for the table of a follower, which nobody waits for, and takes a while: whoever else wants the CPU may go
- * first, its leader perhaps, or a client. */
-bool replica_yields(const struct replica *replica);
-/* An entry of what has been submitted would be worth its cost, and nothing is in flight: to submit more before the next pump
- * would only keep others waiting, who could write it meanwhile. */
-bool replica_has_enough(const struct replica *replica);
+/* ---- its life --------------------------------------------------------------------------------- */
+
+/* HF_EIO, in words: what was found cannot be. io and host are copied. */
+int replica_new(const struct replica_options *options, const struct replica_io *io,
+                const struct replica_host *host, const struct replica_boot *boot,
+                struct replica **ret_replica, struct error_text *err);
+/* Then each record of the journal, in the order in which they were written ([J4]: one that is not above the last replaces); those up to
+ * the image's index are skipped, if they fit. The bytes are copied. */
+int replica_recover(struct replica *replica, const struct journal_record *record,
+                    struct error_text *err);
+/* And then it takes part: what is known to be committed is applied. A log that does not reach the image or contradicts it is
+ * dropped (io.reset_log). A log and image that are both empty: it waits, for replica_found or a leader. */
+int replica_start(struct replica *replica, int64_t now_us, struct error_text *err);
+/* Fails what is under way. io and host are not called afterwards, and what io was lent is gone: whoever still writes it has copied
+ * it, or ends that first. */
+void replica_free(struct replica *replica);
+
+/* An empty node is told the members that a new cluster begins with: entry 1, of term 1, is a function of them alone, in whatever
+ * order they are, and so is the cluster's id. It is done when replica_cluster says so: before that it is not durable. HF_OK also if that
+ * very cluster was founded already. HF_EBUSY: its log is not empty. HF_EINVAL: such members cannot be, or this node is none of
+ * them. */
+int replica_found(struct replica *replica, const struct replica_config *config, int64_t now_us,
+                  struct error_text *err);
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+/* A message of another node, whose incarnation the connection has proved. False: bytes that are no message; the caller ends the
+ * connection. Borrowed. */
+bool replica_received(struct replica *replica, uint64_t from, uint64_t incarnation,
+                      const void *bytes, size_t size, int64_t now_us);
+/* The connections with it have ended: it is dead, or cut off. */
+void replica_peer_down(struct replica *replica, uint64_t id, int64_t now_us);
+/* What io.append was given with this number, and all before, is durable; or not, in words: then the node stops. */
+void replica_written(struct replica *replica, uint64_t number, const struct error_text *failure,
+                     int64_t now_us);
+/* What io.read_log has asked for: the records from `first - 1` on if that is there, else from `first`, borrowed. count 0: the log
+ * does not go back so far. */
+void replica_log_read(struct replica *replica, uint64_t to, const struct journal_record *records,
+                      size_t count, int64_t now_us);
+void replica_image_stored(struct replica *replica, const struct error_text *failure,
+                          int64_t now_us);
+/* bytes NULL: it is not there any more, or cannot be read. total: the size of all of it. */
+void replica_image_read(struct replica *replica, uint64_t to, uint64_t index, uint64_t offset,
+                        const void *bytes, size_t size, uint64_t total, int64_t now_us);
+
+/* Adds a command to the batch. HF_EUNREACH: this node does not lead (or is stopped), nothing happened. HF_EBUSY: the batch is
+ * full; again after the next pump. HF_EINVAL: the command does not obey the table's limits. The command is copied; the request is
+ * only a name, never looked into. */
+int replica_submit(struct replica *replica, const struct core_command *command, void *request,
+                   int64_t now_us);
+/* The end of a round: proposes what is due (schedule.c), sends, writes, applies, and takes a step of a snapshot. Returns when it is to be called
+ * again at the latest, as now_us counts. expected: how many commands those clients that have sent something lately may send at once. */
+int64_t replica_pump(struct replica *replica, uint32_t expected, int64_t now_us);
+
+/* The leader's business; one at a time. HF_OK: `changed` will be called, perhaps at once. HF_EUNREACH: this node does not lead.
+ * HF_EBUSY: another change is under way, or something would have to be waited for. HF_EINVAL: it cannot be; all in words.
+ * A node that is added gets the log first, and votes when it has caught up. */
+int replica_add(struct replica *replica, const struct replica_member *member, void *request,
+                int64_t now_us, struct error_text *err);
+int replica_remove(struct replica *replica, uint64_t id, void *request, int64_t now_us,
+                   struct error_text *err);
+/* to: 0 for the one that is nearest. Nothing is proposed until another leads, or it has failed. */
+int replica_transfer(struct replica *replica, uint64_t to, void *request, int64_t now_us,
+                     struct error_text *err);
+
+/* ---- looking at it ---------------------------------------------------------------------------- */
 
 const struct core *replica_table(const struct replica *replica);
+enum replica_role replica_role(const struct replica *replica);
+uint64_t replica_leader(const struct replica *replica); /* 0: not known */
+/* The members in effect; lives until the next call that changes something. */
+const struct replica_config *replica_members(const struct replica *replica);
+bool replica_members_agreed(const struct replica *replica); /* their entry is committed */
+/* NULL: it belongs to none yet, or that is not durable. */
+const unsigned char *replica_cluster(const struct replica *replica);
 
 struct replica_status {
-    enum replica_role role;
-    uint64_t id, leader_id; /* leader 0: none known */
     uint64_t term, last_index, commit_index, applied_index;
-    uint64_t entries, commands, ticks;  /* proposed by this node */
-    uint64_t log_bytes;                 /* since the last snapshot, */
-    uint64_t memory_bytes;              /* and in memory, about */
-    uint64_t snapshots, snapshot_bytes; /* taken; size of the last */
-    uint64_t snapshots_installed;       /* that came from a leader */
+    uint64_t entries, commands, ticks; /* proposed by this node */
+    uint64_t log_bytes;                /* since the last snapshot, */
+    uint64_t memory_bytes;             /* and in memory */
+    uint64_t snapshots, snapshot_bytes, snapshots_installed;
     bool snapshotting;
 };
-/* Who leads, as far as this node knows; 0: nobody. */
-uint64_t replica_leader(const struct replica *replica);
 void replica_status(const struct replica *replica, struct replica_status *ret_status);
+/* Of a member, known to the leader only: so much of the log it has on its disk; since when it is silent, -1: it never said anything. */
+void replica_progress(const struct replica *replica, uint64_t id, uint64_t *ret_match,
+                      int64_t *ret_heard_us);
 
 /* What nodes that have applied the same entries agree on. Takes a look at everything. */
 struct replica_digest {
-    uint64_t index;         /* of the last entry that is in the table */
-    uint64_t table;         /* core_hash */
-    uint64_t members;       /* a hash of their ids, roles, addresses and lives, */
-    uint64_t members_index; /* and of which entry they are */
+    uint64_t index, table; /* of the last entry that is in the table; core_hash */
+    uint64_t chain;        /* raft's, at that index */
+    uint64_t members, members_index;
 };
 void replica_digest(const struct replica *replica, struct replica_digest *ret_digest);
 
-/* ---- members ---------------------------------------------------------------------------------- */
-
-struct replica_seen { /* a member, as this node sees it */
-    uint64_t id;
-    char address[REPLICA_ADDRESS_MAX + 1]; /* for its peers */
-    char life[REPLICA_LIFE_MAX + 1];       /* see identity.h */
-    bool votes;                            /* no: it is catching up */
-    uint64_t
-        match_index;   /* so much of the log it has on its disk; known to the leader only, else 0 */
-    int64_t silent_ms; /* since it said something to this node; -1: it never did */
-};
-/* By their ids. Returns how many there are, at most max. */
-unsigned replica_members(const struct replica *replica, struct replica_seen *ret_seen,
-                         unsigned max);
-
-/* The life of a member; "": its members have none. NULL: it is no member. Lives until the loop goes on. */
-const char *replica_life(const struct replica *replica, uint64_t id);
-/* Another number after each change of the members, be it agreed on or not. */
-uint64_t replica_members_version(const struct replica *replica);
-/* The members as they are known here are agreed on: none of their changes can be taken back. */
-bool replica_members_agreed(const struct replica *replica);
-
-/* The leader's business; one at a time. HF_OK: `changed` will be called, perhaps at once. HF_EUNREACH: this
- * node does not lead. HF_EBUSY: another change is under way. HF_EINVAL: it cannot be; all in words.
- * A node that is added gets the log first, and votes when it has caught up: replica_members says when. */
-/* What replica_add would say, without adding: is_there, it is a member already. */
-int replica_may_add(struct replica *replica, const struct replica_member *member,
-                    bool *ret_is_there, struct error_text *err);
-int replica_add(struct replica *replica, const struct replica_member *member, void *request,
-                struct error_text *err);
-int replica_remove(struct replica *replica, uint64_t id, void *request, struct error_text *err);
-/* to: 0 for the one that is nearest. Nothing is proposed until another leads, or it has failed. */
-int replica_transfer(struct replica *replica, uint64_t to, void *request, struct error_text *err);
+/* Does it contradict itself? NULL: no. Takes a look at everything. */
+const char *replica_check(const struct replica *replica);
 
 #endif

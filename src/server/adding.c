@@ -1,7 +1,7 @@
 #include "server/adding.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "replica/network.h"
+#include "replica_libraft/network.h"
 #include "server/founders.h"
 #include "server/server.h"
 

@@ -7,7 +7,7 @@
 #ifndef SERVER_ADDING_H
 #define SERVER_ADDING_H
 
-#include "replica/replica.h"
+#include "replica_libraft/replica.h"
 
 #include <uv.h>
 

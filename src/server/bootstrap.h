@@ -28,8 +28,8 @@
 #ifndef SERVER_BOOTSTRAP_H
 #define SERVER_BOOTSTRAP_H
 
-#include "replica/founding.h"
-#include "replica/network.h"
+#include "replica_libraft/founding.h"
+#include "replica_libraft/network.h"
 #include "server/config.h"
 
 #include <uv.h>

@@ -7,8 +7,8 @@
  * would be counted for those of one that had acknowledged more. So the highest id that there ever was stays in the table, whether
  * it is a member or not, and a new one must be above it. */
 #include "base/text.h"
-#include "replica/identity.h"
-#include "replica/network.h"
+#include "replica_libraft/identity.h"
+#include "replica_libraft/network.h"
 #include "server/founders.h"
 #include "server/log.h"
 #include "server/server.h"

@@ -1,5 +1,5 @@
 /* cluster_commands.c: CLUSTER, by which operators look at the cluster and change it. */
-#include "replica/network.h"
+#include "replica_libraft/network.h"
 #include "server/log.h"
 #include "server/membership.h"
 #include "server/server.h"

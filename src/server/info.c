@@ -1,6 +1,6 @@
 /* info.c: what an operator or a client asks about the server itself. It is this node's own view, and
  * does not go through the log. */
-#include "replica/storage.h"
+#include "replica_libraft/storage.h"
 #include "server/server.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* main.c: holdfastd. What it was told is config.c's business, what it does serving.c's. */
-#include "replica/storage.h"
+#include "replica_libraft/storage.h"
 #include "server/config.h"
 #include "server/log.h"
 #include "server/server.h"

@@ -3,9 +3,9 @@
  *     storage ──▶ whose is it? ──▶ network ──▶ replica      and back when it ends */
 #include "base/random.h"
 #include "base/text.h"
-#include "replica/founding.h"
-#include "replica/network.h"
-#include "replica/storage.h"
+#include "replica_libraft/founding.h"
+#include "replica_libraft/network.h"
+#include "replica_libraft/storage.h"
 #include "server/founders.h"
 #include "server/log.h"
 #include "server/membership.h"

@@ -3,7 +3,7 @@
 #ifndef SERVER_RECORD_H
 #define SERVER_RECORD_H
 
-#include "replica/founding.h"
+#include "replica_libraft/founding.h"
 #include "server/config.h"
 
 struct server;

@@ -1,7 +1,7 @@
 /* reload.c: SIGHUP. The password of clients and the secret of peers are read again from their files; no other setting is. Whoever is
  * connected stays so. A file that cannot be used changes nothing: what was valid stays valid. */
 #include "base/hmac.h"
-#include "replica/network.h"
+#include "replica_libraft/network.h"
 #include "server/log.h"
 #include "server/server.h"
 

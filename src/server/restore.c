@@ -1,5 +1,5 @@
 /* restore.c: holdfastd --restore-from: makes a data directory from a backup, and ends. */
-#include "replica/restore.h"
+#include "replica_libraft/restore.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "server/founders.h"

@@ -29,7 +29,7 @@
 #include "base/list.h"
 #include "base/siphash.h"
 #include "core/core.h"
-#include "replica/replica.h"
+#include "replica_libraft/replica.h"
 #include "resp/resp.h"
 #include "server/adding.h"
 #include "server/bootstrap.h"

@@ -1,8 +1,8 @@
 /* serving.c: the loop: what happens when, from the start to a clean end. */
 #include "base/clock.h"
 #include "base/random.h"
-#include "replica/founding.h"
-#include "replica/storage.h"
+#include "replica_libraft/founding.h"
+#include "replica_libraft/storage.h"
 #include "server/log.h"
 #include "server/notify.h"
 #include "server/server.h"

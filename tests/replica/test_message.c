@@ -1,276 +1,240 @@
-/* Messages between nodes: as they went in, so they come out; and nothing else comes in. */
+/* test_message.c: messages as bytes, and bytes that are none. */
+#include "driver.h"
 #include "replica/message.h"
-
-#include <raft.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#define ENTRIES 3
-#define TYPES 6
+#define KEPT 4000
+#define RANDOM 200000
 
-static struct raft_entry entries[ENTRIES];
-static char payload[64] = "what is in the entries, one after the other, and in snapshots";
-static struct raft_message samples[TYPES];
+static struct packet kept[KEPT];
+static int kept_count;
 
-static int set_up(void **state)
+static bool keep(struct driver *driver, const struct packet *packet)
 {
-    struct raft_configuration conf;
+    (void)driver;
+    if (kept_count < KEPT && packet->size < 5000) {
+        kept[kept_count] = *packet;
+        kept[kept_count].bytes = malloc(packet->size);
+        memcpy(kept[kept_count++].bytes, packet->bytes, packet->size);
+    }
+    return false;
+}
+
+/* All kinds of messages there are, from nodes that live. */
+static void collect(void)
+{
+    struct driver *driver = driver_new(1);
+
+    for (uint64_t id = 1; id < NODES; id++) {
+        driver->nodes[id].options.snapshot_bytes = 200;
+        driver->nodes[id].options.snapshot_trailing = 1;
+        driver->nodes[id].options.memory_bytes = 1;
+    }
+    driver->drops = keep;
+    driver_cluster(driver, 3);
+    driver_work(driver, 20);
+    driver_kill(driver, driver_leader(driver) % 3 + 1, 0);
+    driver_work(driver, 60);
+    for (uint64_t id = 1; id <= 4; id++)
+        if (!driver->nodes[id].replica)
+            driver_start(driver, id);
+    driver_do_add(driver, 4);
+    driver_transfer(driver, driver_leader(driver), 0);
+    driver_run(driver, SECOND_US);
+    driver_free(driver);
+}
+
+static bool decodes(const void *bytes, size_t size)
+{
+    struct raft_entry *entries = malloc(MESSAGE_ENTRIES_MAX * sizeof *entries);
+    struct message message = {0};
+    unsigned char *exact = malloc(size ? size : 1); /* so that a checker sees one byte too far */
+    bool result;
+
+    memcpy(exact, bytes, size);
+    result = message_decode(exact, size, entries, &message);
+    free(exact);
+    free(entries);
+    return result;
+}
+
+static void what_is_sent_is_understood(void **state)
+{
+    int types[16] = {0};
 
     (void)state;
-    entries[0] = (struct raft_entry){.term = 3, .type = RAFT_COMMAND, .buf = {payload, 16}};
-    entries[1] = (struct raft_entry){.term = 4, .type = RAFT_BARRIER, .buf = {payload, 0}};
-    raft_configuration_init(&conf);
-    raft_configuration_add(&conf, 1, "127.0.0.1:7431", RAFT_VOTER);
-    raft_configuration_add(&conf, 2, "127.0.0.1:7432", RAFT_STANDBY);
-    entries[2] = (struct raft_entry){.term = 5, .type = RAFT_CHANGE};
-    raft_configuration_encode(&conf, &entries[2].buf);
-    samples[0] = (struct raft_message){.type = RAFT_APPEND_ENTRIES,
-                                       .append_entries = {0, 9, 1000, 8, 999, entries, ENTRIES}};
-    samples[1] = (struct raft_message){.type = RAFT_APPEND_ENTRIES_RESULT,
-                                       .append_entries_result = {1, 9, 5, 6, 0x1234, 0x5678}};
-    samples[2] = (struct raft_message){.type = RAFT_REQUEST_VOTE,
-                                       .request_vote = {2, 9, 3, 77, 8, true, false}};
-    samples[3] = (struct raft_message){.type = RAFT_REQUEST_VOTE_RESULT,
-                                       .request_vote_result = {2, 9, true, true, 3, 4}};
-    samples[4] = (struct raft_message){.type = RAFT_INSTALL_SNAPSHOT,
-                                       .install_snapshot = {.term = 9,
-                                                            .last_index = 50,
-                                                            .last_term = 7,
-                                                            .conf_index = 20,
-                                                            .data = {payload, sizeof payload}}};
-    samples[4].install_snapshot.conf = conf;
-    samples[5] = (struct raft_message){.type = RAFT_TIMEOUT_NOW, .timeout_now = {1, 9, 77, 8}};
-    return 0;
+    for (int i = 0; i < kept_count; i++) {
+        struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+        struct message message = {0};
+        uint8_t head[MESSAGE_HEAD_MAX], again[8192], *at = again;
+        struct iovec pieces[MESSAGE_PIECES_MAX];
+        unsigned count;
+
+        assert_true(message_decode(kept[i].bytes, kept[i].size, entries, &message));
+        types[message.raft.type]++;
+        count = message_encode(&message, head, pieces);
+        for (unsigned j = 0; j < count; at += pieces[j++].iov_len)
+            memcpy(at, pieces[j].iov_base, pieces[j].iov_len);
+        assert_int_equal(at - again, kept[i].size);
+        assert_memory_equal(again, kept[i].bytes, kept[i].size);
+    }
+    for (int type = RAFT_APPEND; type <= (int)MESSAGE_IMAGE_ACK; type++)
+        assert_true(types[type] > 0);
 }
 
-static int tear_down(void **state)
+static void shorter_and_longer_ones_are_not(void **state)
 {
     (void)state;
-    raft_configuration_close(&samples[4].install_snapshot.conf);
-    raft_free(entries[2].buf.base);
-    return 0;
-}
+    for (int i = 0; i < kept_count; i += 7) {
+        unsigned char longer[5001];
+        bool piece = kept[i].bytes[1] == RAFT_SNAPSHOT; /* its bytes are what is left */
 
-/* In one piece, as it arrives. */
-static unsigned char *encode(const struct raft_message *message, size_t *ret_size)
-{
-    struct encoded encoded;
-    unsigned char *bytes;
-    size_t size = 0;
-
-    message_encode(message, &encoded);
-    for (unsigned i = 0; i < encoded.count; i++)
-        size += encoded.pieces[i].iov_len;
-    bytes = malloc(size + 1);
-    assert_non_null(bytes);
-    *ret_size = size;
-    size = 0;
-    for (unsigned i = 0; i < encoded.count; i++) {
-        memcpy(bytes + size, encoded.pieces[i].iov_base, encoded.pieces[i].iov_len);
-        size += encoded.pieces[i].iov_len;
-    }
-    encoded_free(&encoded);
-    return bytes;
-}
-
-static unsigned char *copy(const unsigned char *bytes, size_t size)
-{
-    unsigned char *own = malloc(size ? size : 1);
-
-    assert_non_null(own);
-    memcpy(own, bytes, size);
-    return own;
-}
-
-/* As libraft would. */
-static void free_message(struct raft_message *message)
-{
-    if (message->type == RAFT_INSTALL_SNAPSHOT) {
-        raft_configuration_close(&message->install_snapshot.conf);
-        raft_free(message->install_snapshot.data.base);
-    }
-    if (message->type == RAFT_APPEND_ENTRIES && message->append_entries.n_entries > 0) {
-        raft_free(message->append_entries.entries[0].batch);
-        raft_free(message->append_entries.entries);
+        for (size_t size = 0; size < kept[i].size; size += 1 + size / 64)
+            assert_true(!decodes(kept[i].bytes, size) || piece);
+        memcpy(longer, kept[i].bytes, kept[i].size);
+        longer[kept[i].size] = 0;
+        assert_true(!decodes(longer, kept[i].size + 1) || piece);
     }
 }
 
-static void compare_entries(const struct raft_append_entries *came)
+/* Its sum is part of the chain, so the bytes must be those it was made of. */
+static void changed_entries_are_refused(void **state)
 {
-    assert_int_equal(came->n_entries, ENTRIES);
-    for (int i = 0; i < ENTRIES; i++) {
-        assert_int_equal(came->entries[i].term, entries[i].term);
-        assert_int_equal(came->entries[i].type, entries[i].type);
-        assert_int_equal(came->entries[i].buf.len, entries[i].buf.len);
-        assert_memory_equal(came->entries[i].buf.base, entries[i].buf.base, entries[i].buf.len);
-        assert_ptr_equal(came->entries[i].batch, came->entries[0].batch);
-        assert_int_equal((uintptr_t)came->entries[i].buf.base % 8, 0);
-    }
-}
+    int seen = 0;
 
-static void test_all_come_out_as_they_went_in(void **state)
-{
     (void)state;
-    for (int i = 0; i < TYPES; i++) {
-        struct raft_message came;
+    for (int i = 0; i < kept_count; i++)
+        if (kept[i].bytes[1] == RAFT_APPEND && kept[i].bytes[58] > 0 && kept[i].size > 62 + 25) {
+            struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+            struct message message = {0};
+
+            assert_true(message_decode(kept[i].bytes, kept[i].size, entries, &message));
+            if (message.raft.count == 0 || entries[message.raft.count - 1].size == 0)
+                continue;
+            kept[i].bytes[kept[i].size - 1] ^= 1;
+            assert_false(decodes(kept[i].bytes, kept[i].size));
+            kept[i].bytes[kept[i].size - 1] ^= 1;
+            seen++;
+        }
+    assert_true(seen > 10);
+}
+
+static void random_bytes_are_refused(void **state)
+{
+    uint64_t chance = 7;
+
+    (void)state;
+    for (int i = 0; i < RANDOM; i++) {
+        unsigned char bytes[200];
         size_t size;
-        unsigned char *bytes = encode(&samples[i], &size);
 
-        assert_true(message_decode(bytes, size, &came));
-        assert_int_equal(came.type, samples[i].type);
-        if (i == 0) {
-            assert_memory_equal(&came.append_entries, &samples[0].append_entries,
-                                offsetof(struct raft_append_entries, entries));
-            compare_entries(&came.append_entries);
-        } else if (i == 4) {
-            const struct raft_install_snapshot *snapshot = &came.install_snapshot;
-
-            assert_int_equal(snapshot->term, 9);
-            assert_int_equal(snapshot->last_index, 50);
-            assert_int_equal(snapshot->last_term, 7);
-            assert_int_equal(snapshot->conf_index, 20);
-            assert_int_equal(snapshot->conf.n, 2);
-            assert_string_equal(snapshot->conf.servers[1].address, "127.0.0.1:7432");
-            assert_int_equal(snapshot->data.len, sizeof payload);
-            assert_memory_equal(snapshot->data.base, payload, sizeof payload);
-        } else {
-            assert_memory_equal(&came.request_vote, &samples[i].request_vote,
-                                i == 1   ? sizeof(struct raft_append_entries_result)
-                                : i == 2 ? sizeof(struct raft_request_vote)
-                                : i == 3 ? sizeof(struct raft_request_vote_result)
-                                         : sizeof(struct raft_timeout_now));
+        for (size_t j = 0; j < sizeof bytes; j++) {
+            chance = chance * 6364136223846793005u + 1442695040888963407u;
+            bytes[j] = (unsigned char)(chance >> 56);
         }
-        free_message(&came);
+        size = bytes[199] % 200;
+        bytes[0] = 1;
+        bytes[1] = (unsigned char)(bytes[1] % 11);
+        decodes(bytes, size);
     }
 }
 
-static void test_a_heartbeat_has_no_entries(void **state)
+static void claims_are_not_believed(void **state)
 {
-    struct raft_message came, heartbeat = samples[0];
-    unsigned char *bytes;
-    size_t size;
+    unsigned char bytes[62] = {1, RAFT_APPEND};
 
     (void)state;
-    heartbeat.append_entries.n_entries = 0;
-    bytes = encode(&heartbeat, &size);
-    assert_true(message_decode(bytes, size, &came));
-    assert_int_equal(came.append_entries.n_entries, 0);
-    assert_int_equal(came.append_entries.leader_commit, 999);
+    memset(bytes + 58, 0xff, 4); /* entries */
+    assert_false(decodes(bytes, sizeof bytes));
+    bytes[58] = 200;
+    bytes[59] = bytes[60] = bytes[61] = 0;
+    assert_false(decodes(bytes, sizeof bytes));
+    bytes[0] = 2; /* another version */
+    bytes[58] = 0;
+    assert_false(decodes(bytes, sizeof bytes));
+    bytes[0] = 1;
+    assert_true(decodes(bytes, sizeof bytes));
 }
 
-/* A snapshot may end anywhere, as far as we know. */
-static void test_too_short_or_too_long(void **state)
+/* Changed ones, to a node that lives: it refuses them, lives on with them, or stops in words. */
+static void changed_ones_do_no_harm(void **state)
 {
     (void)state;
-    for (int i = 0; i < TYPES; i++) {
-        size_t size, least = i == 4 ? 8 + 5 * 8 + 8 : SIZE_MAX;
-        unsigned char *bytes = encode(&samples[i], &size), *longer = malloc(size + 8);
-        struct raft_message came;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct driver *driver = driver_new(seed);
 
-        for (size_t length = 0; length < size && length < least; length++) {
-            unsigned char *part = copy(bytes, length);
+        driver->may_stop = true;
+        driver_cluster(driver, 3);
+        driver_await_leader(driver);
+        for (int i = 0; i < 3000; i++) {
+            const struct packet *packet = &kept[driver_draw(driver, (uint64_t)kept_count)];
+            uint64_t to = 1 + driver_draw(driver, 3);
+            unsigned char *bytes = malloc(packet->size);
 
-            assert_false(message_decode(part, length, &came));
-            free(part);
+            memcpy(bytes, packet->bytes, packet->size);
+            for (uint64_t flips = driver_draw(driver, 3); flips > 0; flips--)
+                bytes[driver_draw(driver, packet->size < 120 ? packet->size : 120)] ^=
+                    (unsigned char)(1 << driver_draw(driver, 8));
+            bytes[2] = (unsigned char)to;
+            if (!driver->nodes[to].replica || driver->nodes[to].role == REPLICA_STOPPED) {
+                driver_kill(driver, to, 0);
+                driver_start(driver, to);
+            }
+            replica_received(driver->nodes[to].replica, 1 + driver_draw(driver, 4),
+                             100 + driver_draw(driver, 5), bytes, packet->size, driver->now_us);
+            replica_pump(driver->nodes[to].replica, 1, driver->now_us);
+            driver->now_us += 50;
+            free(bytes);
         }
-        assert_non_null(longer);
-        memcpy(longer, bytes, size);
-        memset(longer + size, 0, 8);
-        if (i != 4)
-            assert_false(message_decode(longer, size + 8, &came));
-        free(longer);
-        free(bytes);
+        driver_free(driver);
     }
 }
 
-/* Whatever it is, it is decoded within its bytes, or refused. */
-static void test_any_byte_may_be_wrong(void **state)
+static void images_that_are_none_are_refused(void **state)
 {
+    struct driver *driver = driver_new(3);
+    const struct driver_disk *disk = &driver->nodes[1].disk;
+    struct replica_image image;
+
     (void)state;
-    for (int i = 0; i < TYPES; i++) {
-        size_t size;
-        unsigned char *bytes = encode(&samples[i], &size);
+    driver->nodes[1].options.snapshot_bytes = 100;
+    driver_cluster(driver, 1);
+    driver_work(driver, 30);
+    assert_true(replica_image_decode(disk->image, disk->image_size, &image));
+    for (size_t i = 0; i < disk->image_size; i++) {
+        unsigned char *shorter = malloc(i + 1);
 
-        for (size_t at = 0; at < size * 8; at++) {
-            unsigned char *wrong = copy(bytes, size);
-            struct raft_message came;
-
-            wrong[at / 8] ^= (unsigned char)(1 << at % 8);
-            if (message_decode(wrong, size, &came))
-                free_message(&came);
-            else
-                free(wrong);
-        }
-        free(bytes);
+        memcpy(shorter, disk->image, i);
+        assert_false(replica_image_decode(shorter, i, &image));
+        disk->image[i] ^= 4;
+        assert_false(replica_image_decode(disk->image, disk->image_size, &image));
+        disk->image[i] ^= 4;
+        free(shorter);
     }
+    driver_free(driver);
 }
-
-static void refuse_with(int sample, size_t at, unsigned char byte)
-{
-    struct raft_message came;
-    size_t size;
-    unsigned char *bytes = encode(&samples[sample], &size);
-
-    bytes[at] = byte;
-    assert_false(message_decode(bytes, size, &came));
-    free(bytes);
-}
-
-/* Eight bytes behind the last member are none of it. */
-static void test_a_configuration_that_is_too_long(void **state)
-{
-    struct raft_message came, change = samples[0];
-    struct raft_entry entry = entries[2];
-    size_t size = entry.buf.len;
-    unsigned char *bytes, *longer = calloc(1, size + 8);
-
-    (void)state;
-    assert_non_null(longer);
-    memcpy(longer, entry.buf.base, size);
-    entry.buf = (struct raft_buffer){longer, size + 8};
-    change.append_entries.entries = &entry;
-    change.append_entries.n_entries = 1;
-    bytes = encode(&change, &size);
-    assert_false(message_decode(bytes, size, &came));
-    free(bytes);
-    free(longer);
-}
-
-static void test_what_is_refused(void **state)
-{
-    (void)state;
-    refuse_with(1, 0, 2); /* a version to come */
-    refuse_with(1, 1, 0); /* types that there are not */
-    refuse_with(1, 1, 7);
-    refuse_with(1, 2, 8);              /* flags likewise */
-    refuse_with(1, 4, 1);              /* entries where there are none */
-    refuse_with(0, 8 + 4 * 8 + 12, 0); /* types of entries */
-    refuse_with(0, 8 + 4 * 8 + 12, 4);
-    refuse_with(0, 8 + 4 * 8 + 8, 12);  /* a size that is no multiple of 8 */
-    refuse_with(0, 7, 255);             /* more entries than there can be */
-    refuse_with(4, 8 + 4 * 8 + 3, 255); /* a configuration larger than all */
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_all_come_out_as_they_went_in),
-        TEST(test_a_heartbeat_has_no_entries),
-        TEST(test_too_short_or_too_long),
-        TEST(test_any_byte_may_be_wrong),
-        TEST(test_what_is_refused),
-        TEST(test_a_configuration_that_is_too_long),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_is_understood),
+                                       cmocka_unit_test(shorter_and_longer_ones_are_not),
+                                       cmocka_unit_test(changed_entries_are_refused),
+                                       cmocka_unit_test(random_bytes_are_refused),
+                                       cmocka_unit_test(claims_are_not_believed),
+                                       cmocka_unit_test(changed_ones_do_no_harm),
+                                       cmocka_unit_test(images_that_are_none_are_refused)};
+    int result;
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    collect();
+    result = cmocka_run_group_tests_name("replica: messages", tests, NULL, NULL);
+    for (int i = 0; i < kept_count; i++)
+        free(kept[i].bytes);
+    return result;
 }

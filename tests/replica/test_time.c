@@ -1,267 +1,190 @@
-/* The cluster's clock: what time the entries bring, and when an entry is sent for nothing but that.
- * The node's own clock is the test's. */
-#include "tools.h"
+/* test_time.c: the cluster's clock [P3]. That it never runs ahead of the real one, the driver sees after each pump. */
+#include "driver.h"
 
-static struct rig rig;
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-static int set_up(void **state)
+#include <cmocka.h>
+
+#define TTL_MS 1000
+
+static int64_t clock_of(struct driver *driver, uint64_t id)
+{
+    return core_now(replica_table(driver->nodes[id].replica));
+}
+
+/* A lease is never over before its time, and an election costs it little. */
+static void a_lease_outlives_its_leader(void **state)
 {
     (void)state;
-    rig_init(&rig, 1);
-    rig_serve(&rig);
-    return 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct driver *driver = driver_new(seed);
+        int64_t began_us, lasted_us;
+        uint64_t leader;
+
+        driver_cluster(driver, 3);
+        leader = driver_await_leader(driver);
+        began_us = driver->now_us;
+        assert_true(driver_acquired(driver, "name", "lease", TTL_MS) > 0);
+        driver_run(driver, (int64_t)driver_draw(driver, TTL_MS * 1000 / 2));
+        driver_kill(driver, leader, 0);
+        while (driver_acquired(driver, "name", "other", TTL_MS) == 0)
+            driver_run(driver, 5000);
+        lasted_us = driver->now_us - began_us;
+        assert_in_range(lasted_us, TTL_MS * 1000, TTL_MS * 1000 + 2500000);
+        driver_free(driver);
+    }
 }
 
-static int tear_down(void **state)
+static void it_ends_in_time_without_a_change(void **state)
 {
-    (void)state;
-    rig_free(&rig);
-    return 0;
-}
-
-static void submit_read(size_t number)
-{
-    struct core_command command = read_now();
-
-    assert_int_equal(replica_submit(rig.replica, &command, request(number)), HF_OK);
-}
-
-static uint32_t elapsed_of_last(void)
-{
-    return rig_header(&rig, rig_last(&rig)).elapsed_ms;
-}
-
-static uint32_t leases(void)
-{
+    struct driver *driver = driver_new(3);
     struct core_counts counts;
-
-    core_count(replica_table(rig.replica), &counts);
-    return counts.leases;
-}
-
-static void test_an_entry_brings_the_time_since_the_last(void **state)
-{
-    (void)state;
-    rig.witness.now_us += 7 * MS;
-    submit_read(1);
-    rig_settle(&rig);
-    assert_int_equal(elapsed_of_last(), 7);
-    submit_read(2);
-    rig_settle(&rig);
-    assert_int_equal(elapsed_of_last(), 0);
-}
-
-static void test_parts_of_a_millisecond_are_not_lost(void **state)
-{
-    int64_t before = core_now(replica_table(rig.replica));
+    uint64_t leader;
 
     (void)state;
-    for (size_t i = 1; i <= 100; i++) {
-        rig.witness.now_us += 1370;
-        submit_read(i);
-        rig_settle(&rig);
-        assert_in_range(elapsed_of_last(), 1, 2);
+    driver_cluster(driver, 3);
+    leader = driver_await_leader(driver);
+    driver_acquired(driver, "name", "lease", TTL_MS);
+    driver_run(driver, (TTL_MS - 10) * 1000);
+    core_count(replica_table(driver->nodes[leader].replica), &counts);
+    assert_int_equal(counts.holds, 1);
+    driver_run(driver, 40000);
+    core_count(replica_table(driver->nodes[leader].replica), &counts);
+    assert_int_equal(counts.holds, 0);
+    driver_free(driver);
+}
+
+/* Somebody who was not there for long does not bring all of it at once. */
+static void a_pause_is_not_brought_in_full(void **state)
+{
+    struct driver *driver = driver_new(4);
+    int64_t before_ms;
+
+    (void)state;
+    driver_cluster(driver, 1);
+    driver_await_leader(driver);
+    driver_acquired(driver, "name", "lease", 60000);
+    before_ms = clock_of(driver, 1);
+    driver->nodes[1].paused = true;
+    driver_run(driver, 5 * SECOND_US);
+    driver->nodes[1].paused = false;
+    driver->nodes[1].wake_us = driver->now_us;
+    driver_run(driver, 100000);
+    assert_in_range(clock_of(driver, 1), before_ms + 900, before_ms + CORE_ELAPSED_MAX_MS + 100);
+    driver_free(driver);
+}
+
+/* With several in flight, each brings what has passed since the one before: together not more than has passed. */
+static void entries_in_flight_share_the_time(void **state)
+{
+    struct driver *driver = driver_new(5);
+    uint64_t leader;
+
+    (void)state;
+    driver_cluster(driver, 3);
+    leader = driver_await_leader(driver);
+    driver->nodes[leader].expected = 4;
+    driver->began_us = driver->now_us - clock_of(driver, leader) * 1000; /* no slack */
+    for (int i = 0; i < 200; i++) {
+        char name[16];
+
+        for (uint64_t id = 1; id <= 3; id++) /* three of them wait for the disks */
+            driver->nodes[id].disk_held = i % 4 != 3;
+        snprintf(name, sizeof name, "name-%d", i);
+        driver_acquire(driver, leader, name, "lease", 60000);
+        driver_run(driver, 2700);
     }
-    assert_int_equal(core_now(replica_table(rig.replica)) - before, 137);
+    driver_run(driver, 300000);
+    assert_in_range(clock_of(driver, leader), (driver->now_us - driver->began_us) / 1000 - 300,
+                    (driver->now_us - driver->began_us) / 1000);
+    driver_free(driver);
 }
 
-/* [R3] What is above the limit is gone: it must not come with later entries, either. */
-static void test_no_entry_brings_more_than_a_second(void **state)
+/* What passed while another led was brought by that one. */
+static void a_term_counts_from_its_beginning(void **state)
 {
-    (void)state;
-    rig.witness.now_us += INT64_C(3600) * 1000 * MS;
-    submit_read(1);
-    rig_settle(&rig);
-    assert_int_equal(elapsed_of_last(), CORE_ELAPSED_MAX_MS);
-    rig.witness.now_us += 2 * MS;
-    submit_read(2);
-    rig_settle(&rig);
-    assert_int_equal(elapsed_of_last(), 2);
-    rig.witness.now_us += CORE_ELAPSED_MAX_MS * MS;
-    submit_read(3);
-    rig_settle(&rig);
-    assert_int_equal(elapsed_of_last(), CORE_ELAPSED_MAX_MS);
-}
-
-/* Nobody counted while it was away. */
-static void test_the_first_entry_of_a_term_brings_none(void **state)
-{
-    struct core_entry_header header;
+    struct driver *driver = driver_new(8);
+    uint64_t first, second;
 
     (void)state;
-    submit_numbered(rig.replica, 1, 60000);
-    rig_settle(&rig);
-    rig.witness.now_us += INT64_C(3600) * 1000 * MS;
-    rig_reopen(&rig);
-    rig.witness.now_us += 5 * MS;
-    rig_settle(&rig);
-    header = rig_header(&rig, rig_last(&rig));
-    assert_true(header.new_term);
-    assert_int_equal(header.elapsed_ms, 0);
-    rig.witness.now_us += 3 * MS;
-    submit_read(2);
-    rig_settle(&rig);
-    header = rig_header(&rig, rig_last(&rig));
-    assert_false(header.new_term);
-    assert_int_equal(header.elapsed_ms, 3);
+    driver_cluster(driver, 3);
+    first = driver_await_leader(driver);
+    driver_acquired(driver, "name", "lease", 60000);
+    driver_transfer(driver, first, 0);
+    driver_run(driver, SECOND_US);
+    second = driver_await_leader(driver);
+    assert_true(second != first);
+    driver_run(driver, 3 * SECOND_US);
+    driver->began_us = driver->now_us - clock_of(driver, second) * 1000 - 250000; /* no slack */
+    driver_transfer(driver, second, first);
+    driver_run(driver, SECOND_US);
+    assert_int_equal(driver_await_leader(driver), first);
+    driver_free(driver);
 }
 
-static void test_time_is_counted_when_the_entry_goes(void **state)
+static void ticks_come_while_a_deadline_is_open(void **state)
 {
-    (void)state;
-    rig.memory.hold_appends = true;
-    submit_read(1);
-    rig_settle(&rig);
-    submit_read(2);
-    rig.witness.now_us += 40 * MS; /* the disk takes its time */
-    rig.memory.hold_appends = false;
-    rig_settle(&rig);
-    assert_int_equal(elapsed_of_last(), 40);
-}
-
-static void test_a_lease_ends_in_time(void **state)
-{
-    struct replica_status before, after;
+    struct driver *driver = driver_new(6);
+    uint64_t before;
 
     (void)state;
-    submit_numbered(rig.replica, 1, 1100);
-    rig_settle(&rig);
-    assert_int_equal(rig.witness.heard[1].answer, ANSWER_TOKEN);
-    replica_status(rig.replica, &before);
-    rig_pass(&rig, 1099 * MS);
-    assert_int_equal(leases(), 1);
-    rig_pass(&rig, 1 * MS);
-    assert_int_equal(leases(), 0);
-    assert_int_equal(rig.witness.why, WHY_EXPIRED);
-    replica_status(rig.replica, &after);
-    assert_int_equal(after.ticks - before.ticks, 5); /* four of 250 ms, and the end */
+    driver_cluster(driver, 1);
+    driver_await_leader(driver);
+    driver_run(driver, 5 * SECOND_US);
+    assert_int_equal(driver_status(driver, 1).ticks, 0);
+    driver_acquired(driver, "name", "lease", 60000);
+    before = driver_status(driver, 1).ticks;
+    driver_run(driver, 5 * SECOND_US);
+    assert_in_range(driver_status(driver, 1).ticks - before, 19, 21);
+    driver_free(driver);
 }
 
-/* Each millisecond would be an entry, on all nodes' disks. */
-static void test_leases_that_end_one_by_one_end_together(void **state)
+/* Whoever was connected to the leader that is gone is not: its place goes with its lease. */
+static void kept_places_end_with_their_leader(void **state)
 {
-    struct replica_status before, after;
-    uint32_t count = 50;
+    struct driver *driver = driver_new(7);
+    struct core_command waits = {.op = CORE_ACQUIRE,
+                                 .flags = CORE_WAITS | CORE_KEPT,
+                                 .name = {"name", 4},
+                                 .lease = {"waiting", 7},
+                                 .mode = HF_EXCLUSIVE,
+                                 .ttl_ms = TTL_MS,
+                                 .wait_ms = CORE_FOREVER};
+    struct core_counts counts;
+    uint64_t leader;
+    int request;
 
     (void)state;
-    for (size_t i = 1; i <= count; i++) {
-        submit_numbered(rig.replica, i, 1000);
-        rig_settle(&rig);
-        rig.witness.now_us += 2 * MS;
-    }
-    replica_status(rig.replica, &before);
-    rig_pass(&rig, 899 * MS);
-    assert_int_equal(leases(), count); /* the first one ends in 1 ms, the next 2 ms later */
-    for (uint32_t ms = 1; ms <= 2 * count + REPLICA_TICK_MIN_MS; ms++) {
-        uint32_t over = (ms + 1) / 2,
-                 long_over = ms < REPLICA_TICK_MIN_MS ? 0 : (ms - REPLICA_TICK_MIN_MS + 1) / 2;
-
-        rig_pass(&rig, 1 * MS);
-        assert_true(leases() + over >= count);      /* none too early, */
-        assert_true(leases() + long_over <= count); /* and none much too late */
-    }
-    assert_int_equal(leases(), 0);
-    replica_status(rig.replica, &after);
-    assert_in_range(after.ticks - before.ticks, 4 + 9, 4 + 11); /* four of 250 ms before */
+    driver_cluster(driver, 3);
+    leader = driver_await_leader(driver);
+    driver_acquired(driver, "name", "lease", 3600000);
+    request = driver_submit(driver, leader, &waits);
+    assert_true(driver_await(driver, request, SECOND_US));
+    assert_int_equal(driver->outcomes[request].answer, ANSWER_QUEUED);
+    driver_run(driver, 3 * SECOND_US);
+    core_count(replica_table(driver->nodes[leader].replica), &counts);
+    assert_int_equal(counts.places, 1);
+    driver_kill(driver, leader, 0);
+    leader = driver_await_leader(driver);
+    driver_run(driver, 3 * SECOND_US);
+    core_count(replica_table(driver->nodes[leader].replica), &counts);
+    assert_int_equal(counts.places, 0);
+    driver_free(driver);
 }
-
-static void test_nothing_ticks_when_nothing_is_open(void **state)
-{
-    raft_index last = rig_last(&rig);
-
-    (void)state;
-    assert_int_equal(replica_pump(rig.replica, 1), -1);
-    rig_pass(&rig, INT64_C(60) * 1000 * MS);
-    assert_int_equal(rig_last(&rig), last);
-    submit_numbered(rig.replica, 1, 500);
-    rig_pass(&rig, INT64_C(2000) * MS);
-    last = rig_last(&rig);
-    rig_pass(&rig, INT64_C(60) * 1000 * MS);
-    assert_int_equal(rig_last(&rig), last);
-    assert_int_equal(replica_pump(rig.replica, 1), -1);
-}
-
-static void test_no_tick_after_another_entry(void **state)
-{
-    struct replica_status status;
-
-    (void)state;
-    submit_numbered(rig.replica, 1, 60000);
-    rig_settle(&rig);
-    for (size_t i = 2; i <= 11; i++) {
-        rig_pass(&rig, 200 * MS);
-        submit_read(i);
-        rig_settle(&rig);
-    }
-    replica_status(rig.replica, &status);
-    assert_int_equal(status.ticks, 0);
-    assert_int_equal(replica_pump(rig.replica, 1), REPLICA_TICK_MAX_MS * MS);
-}
-
-static void test_it_asks_to_be_called_when_the_next_is_due(void **state)
-{
-    (void)state;
-    submit_numbered(rig.replica, 1, 120);
-    rig_settle(&rig);
-    assert_int_equal(replica_pump(rig.replica, 1), 120 * MS);
-    rig.witness.now_us += 20 * MS;
-    assert_int_equal(replica_pump(rig.replica, 1), 100 * MS);
-    rig.witness.now_us += 300; /* of a microsecond, it asks for the rest */
-    assert_int_equal(replica_pump(rig.replica, 1), 100 * MS - 300);
-}
-
-/* A batch that waits for more goes when a tick is due. */
-static void test_a_due_tick_takes_the_batch_along(void **state)
-{
-    (void)state;
-    submit_numbered(rig.replica, 1, 120);
-    rig_settle(&rig);
-    rig.witness.now_us += 120 * MS - 100;
-    submit_read(2);
-    assert_int_equal(replica_pump(rig.replica, 1000), 100);
-    rig.witness.now_us += 100;
-    replica_pump(rig.replica, 1000);
-    memory_io_settle(&rig.memory);
-    assert_int_equal(rig.witness.heard[2].answers, 1);
-    assert_int_equal(leases(), 0);
-}
-
-static void test_what_does_not_end_in_one_entry_ends_in_the_next(void **state)
-{
-    uint32_t count = 2 * CORE_ENDINGS_MAX + 10;
-
-    (void)state;
-    for (size_t i = 1; i <= count; i++)
-        submit_numbered(rig.replica, i, 200);
-    rig_settle(&rig);
-    assert_int_equal(leases(), count);
-    rig.witness.now_us += 200 * MS;
-    replica_pump(rig.replica, 1);
-    memory_io_settle(&rig.memory);
-    assert_int_equal(leases(), count - CORE_ENDINGS_MAX);
-    rig_settle(&rig); /* without any more time */
-    assert_int_equal(leases(), 0);
-    assert_int_equal(elapsed_of_last(), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_an_entry_brings_the_time_since_the_last),
-        TEST(test_parts_of_a_millisecond_are_not_lost),
-        TEST(test_no_entry_brings_more_than_a_second),
-        TEST(test_the_first_entry_of_a_term_brings_none),
-        TEST(test_time_is_counted_when_the_entry_goes),
-        TEST(test_a_lease_ends_in_time),
-        TEST(test_leases_that_end_one_by_one_end_together),
-        TEST(test_nothing_ticks_when_nothing_is_open),
-        TEST(test_no_tick_after_another_entry),
-        TEST(test_it_asks_to_be_called_when_the_next_is_due),
-        TEST(test_a_due_tick_takes_the_batch_along),
-        TEST(test_what_does_not_end_in_one_entry_ends_in_the_next),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_lease_outlives_its_leader),
+                                       cmocka_unit_test(it_ends_in_time_without_a_change),
+                                       cmocka_unit_test(a_pause_is_not_brought_in_full),
+                                       cmocka_unit_test(entries_in_flight_share_the_time),
+                                       cmocka_unit_test(a_term_counts_from_its_beginning),
+                                       cmocka_unit_test(ticks_come_while_a_deadline_is_open),
+                                       cmocka_unit_test(kept_places_end_with_their_leader)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("replica: time", tests, NULL, NULL);
 }

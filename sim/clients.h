@@ -1,0 +1,84 @@
+/* clients.h: who locks. They follow the client's rules of time: a lease counts from before the request was sent that was acknowledged last, on the client's own
+ * clock, less the drift allowance; a request without an answer is repeated with the same lease; a grant that comes late is renewed before it
+ * is believed.
+ *
+ *     IDLE ──▶ ACQUIRING ──▶ QUEUED ──▶ CONFIRMING ──▶ HOLDING ──▶ RELEASING ──▶ IDLE
+ *                  │            │                         │
+ *                  └────────────┴──────▶ ENDING ──▶ IDLE  └──lost──▶ IDLE           anywhere: DEAD, and then somebody new */
+#ifndef SIM_CLIENTS_H
+#define SIM_CLIENTS_H
+
+#include "sim/chance.h"
+#include "sim/check.h"
+#include "sim/service.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SIM_CLIENTS 24
+
+struct sim;
+struct node;
+struct event;
+
+enum client_state {
+    CLIENT_IDLE,
+    CLIENT_ACQUIRING,
+    CLIENT_QUEUED,
+    CLIENT_CONFIRMING,
+    CLIENT_HOLDING,
+    CLIENT_RELEASING,
+    CLIENT_ENDING,
+    CLIENT_DEAD
+};
+
+struct client {
+    int id;
+    enum client_state state;
+    int64_t clock_ppm, clock_offset_us; /* it ticks evenly */
+    int64_t paused_until_us;
+    uint64_t node;               /* that it is connected with */
+    uint64_t connection, broken; /* broken: nothing comes through on that one any more */
+    uint64_t wakes;
+    int64_t wake_us; /* true time of the one that is planned */
+    int64_t last_us; /* when the last answer on this connection arrives */
+
+    /* The lock it is about. */
+    struct request lock;
+    uint64_t token, floor;
+    int64_t asked_us; /* true time: sent for the first time */
+    int64_t base_us;  /* the request that was acknowledged last was sent then, */
+    bool careless, cancels, pauses, dies;
+    int64_t until_us; /* when the present state is to end, */
+    int64_t renew_us; /* and when to renew */
+
+    /* The request that is under way. */
+    bool asking;
+    struct request request;
+    int64_t sent_us, timeout_us;
+    bool repeated;    /* the same was asked before, and may have taken effect */
+    int64_t again_us; /* nothing is sent before */
+};
+
+struct clients {
+    struct chance chance;
+    struct client at[SIM_CLIENTS];
+    int count;
+    uint64_t leases, requests;
+    bool drain;    /* no new locks */
+    uint64_t keys; /* of once-records, claimed so far */
+};
+
+void clients_begin(struct sim *sim);
+void clients_event(struct sim *sim, const struct event *event);
+/* From a node's service. */
+void clients_say(struct sim *sim, const struct node *node, int client, const struct answer *answer);
+/* A place of this request is in the table. */
+void clients_place(struct sim *sim, const struct request *request, uint64_t ticket);
+/* Their connections with a process that has ended. */
+void clients_node_ended(struct sim *sim, const struct node *node, bool at_once);
+/* Has everybody finished? */
+bool clients_are_idle(const struct sim *sim);
+void clients_heal(struct sim *sim);
+
+#endif
