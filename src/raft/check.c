@@ -82,13 +82,13 @@ static void put_progress(struct writer *writer, const struct raft *raft,
     put(writer, progress->goal);
     put(writer, progress->match << 32 | progress->next);
     put(writer, progress->commit_sent);
-    put(writer, (uint64_t)progress->state | (uint64_t)progress->probing << 2 |
-                    (uint64_t)progress->caught_up << 3 |
-                    (uint64_t)(progress->leaving_us != 0) << 4 |
-                    (uint64_t)(now_us - progress->acked_us < raft->limits.election_us) << 5 |
-                    (uint64_t)(now_us - progress->sent_us < raft->limits.heartbeat_us) << 6 |
-                    (uint64_t)silent << 7 | (uint64_t)slow << 8 |
-                    (uint64_t)(now_us >= progress->leaving_us) << 9);
+    put(writer,
+        (uint64_t)progress->state | (uint64_t)progress->probing << 2 |
+            (uint64_t)progress->caught_up << 3 | (uint64_t)(progress->leaving_us != 0) << 4 |
+            (uint64_t)(now_us - progress->acked_us < raft->limits.election_us) << 5 |
+            (uint64_t)(now_us - progress->sent_us < raft->limits.heartbeat_us) << 6 |
+            (uint64_t)silent << 7 | (uint64_t)slow << 8 |
+            (uint64_t)(now_us >= progress->leaving_us) << 9 | (uint64_t)progress->answered << 10);
 }
 
 size_t raft_canonical(const struct raft *raft, int64_t now_us, void *ret_bytes)

@@ -33,6 +33,7 @@ struct progress {
         leaving_us; /* not a member any more; served until then, so that it learns of that. 0: a member */
     uint8_t state;     /* of enum progress_state */
     bool probing;      /* PROBE: the message is under way */
+    bool answered;     /* in this term: until then acked_us is when the term began */
     bool caught_up;    /* of a learner */
     bool snapshot_due; /* SNAPSHOT: the caller has not been told */
 };
@@ -200,8 +201,9 @@ void replicate_probe(struct raft *raft, struct progress *progress);
 void replicate_snapshot(struct raft *raft, struct progress *progress, struct raft_output *output);
 /* All that a majority has, of this term. */
 void replicate_commit(struct raft *raft, struct raft_output *output);
-/* Has a majority of the latest configuration's voters answered lately? Without `without`, with `with`; 0: nobody. */
-bool majority_answers(const struct raft *raft, uint64_t without, uint64_t with);
+/* Has a majority of the latest configuration's voters answered lately? One left out, another counted as a voter (0: none). surely: whoever has not answered in this term is not there; else he is, for
+ * an election timeout. */
+bool majority_answers(const struct raft *raft, uint64_t without, uint64_t with, bool surely);
 int64_t replicate_next_us(const struct raft *raft);
 
 /* ---- transfer.c */

@@ -175,7 +175,7 @@ static int promote(struct raft *raft, struct raft_members *members, int place)
         return RAFT_NO_SUCH;
     if (members->at[place].votes)
         return RAFT_NOT_NEEDED;
-    if (!majority_answers(raft, 0, members->at[place].id))
+    if (!majority_answers(raft, 0, members->at[place].id, true))
         return RAFT_NO_MAJORITY;
     members->at[place].votes = true;
     return RAFT_OK;
@@ -187,7 +187,7 @@ static int remove_one(struct raft *raft, struct raft_members *members, int place
         return RAFT_NO_SUCH;
     if (members->at[place].votes && voter_count(raft, LATEST) == 1)
         return RAFT_LAST_VOTER;
-    if (members->at[place].votes && !majority_answers(raft, members->at[place].id, 0))
+    if (members->at[place].votes && !majority_answers(raft, members->at[place].id, 0, true))
         return RAFT_NO_MAJORITY;
     members->count--;
     memmove(&members->at[place], &members->at[place + 1],

@@ -251,7 +251,7 @@ static void on_time(struct raft *raft, struct raft_output *output)
         if (raft->transferee && raft->now_us >= raft->transfer_until_us)
             transfer_end(raft);
         /* R17 */
-        if (!majority_answers(raft, 0, 0))
+        if (!majority_answers(raft, 0, 0, false))
             become_follower(raft, raft->term, 0, output);
         else
             replicate_send(raft, output);

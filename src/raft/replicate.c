@@ -98,7 +98,7 @@ static void drop_who_left(struct raft *raft)
     }
 }
 
-bool majority_answers(const struct raft *raft, uint64_t without, uint64_t with)
+bool majority_answers(const struct raft *raft, uint64_t without, uint64_t with, bool surely)
 {
     const struct raft_member *members = members_of(raft, LATEST);
     int voters = 0, there = 0;
@@ -111,7 +111,8 @@ bool majority_answers(const struct raft *raft, uint64_t without, uint64_t with)
         voters++;
         progress = progress_find(raft, members[i].id);
         there += members[i].id == raft->id ||
-                 (progress && raft->now_us - progress->acked_us < raft->limits.election_us);
+                 (progress && (progress->answered || !surely) &&
+                  raft->now_us - progress->acked_us < raft->limits.election_us);
     }
     return 2 * there > voters;
 }
@@ -217,6 +218,7 @@ void replicate_on_reply(struct raft *raft, const struct raft_message *message,
         return;
     if (message->round > progress->acked_us && message->round <= raft->now_us)
         progress->acked_us = message->round;
+    progress->answered = true;
     if (!message->yes) {
         on_no(raft, progress, message);
         return;

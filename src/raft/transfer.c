@@ -9,7 +9,8 @@ static uint64_t furthest(const struct raft *raft)
     for (int i = 0; i < raft->progress_count; i++) {
         const struct progress *progress = progress_of(raft, i);
 
-        if (is_voter(raft, LATEST, progress->id) && (!best || progress->match > best->match) &&
+        if (is_voter(raft, LATEST, progress->id) && progress->answered &&
+            (!best || progress->match > best->match) &&
             raft->now_us - progress->acked_us < raft->limits.election_us)
             best = progress;
     }
