@@ -193,5 +193,5 @@ void driver_do_remove(struct driver *driver, uint64_t id)
             driver_remove(driver, leader, id);
         driver_run(driver, SECOND_US / 5);
     }
-    INVARIANT(!"the member was not removed");
+    error_broken_invariant(__FILE__, __LINE__, "the member was removed");
 }
