@@ -1,5 +1,5 @@
-/* parsing.c: words of commands, checked against their limits. Whoever is wrong hears what is. */
-#include "server/server.h"
+/* cmd_args.c: words of commands, checked against their limits. Whoever is wrong hears what is. */
+#include "session/inside.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -23,35 +23,33 @@ static int shown(const struct resp_node *word)
     return word->size < SHOWN_MAX ? (int)word->size : SHOWN_MAX;
 }
 
-static bool within(struct connection *connection, const struct resp_node *word, const char *what,
+static bool within(struct session *session, const struct resp_node *word, const char *what,
                    size_t min, size_t max)
 {
     if (word->size < min || word->size > max) {
-        refuse(connection, "ERR %s has %zu to %zu bytes, this one %zu", what, min, max, word->size);
+        refuse(session, "ERR %s has %zu to %zu bytes, this one %zu", what, min, max, word->size);
         return false;
     }
     if (memchr(word->text, '\0', word->size)) {
-        refuse(connection, "ERR %s has no NUL in it", what);
+        refuse(session, "ERR %s has no NUL in it", what);
         return false;
     }
     return true;
 }
 
-bool parse_name(struct connection *connection, const struct resp_node *word,
-                struct core_text *ret_name)
+bool parse_name(struct session *session, const struct resp_node *word, struct core_text *ret_name)
 {
     *ret_name = word_text(word);
-    return within(connection, word, "a name", 1, HF_NAME_MAX);
+    return within(session, word, "a name", 1, HF_NAME_MAX);
 }
 
-bool parse_lease(struct connection *connection, const struct resp_node *word,
-                 struct core_text *ret_lease)
+bool parse_lease(struct session *session, const struct resp_node *word, struct core_text *ret_lease)
 {
     *ret_lease = word_text(word);
-    return within(connection, word, "a lease", 1, HF_LEASE_MAX);
+    return within(session, word, "a lease", 1, HF_LEASE_MAX);
 }
 
-bool parse_number(struct connection *connection, const struct resp_node *word, const char *what,
+bool parse_number(struct session *session, const struct resp_node *word, const char *what,
                   uint64_t min, uint64_t max, uint64_t *ret_number)
 {
     int64_t number;
@@ -61,7 +59,7 @@ bool parse_number(struct connection *connection, const struct resp_node *word, c
         *ret_number = (uint64_t)number;
         return true;
     }
-    refuse(connection, "ERR %s is a number from %" PRIu64 " to %" PRIu64 ", not '%.*s'", what, min,
+    refuse(session, "ERR %s is a number from %" PRIu64 " to %" PRIu64 ", not '%.*s'", what, min,
            max, shown(word), word->text);
     return false;
 }
@@ -96,18 +94,18 @@ bool option_number(struct words_left *left, const char *what, uint64_t min, uint
     const struct resp_node *word = word_at(left->value, left->at);
 
     if (!word) {
-        refuse(left->connection, "ERR %s has no number behind it", what);
+        refuse(left->session, "ERR %s has no number behind it", what);
         return false;
     }
     left->at++;
-    return parse_number(left->connection, word, what, min, max, ret_number);
+    return parse_number(left->session, word, what, min, max, ret_number);
 }
 
 bool option_unknown(struct words_left *left)
 {
     const struct resp_node *word = word_at(left->value, left->at);
 
-    refuse(left->connection, "ERR '%.*s' is not expected here, or twice", shown(word), word->text);
+    refuse(left->session, "ERR '%.*s' is not expected here, or twice", shown(word), word->text);
     return false;
 }
 
@@ -129,12 +127,12 @@ static bool parse_owner(struct words_left *left, struct core_text *ret_owner)
     const struct resp_node *word = word_at(left->value, left->at);
 
     if (!word) {
-        refuse(left->connection, "ERR OWNER has no text behind it");
+        refuse(left->session, "ERR OWNER has no text behind it");
         return false;
     }
     left->at++;
     *ret_owner = word_text(word);
-    return within(left->connection, word, "an owner", 0, HF_OWNER_MAX);
+    return within(left->session, word, "an owner", 0, HF_OWNER_MAX);
 }
 
 /* One option. ttl is wider than the command's field. */
@@ -178,29 +176,29 @@ static bool acquire_option(struct words_left *left, bool once, struct core_comma
 bool parse_acquire(struct words_left *left, bool once, struct core_command *ret_command,
                    bool *ret_push)
 {
-    struct connection *connection = left->connection;
+    struct session *session = left->session;
     struct core_command *command = ret_command;
     uint64_t ttl_ms = TTL_STANDARD_MS;
     bool push = false;
 
     *command = (struct core_command){.op = CORE_ACQUIRE, .flags = once ? CORE_ONCE : 0};
-    if (!parse_name(connection, word_at(left->value, left->at), &command->name) ||
-        !parse_lease(connection, word_at(left->value, left->at + 1), &command->lease))
+    if (!parse_name(session, word_at(left->value, left->at), &command->name) ||
+        !parse_lease(session, word_at(left->value, left->at + 1), &command->lease))
         return false;
     left->at += 2;
     while (left->at < left->value->count)
         if (!acquire_option(left, once, command, &ttl_ms, &push))
             return false;
     if (left->had & HAD_SHARED && left->had & HAD_PERMITS) {
-        refuse(connection, "ERR SHARED and PERMITS do not go together");
+        refuse(session, "ERR SHARED and PERMITS do not go together");
         return false;
     }
-    if (push && !connection->resp3) {
-        refuse(connection, "ERR PUSH needs RESP3: say HELLO 3 first");
+    if (push && !session->resp3) {
+        refuse(session, "ERR PUSH needs RESP3: say HELLO 3 first");
         return false;
     }
-    if (push && connection->waiting >= WAITERS_MAX) {
-        refuse(connection, "LIMIT this connection waits for %u locks already", WAITERS_MAX);
+    if (push && session->waiting >= WAITERS_MAX) {
+        refuse(session, "LIMIT this connection waits for %u locks already", WAITERS_MAX);
         return false;
     }
     command->ttl_ms = (uint32_t)span_in_full(ttl_ms);

@@ -1,5 +1,5 @@
 /* glob.c: see glob.h. */
-#include "server/glob.h"
+#include "session/glob.h"
 
 /* Does the byte match the one element of the pattern at *at? Moves behind the element. */
 static bool element_matches(struct core_text pattern, size_t *at, unsigned char byte)

@@ -1,11 +1,11 @@
-/* reading.c: what is read: SHOW, LOCKS, CHECK, ONCE READ, and the beginning of watching. All of it
+/* cmd_query.c: what is read: SHOW, LOCKS, CHECK, ONCE READ, and the beginning of watching. All of it
  * takes its place in the log, and is read when that place is reached: an answer is what a majority
  * would say, and nothing between the answer to OBSERVE and the first push is missed. */
 #include "base/sequencer.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "server/glob.h"
-#include "server/server.h"
+#include "session/glob.h"
+#include "session/inside.h"
 
 #include <string.h>
 
@@ -21,43 +21,49 @@
 
 enum { HAD_MATCH = 1, HAD_COUNT = 2, HAD_CURSOR = 4, HAD_WAITERS = 8, HAD_MODE = 16 };
 
+/* What writes the answer of each, when its place in the log is reached. */
+typedef void read_fn(struct session *session, const struct words *words);
+static read_fn read_check, read_show, read_locks, read_observe, read_subscribe;
+
 /* Its words are looked at again when it is read. */
-static enum verdict submit_read(struct connection *connection, const struct resp_node *value)
+static enum verdict submit_read(struct session *session, const struct resp_node *value,
+                                read_fn *read)
 {
     struct submission submission = {
-        .value = value, .command = {.op = CORE_READ}, .words = value->count};
+        .value = value, .command = {.op = CORE_READ}, .words = value->count, .read = read};
 
-    return submit(connection, &submission);
+    return submit(session, &submission);
 }
 
 /* One whose answer may be long: it is made when those before it are out. */
-static enum verdict submit_long_read(struct connection *connection, const struct resp_node *value)
+static enum verdict submit_long_read(struct session *session, const struct resp_node *value,
+                                     read_fn *read)
 {
-    return connection->under_way > 0 ? VERDICT_LATER : submit_read(connection, value);
+    return session->under_way > 0 ? VERDICT_LATER : submit_read(session, value, read);
 }
 
 /* How many rows fit into an answer that a client who reads slowly is not closed for. */
-static uint32_t rows_max(const struct connection *connection)
+static uint32_t rows_max(const struct session *session)
 {
-    return (uint32_t)(connection->server->config->max_output_bytes / 2 / ROW_BYTES_MAX);
+    return (uint32_t)(session->sessions->max_output_bytes / 2 / ROW_BYTES_MAX);
 }
 
 /* ---- CHECK --------------------------------------------------------------------------------------- */
 
-enum verdict command_check(struct connection *connection, const struct resp_node *value)
+enum verdict command_check(struct session *session, const struct resp_node *value)
 {
-    struct words_left left = {.connection = connection, .value = value, .at = 3};
+    struct words_left left = {.session = session, .value = value, .at = 3};
     struct core_text name;
     struct sequencer sequencer;
     struct error_text err;
     uint64_t token;
 
     if (value->count > 4)
-        return refuse(connection,
+        return refuse(session,
                       "ERR wrong number of arguments: CHECK name token [MODE] | sequencer");
     if (value->count >= 3 &&
-        (!parse_name(connection, word_at(value, 1), &name) ||
-         !parse_number(connection, word_at(value, 2), "a token", 1, HF_TOKEN_MAX, &token)))
+        (!parse_name(session, word_at(value, 1), &name) ||
+         !parse_number(session, word_at(value, 2), "a token", 1, HF_TOKEN_MAX, &token)))
         return VERDICT_REFUSED;
     if (value->count == 4 && !option_is(&left, "MODE", HAD_MODE) && !option_unknown(&left))
         return VERDICT_REFUSED;
@@ -65,18 +71,18 @@ enum verdict command_check(struct connection *connection, const struct resp_node
         struct core_text text = word_text(word_at(value, 1));
 
         if (sequencer_parse(text.bytes, text.size, &sequencer, &err) != HF_OK)
-            return refuse(connection, "ERR %s", err.text);
+            return refuse(session, "ERR %s", err.text);
     }
-    return submit_read(connection, value);
+    return submit_read(session, value, read_check);
 }
 
 static const char *const mode_words[] = {
     [HF_EXCLUSIVE] = "exclusive", [HF_SHARED] = "shared", [HF_PERMIT] = "permit"};
 
-static void read_check(struct connection *connection, const struct words *words)
+static void read_check(struct session *session, const struct words *words)
 {
-    const struct core *core = replica_table(connection->server->replica);
-    struct resp_writer *out = &connection->out;
+    const struct core *core = sessions_table(session->sessions);
+    struct resp_writer *out = &session->out;
     struct sequencer sequencer;
     struct core_counts counts;
     uint64_t token = 0;
@@ -91,7 +97,7 @@ static void read_check(struct connection *connection, const struct words *words)
         else if (mode >= 0)
             resp_write_text(out, mode_words[mode]);
         else
-            resp_write_nil(out, connection->resp3);
+            resp_write_nil(out, session->resp3);
         return;
     }
     core_count(core, &counts);
@@ -107,7 +113,7 @@ static void read_check(struct connection *connection, const struct words *words)
 /* ---- names, holders, waiters ----------------------------------------------------------------------- */
 
 struct rows {
-    struct connection *connection;
+    struct session *session;
     uint32_t left; /* to be written */
 };
 
@@ -121,14 +127,14 @@ static void write_pair(struct resp_writer *out, const char *key, int64_t number)
 static bool write_claim(void *context, const struct core_claim_view *view)
 {
     struct rows *rows = context;
-    struct resp_writer *out = &rows->connection->out;
+    struct resp_writer *out = &rows->session->out;
     unsigned char digest[SHA256_SIZE];
     char text[2 * DIGEST_BYTES + 1] = "";
 
     if (rows->left == 0)
         return false;
     rows->left--;
-    resp_write_map(out, view->state == CORE_PLACE ? 6 : 7, rows->connection->resp3);
+    resp_write_map(out, view->state == CORE_PLACE ? 6 : 7, rows->session->resp3);
     resp_write_text(out, "state");
     resp_write_text(out, view->state == CORE_PLACE  ? "waits"
                          : view->state == CORE_HOLD ? "holds"
@@ -156,17 +162,17 @@ static uint32_t at_most(uint32_t count, uint32_t most)
 }
 
 /* name, permits, queue, holders, and waiters if any are wanted. */
-static void write_lock(struct connection *connection, const struct core_lock_view *view,
+static void write_lock(struct session *session, const struct core_lock_view *view,
                        uint32_t waiters_wanted)
 {
-    const struct core *core = replica_table(connection->server->replica);
-    struct resp_writer *out = &connection->out;
+    const struct core *core = sessions_table(session->sessions);
+    struct resp_writer *out = &session->out;
     uint32_t holders =
-        at_most(at_most(view->holds + view->ghosts, HOLDERS_SHOWN), rows_max(connection) / 2);
-    uint32_t waiters = at_most(at_most(view->places, waiters_wanted), rows_max(connection) / 2);
-    struct rows rows = {connection, holders};
+        at_most(at_most(view->holds + view->ghosts, HOLDERS_SHOWN), rows_max(session) / 2);
+    uint32_t waiters = at_most(at_most(view->places, waiters_wanted), rows_max(session) / 2);
+    struct rows rows = {session, holders};
 
-    resp_write_map(out, waiters_wanted ? 6 : 5, connection->resp3);
+    resp_write_map(out, waiters_wanted ? 6 : 5, session->resp3);
     resp_write_text(out, "name");
     resp_write_blob(out, view->name.bytes, view->name.size);
     write_pair(out, "permits", view->permits);
@@ -185,13 +191,13 @@ static void write_lock(struct connection *connection, const struct core_lock_vie
 
 /* ---- SHOW ------------------------------------------------------------------------------------------ */
 
-static bool parse_show(struct connection *connection, const struct resp_node *value)
+static bool parse_show(struct session *session, const struct resp_node *value)
 {
-    struct words_left left = {.connection = connection, .value = value, .at = 2};
+    struct words_left left = {.session = session, .value = value, .at = 2};
     struct core_text name;
     uint64_t number;
 
-    if (!parse_name(connection, word_at(value, 1), &name))
+    if (!parse_name(session, word_at(value, 1), &name))
         return false;
     if (option_is(&left, "WAITERS", HAD_WAITERS) &&
         !option_number(&left, "WAITERS", 1, WAITERS_SHOWN_MAX, &number))
@@ -199,12 +205,13 @@ static bool parse_show(struct connection *connection, const struct resp_node *va
     return left.at == value->count || option_unknown(&left);
 }
 
-enum verdict command_show(struct connection *connection, const struct resp_node *value)
+enum verdict command_show(struct session *session, const struct resp_node *value)
 {
-    return parse_show(connection, value) ? submit_long_read(connection, value) : VERDICT_REFUSED;
+    return parse_show(session, value) ? submit_long_read(session, value, read_show)
+                                      : VERDICT_REFUSED;
 }
 
-static void read_show(struct connection *connection, const struct words *words)
+static void read_show(struct session *session, const struct words *words)
 {
     struct core_lock_view view = {.name = words->word[1]};
     uint64_t waiters = WAITERS_SHOWN;
@@ -212,24 +219,24 @@ static void read_show(struct connection *connection, const struct words *words)
     if (words->count == 4)
         text_to_u64(words->word[3].bytes, WAITERS_SHOWN_MAX, &waiters);
     /* A name that nobody uses is shown as just that. */
-    core_find(replica_table(connection->server->replica), words->word[1], false, &view);
-    write_lock(connection, &view, (uint32_t)waiters);
+    core_find(sessions_table(session->sessions), words->word[1], false, &view);
+    write_lock(session, &view, (uint32_t)waiters);
 }
 
 /* ---- LOCKS ----------------------------------------------------------------------------------------- */
 
 struct page {
-    struct connection *connection;
+    struct session *session;
     struct resp_writer rows; /* written aside, because their number comes before them */
     struct core_text match;
     uint32_t count, most;
     size_t cost; /* of matching */
 };
 
-static bool parse_locks(struct connection *connection, const struct resp_node *value,
-                        struct page *page, uint64_t *ret_cursor)
+static bool parse_locks(struct session *session, const struct resp_node *value, struct page *page,
+                        uint64_t *ret_cursor)
 {
-    struct words_left left = {.connection = connection, .value = value, .at = 1};
+    struct words_left left = {.session = session, .value = value, .at = 1};
     uint64_t count = PAGE_COUNT;
 
     *ret_cursor = 0;
@@ -238,7 +245,7 @@ static bool parse_locks(struct connection *connection, const struct resp_node *v
             const struct resp_node *word = word_at(value, left.at++);
 
             if (!word || word->size > HF_NAME_MAX)
-                return refuse(connection, "ERR MATCH is followed by a pattern of at most %d bytes",
+                return refuse(session, "ERR MATCH is followed by a pattern of at most %d bytes",
                               HF_NAME_MAX),
                        false;
             page->match = word_text(word);
@@ -256,145 +263,144 @@ static bool parse_locks(struct connection *connection, const struct resp_node *v
     return true;
 }
 
-enum verdict command_locks(struct connection *connection, const struct resp_node *value)
+enum verdict command_locks(struct session *session, const struct resp_node *value)
 {
-    struct page page = {.connection = connection};
+    struct page page = {.session = session};
     uint64_t cursor;
 
-    if (!parse_locks(connection, value, &page, &cursor))
+    if (!parse_locks(session, value, &page, &cursor))
         return VERDICT_REFUSED;
-    return submit_long_read(connection, value);
+    return submit_long_read(session, value, read_locks);
 }
 
 static bool write_row(void *context, const struct core_lock_view *view)
 {
     struct page *page = context;
-    struct connection *connection = page->connection;
-    struct resp_writer out = connection->out;
+    struct session *session = page->session;
+    struct resp_writer out = session->out;
 
     page->cost += page->match.size * view->name.size;
     if (view->once || (page->match.bytes && !glob_matches(page->match, view->name)))
         return page->cost < MATCH_COST_MAX;
-    connection->out = page->rows;
-    write_lock(connection, view, 0);
-    page->rows = connection->out;
-    connection->out = out;
+    session->out = page->rows;
+    write_lock(session, view, 0);
+    page->rows = session->out;
+    session->out = out;
     return ++page->count < page->most && page->cost < MATCH_COST_MAX &&
-           page->rows.size < connection->server->config->max_output_bytes / 4;
+           page->rows.size < session->sessions->max_output_bytes / 4;
 }
 
 /* Words of a request, as parse_locks wants them. */
-static void read_locks(struct connection *connection, const struct words *words)
+static void read_locks(struct session *session, const struct words *words)
 {
     struct resp_node value[1 + 7] = {{.type = RESP_ARRAY, .count = words->count}};
-    struct page page = {.connection = connection};
+    struct page page = {.session = session};
     uint64_t cursor;
     uint32_t next;
 
     for (uint32_t i = 0; i < words->count; i++)
         value[1 + i] = (struct resp_node){
             .type = RESP_BLOB, .text = words->word[i].bytes, .size = words->word[i].size};
-    if (!parse_locks(connection, value, &page, &cursor))
+    if (!parse_locks(session, value, &page, &cursor))
         return; /* it was right before */
-    next = core_list(replica_table(connection->server->replica), (uint32_t)cursor, PAGE_STEPS,
-                     write_row, &page);
-    resp_write_array(&connection->out, 2);
-    resp_write_integer(&connection->out, next);
-    resp_write_array(&connection->out, page.count);
+    next = core_list(sessions_table(session->sessions), (uint32_t)cursor, PAGE_STEPS, write_row,
+                     &page);
+    resp_write_array(&session->out, 2);
+    resp_write_integer(&session->out, next);
+    resp_write_array(&session->out, page.count);
     if (page.rows.failed)
-        connection->out.failed = true;
+        session->out.failed = true;
     else if (page.rows.size)
-        resp_write_raw(&connection->out, page.rows.bytes, page.rows.size);
+        resp_write_raw(&session->out, page.rows.bytes, page.rows.size);
     resp_writer_free(&page.rows);
 }
 
 /* ---- watching -------------------------------------------------------------------------------------- */
 
-enum verdict command_observe(struct connection *connection, const struct resp_node *value)
+enum verdict command_observe(struct session *session, const struct resp_node *value)
 {
     struct core_text name;
 
-    if (!connection->resp3)
-        return refuse(connection,
+    if (!session->resp3)
+        return refuse(session,
                       "ERR OBSERVE needs RESP3: say HELLO 3 first, or SUBSCRIBE to the name");
-    if (!parse_name(connection, word_at(value, 1), &name))
+    if (!parse_name(session, word_at(value, 1), &name))
         return VERDICT_REFUSED;
-    return submit_read(connection, value);
+    return submit_read(session, value, read_observe);
 }
 
-static void read_observe(struct connection *connection, const struct words *words)
+static void read_observe(struct session *session, const struct words *words)
 {
-    if (connection->closed || observer_add(connection, words->word[1], false))
-        resp_write_simple(&connection->out, "OK");
+    if (session->closed || observer_add(session, words->word[1], false))
+        resp_write_simple(&session->out, "OK");
     else
-        resp_write_error(&connection->out, "LIMIT this connection observes too many names");
+        resp_write_error(&session->out, "LIMIT this connection observes too many names");
 }
 
-enum verdict command_unobserve(struct connection *connection, const struct resp_node *value)
+enum verdict command_unobserve(struct session *session, const struct resp_node *value)
 {
-    bool was = observer_remove(connection, word_text(word_at(value, 1)), false);
+    bool was = observer_remove(session, word_text(word_at(value, 1)), false);
 
-    resp_write_integer(&connection->out, was);
+    resp_write_integer(&session->out, was);
     return VERDICT_DONE;
 }
 
 /* Each name of a SUBSCRIBE has an answer of its own. */
-static void write_subscription(struct connection *connection, const char *word,
-                               struct core_text name)
+static void write_subscription(struct session *session, const char *word, struct core_text name)
 {
-    struct resp_writer *out = &connection->out;
+    struct resp_writer *out = &session->out;
 
-    resp_write_push(out, 3, connection->resp3);
+    resp_write_push(out, 3, session->resp3);
     resp_write_text(out, word);
     if (name.bytes)
         resp_write_blob(out, name.bytes, name.size);
     else
-        resp_write_nil(out, connection->resp3);
-    resp_write_integer(out, connection->subscriptions);
+        resp_write_nil(out, session->resp3);
+    resp_write_integer(out, session->subscriptions);
 }
 
-enum verdict command_subscribe(struct connection *connection, const struct resp_node *value)
+enum verdict command_subscribe(struct session *session, const struct resp_node *value)
 {
     struct core_text name;
 
     for (uint32_t i = 1; i < value->count; i++)
-        if (!parse_name(connection, word_at(value, i), &name))
+        if (!parse_name(session, word_at(value, i), &name))
             return VERDICT_REFUSED;
-    if (connection->observing + value->count - 1 > OBSERVED_MAX)
-        return refuse(connection, "LIMIT a connection observes at most %u names", OBSERVED_MAX);
-    return submit_read(connection, value);
+    if (session->observing + value->count - 1 > OBSERVED_MAX)
+        return refuse(session, "LIMIT a connection observes at most %u names", OBSERVED_MAX);
+    return submit_read(session, value, read_subscribe);
 }
 
-static void read_subscribe(struct connection *connection, const struct words *words)
+static void read_subscribe(struct session *session, const struct words *words)
 {
-    for (uint32_t i = 1; i < words->count && !connection->closed; i++) {
-        observer_add(connection, words->word[i], true);
-        write_subscription(connection, "subscribe", words->word[i]);
+    for (uint32_t i = 1; i < words->count && !session->closed; i++) {
+        observer_add(session, words->word[i], true);
+        write_subscription(session, "subscribe", words->word[i]);
     }
 }
 
-enum verdict command_unsubscribe(struct connection *connection, const struct resp_node *value)
+enum verdict command_unsubscribe(struct session *session, const struct resp_node *value)
 {
     struct core_text none = {NULL, 0};
 
     for (uint32_t i = 1; i < value->count; i++) {
-        observer_remove(connection, word_text(word_at(value, i)), true);
-        write_subscription(connection, "unsubscribe", word_text(word_at(value, i)));
+        observer_remove(session, word_text(word_at(value, i)), true);
+        write_subscription(session, "unsubscribe", word_text(word_at(value, i)));
     }
     if (value->count > 1)
         return VERDICT_DONE;
-    if (connection->subscriptions == 0)
-        write_subscription(connection, "unsubscribe", none);
-    LIST_EACH_SAFE(node, &connection->observers)
+    if (session->subscriptions == 0)
+        write_subscription(session, "unsubscribe", none);
+    LIST_EACH_SAFE(node, &session->observers)
     {
-        struct observer *observer = LIST_ENTRY(node, struct observer, of_connection);
+        struct observer *observer = LIST_ENTRY(node, struct observer, of_session);
         struct core_text name = {observer->name, observer->size};
 
         if (!observer->subscribed)
             continue;
-        connection->subscriptions--;
-        write_subscription(connection, "unsubscribe", name);
-        connection->subscriptions++;
+        session->subscriptions--;
+        write_subscription(session, "unsubscribe", name);
+        session->subscriptions++;
         observer_drop(observer);
     }
     return VERDICT_DONE;
@@ -415,14 +421,14 @@ static bool write_runner(void *context, const struct core_claim_view *view)
 }
 
 /* nil: nobody knows of it. RUNNING token owner age left, DONE token result left, DIED token left. */
-static void read_once(struct connection *connection, const struct words *words)
+void read_once(struct session *session, const struct words *words)
 {
-    const struct core *core = replica_table(connection->server->replica);
-    struct resp_writer *out = &connection->out;
+    const struct core *core = sessions_table(session->sessions);
+    struct resp_writer *out = &session->out;
     struct core_lock_view view;
 
     if (!core_find(core, words->word[0], true, &view)) {
-        resp_write_nil(out, connection->resp3);
+        resp_write_nil(out, session->resp3);
         return;
     }
     /* With no tokens left, somebody may wait where nobody runs. */
@@ -436,21 +442,4 @@ static void read_once(struct connection *connection, const struct words *words)
     if (view.done)
         resp_write_blob(out, view.result.bytes, view.result.size);
     resp_write_integer(out, span_shown(view.result_left_ms));
-}
-
-void read_now(struct request *request)
-{
-    struct connection *connection = request->connection;
-    static const struct {
-        enum verdict (*of)(struct connection *, const struct resp_node *);
-        void (*read)(struct connection *, const struct words *);
-    } readers[] = {
-        {command_check, read_check},         {command_show, read_show},
-        {command_locks, read_locks},         {command_observe, read_observe},
-        {command_subscribe, read_subscribe}, {command_once, read_once},
-    };
-
-    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
-        if (readers[i].of == request->command->run)
-            readers[i].read(connection, request->words);
 }

@@ -1,8 +1,5 @@
-/* serving.c: the loop: what happens when, from the start to a clean end. */
+/* loop.c: the loop: what happens when, from the start to a clean end. */
 #include "base/clock.h"
-#include "base/random.h"
-#include "replica_libraft/founding.h"
-#include "replica_libraft/storage.h"
 #include "server/log.h"
 #include "server/notify.h"
 #include "server/server.h"
@@ -22,13 +19,12 @@
 #define SECOND_MS 1000
 #define SLOW_WRITE_US 500000 /* a write of the log that takes so long is told of */
 #define NAP_US 50            /* while a batch fills */
-#define DEAF_MAX_MS 1        /* an entry that hangs is no reason not to listen */
+#define PAUSE_MAX_MS 1       /* an entry that hangs is no reason not to listen */
 #define QUIET_S 10
 #define MEMORY_STEP (1 << 20)   /* that the table's memory grows by */
 #define MEMORY_KEPT (512 << 20) /* what is freed above it is given back at once */
 #define TIMER_SLACK_NS 1000     /* instead of 50000: of a nap that would be much */
 #define MMAP_THRESHOLD (256 << 10)
-#define NEXT_LEADER_MS 1000     /* those who are blocked wait so long to hear who leads now */
 #define DESCRIPTORS_BESIDES 256 /* besides those of clients */
 
 struct daemon {
@@ -43,25 +39,7 @@ struct daemon {
     int status;
 };
 
-/* ---- what the replica wants -------------------------------------------------------------------- */
-
-static int64_t host_wall_us(void *context)
-{
-    (void)context;
-    return clock_wall_us();
-}
-
-static int64_t host_boot_us(void *context)
-{
-    (void)context;
-    return clock_boot_ns() / 1000;
-}
-
-static void host_random(void *context, void *bytes, size_t size)
-{
-    (void)context;
-    random_fill(bytes, size);
-}
+/* ---- what the node wants -------------------------------------------------------------------- */
 
 /* To the service manager. A member of a cluster is ready before there is a leader: the others may be started
  * after it. */
@@ -72,51 +50,58 @@ static void say_ready(struct daemon *daemon)
     daemon->ready = true;
 }
 
-/* Those who are blocked at a node that led and leads no more have to come anew: to the next leader, or to this node if it is
- * that itself. With a new term the time of their leases has begun, and only an ACQUIRE in that term stops it again. */
-static void send_on(struct server *server)
+static int64_t now_ms(const struct server *server)
 {
-    server->deposed_ms = 0;
-    answer_all_blocked(server);
+    return (int64_t)uv_now(server->loop);
+}
+
+static void host_effect(void *context, void *request, const struct core_effect *effect)
+{
+    struct server *server = context;
+
+    sessions_effect(&server->sessions, request, effect);
+}
+
+static void host_failed(void *context, void *request, enum replica_failure failure)
+{
+    struct server *server = context;
+
+    sessions_failed(&server->sessions, request, failure);
 }
 
 static void host_role(void *context, enum replica_role role)
 {
     struct server *server = context;
     struct daemon *daemon = (struct daemon *)(void *)server;
-    enum replica_role before = server->role;
+    bool led = server->sessions.role == REPLICA_LEADING;
 
-    server->role = role;
     if (role == REPLICA_LEADING) {
-        if (server->network)
+        if (server->has_links)
             log_info("this node was elected leader", log_number("term", cluster_term(server)));
         log_info("serving", log_text("listen", server->listeners[0].endpoint.shown),
                  log_text("data", server->config->data));
         say_ready(daemon);
         server->said_new = true;
-        if (server->deposed_ms != 0) /* it has lost an election meanwhile, and won another */
-            send_on(server);
-    } else if (before == REPLICA_LEADING) {
+    } else if (led) {
         log_at(server->transferring ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "this node leads no more",
                log_number("term", cluster_term(server)));
-        server->deposed_ms = (int64_t)uv_now(server->loop);
     }
+    sessions_role(&server->sessions, role, now_ms(server));
 }
 
 static void host_stopped(void *context, const char *why)
 {
     struct server *server = context;
+    char advice[ERROR_TEXT_MAX];
 
-    snprintf(server->stopped_why, sizeof server->stopped_why, "%s", why);
-    log_error("this node cannot go on, and refuses all commands", log_text("why", why));
+    sessions_stopped(&server->sessions, why);
+    cluster_advice(server, advice, sizeof advice);
+    if (advice[0])
+        log_error("this node cannot go on, and refuses all commands", log_text("why", why),
+                  log_text("advice", advice));
+    else
+        log_error("this node cannot go on, and refuses all commands", log_text("why", why));
     notify_status(why, NULL);
-    answer_all_blocked(server);
-}
-
-static void host_note(void *context, int level, const char *text)
-{
-    (void)context;
-    log_at((enum log_level)level, text);
 }
 
 static void stop(struct daemon *daemon);
@@ -137,7 +122,8 @@ static void on_spin(uv_idle_t *idle)
  * command itself. It has no use for more while an entry is on its way, or for single commands while a batch fills. */
 static bool is_patient(const struct server *server)
 {
-    return server->network && server->role == REPLICA_LEADING && server->expected >= REPLICA_MANY;
+    return server->has_links && server->sessions.role == REPLICA_LEADING &&
+           server->expected >= NODE_MANY;
 }
 
 static void nap(int64_t us)
@@ -156,11 +142,13 @@ static void wake_in(struct server *server, int64_t next_us)
 
 static void sleep_until(struct server *server, int64_t next_us)
 {
-    bool soon = next_us >= 0 && next_us < 1000; /* sooner than a timer can say */
+    bool full = is_patient(server) && node_is_full(server->node);
+    /* Sooner than a timer can say. Who waits for a majority is woken by it: what else there is to do can wait until then. */
+    bool soon = next_us == 0 || (next_us > 0 && next_us < 1000 && !full);
     bool gathers = soon && next_us > 0 && is_patient(server);
-    bool deaf = gathers || (is_patient(server) && replica_flying(server->replica));
+    bool paused = gathers || full;
 
-    hearing_deafen(server, deaf);
+    client_poll_pause(server, paused);
     if (gathers)
         nap(next_us);
     if (soon != (bool)uv_is_active((uv_handle_t *)&server->spin)) {
@@ -169,57 +157,38 @@ static void sleep_until(struct server *server, int64_t next_us)
         else
             uv_idle_stop(&server->spin);
     }
-    if (next_us == 0 && replica_yields(server->replica))
-        sched_yield();
+    if (next_us == 0 && server->sessions.role != REPLICA_LEADING)
+        sched_yield(); /* what is left is for the table of a follower: whoever else wants the CPU goes first */
     if (soon)
         uv_timer_stop(&server->timer);
-    else if (deaf)
-        uv_timer_start(&server->timer, on_timer, DEAF_MAX_MS, 0);
+    else if (paused)
+        uv_timer_start(&server->timer, on_timer, PAUSE_MAX_MS, 0);
     else if (next_us > 0)
         wake_in(server, next_us);
     else
         uv_timer_stop(&server->timer);
 }
 
-/* What has come in goes to disk at once, and most rounds end with its answers. Returns when to come again. */
-static int64_t replicate(struct daemon *daemon)
+/* Whoever can be answered is answered before the disk is waited for. What has come in goes to disk at once, and most rounds end with its
+ * answers, or a follower's acknowledgement. Returns when to come again. */
+static int64_t replicate(struct server *server)
 {
-    struct server *server = &daemon->server;
-    bool leads = server->role == REPLICA_LEADING;
-    bool others_write = server->network && leads;
-    int64_t next_us = replica_pump(server->replica, connections_expected(server));
-    bool written = storage_flush(server->storage, others_write);
+    int64_t next_us = node_pump(server->node, connections_expected(server));
 
-    if (!leads) /* its leader's next message comes before what is left to do */
-        return written ? 0 : next_us;
-    if (written || replica_arrived(server->replica)) {
-        next_us = replica_pump(server->replica, connections_expected(server));
-        if (storage_flush(server->storage, others_write))
-            next_us = 0;
-    }
-    return next_us;
-}
-
-/* Or has waited for it long enough. */
-static bool knows_where_to(const struct server *server)
-{
-    char address[CORE_ADDRESS_MAX + 1];
-    int64_t waited_ms = (int64_t)uv_now(server->loop) - server->deposed_ms;
-
-    return cluster_leader_address(server, address, sizeof address) || waited_ms >= NEXT_LEADER_MS;
+    connection_write_all(server);
+    if (!node_flush(server->node))
+        return next_us;
+    next_us = node_pump(server->node, connections_expected(server));
+    connection_write_all(server);
+    return node_flush(server->node) ? 0 : next_us;
 }
 
 /* Once, when something of the log is on disk. */
 static void note_log(struct server *server)
 {
-    struct storage_status status;
     struct error_text err;
 
-    storage_status(server->storage, &status);
-    if (status.writes == 0)
-        return;
-    server->has_log = true;
-    if (founding_has_log(server->storage, &err) != HF_OK)
+    if (node_note_log(server->node, &server->has_log, &err) != HF_OK)
         log_warning(err.text);
 }
 
@@ -240,17 +209,16 @@ static void look_at_cluster(struct server *server)
         server->shut_out = NULL;
     if (!server->has_log)
         note_log(server);
-    if (server->members_version != replica_members_version(server->replica)) {
-        server->members_version = replica_members_version(server->replica);
+    if (server->members_version != cluster_version(server)) {
+        server->members_version = cluster_version(server);
         cluster_tidy(server);
         changed = true;
     }
     if (changed || server->agreed_version != server->members_version)
         cluster_cut_off(server);
     server->said_new |= changed;
-    if (server->deposed_ms != 0 && knows_where_to(server))
-        send_on(server);
-    if (server->said_new && server->role == REPLICA_LEADING)
+    sessions_look(&server->sessions, now_ms(server));
+    if (server->said_new && server->sessions.role == REPLICA_LEADING)
         cluster_publish(server);
 }
 
@@ -261,20 +229,18 @@ static void on_round(uv_check_t *check)
     int64_t next_us;
 
     look_at_cluster(server);
-    if (server->hearing.deaf) {
+    if (server->client_poll.paused) {
         connection_write_all(server); /* so that those who are answered can go on meanwhile */
-        hearing_hear(server);
+        client_poll_read(server);
     }
     connections_go_on(server);
-    waiters_leave(server);
-    next_us = replicate((struct daemon *)(void *)server);
-    connection_write_all(server);
+    sessions_leave(&server->sessions);
+    next_us = replicate(server);
     if (server->handed_over) {
         stop((struct daemon *)(void *)server);
         return;
     }
-    replica_rest(server->replica);
-    if (!list_empty(&server->ready) || !list_empty(&server->leaving))
+    if (!list_empty(&server->ready) || !list_empty(&server->sessions.leaving))
         next_us = 0;
     sleep_until(server, next_us);
 }
@@ -282,9 +248,9 @@ static void on_round(uv_check_t *check)
 /* Nobody is served while the log is written. */
 static void warn_of_slow_disk(struct server *server)
 {
-    struct storage_status status;
+    struct node_disk_status status;
 
-    storage_status(server->storage, &status);
+    node_disk_status(server->node, &status);
     if (status.longest_us < SLOW_WRITE_US || status.longest_us <= server->warned_us)
         return;
     server->warned_us = status.longest_us;
@@ -299,8 +265,9 @@ static void give_back_memory(struct server *server)
 {
     struct replica_status status;
 
-    server->quiet_s = server->commands == server->commands_before ? server->quiet_s + 1 : 0;
-    server->commands_before = server->commands;
+    server->quiet_s =
+        server->sessions.commands == server->commands_before ? server->quiet_s + 1 : 0;
+    server->commands_before = server->sessions.commands;
     replica_status(server->replica, &status);
     if (server->quiet_s < QUIET_S || status.snapshotting ||
         status.snapshots == server->trimmed_after)
@@ -328,6 +295,8 @@ static void on_node_closed(void *context)
     struct daemon *daemon = context;
 
     daemon->closed = true;
+    daemon->server.node = NULL;
+    daemon->server.replica = NULL;
     uv_close((uv_handle_t *)&daemon->server.timer, NULL);
     uv_close((uv_handle_t *)&daemon->server.spin, NULL);
     uv_close((uv_handle_t *)&daemon->server.round, NULL);
@@ -335,9 +304,9 @@ static void on_node_closed(void *context)
 
 static void close_connections(struct server *server)
 {
-    LIST_EACH_SAFE(node, &server->connections)
+    LIST_EACH_SAFE(node, &server->sessions.all)
     {
-        struct connection *connection = LIST_ENTRY(node, struct connection, node);
+        struct connection *connection = LIST_ENTRY(node, struct connection, session.node);
 
         connection_close(connection);
     }
@@ -349,13 +318,12 @@ static void stop(struct daemon *daemon)
 {
     struct server *server = &daemon->server;
 
-    if (server->stopping)
+    if (server->sessions.stopping)
         return;
-    server->stopping = true;
+    sessions_stopping(&server->sessions);
     listening_close(server);
     bootstrap_close(server);
     adding_close(server);
-    answer_all_blocked(server);
     uv_check_stop(&server->round);
     uv_idle_stop(&server->spin);
     uv_timer_stop(&server->timer);
@@ -366,10 +334,10 @@ static void stop(struct daemon *daemon)
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     uv_close((uv_handle_t *)&daemon->second, NULL);
-    node_close(server, on_node_closed, daemon);
+    server_close_node(server, on_node_closed, daemon);
     connection_write_all(server);
     close_connections(server);
-    hearing_close(server);
+    client_poll_close(server);
 }
 
 /* A leader lets another one lead before it goes: its clients are sent there, instead of waiting for an election.
@@ -384,7 +352,7 @@ static void on_signal(uv_signal_t *handle, int number)
         notify_stopping(NULL);
         log_info("stopping");
     }
-    if (daemon->asked_to_stop || server->role != REPLICA_LEADING || !server->network ||
+    if (daemon->asked_to_stop || server->sessions.role != REPLICA_LEADING || !server->has_links ||
         cluster_hand_over(server, 0, NULL, NULL) != HF_OK)
         stop(daemon);
     daemon->asked_to_stop = true;
@@ -430,33 +398,23 @@ static void raise_descriptors(struct config *config)
 
 static void init_lists(struct server *server)
 {
-    list_init(&server->connections);
     list_init(&server->unauthenticated);
     list_init(&server->dirty);
     list_init(&server->ready);
     list_init(&server->busy);
-    list_init(&server->spare);
-    list_init(&server->leaving);
 }
 
 static int open_node(struct daemon *daemon, struct error_text *err)
 {
     struct server *server = &daemon->server;
-    struct replica_host host = {.context = server,
-                                .boot_us = host_boot_us,
-                                .wall_us = host_wall_us,
-                                .random = host_random,
-                                .effect = answer_effect,
-                                .failed = answer_failed,
-                                .changed = cluster_changed,
-                                .role = host_role,
-                                .stopped = host_stopped,
-                                .doubts = cluster_doubts,
-                                .connected = cluster_is_connected,
-                                .note = host_note};
-    int result = node_open(server, &host, err);
+    struct node_host host = {.effect = host_effect,
+                             .failed = host_failed,
+                             .changed = cluster_changed,
+                             .role = host_role,
+                             .stopped = host_stopped};
+    int result = server_open_node(server, &host, err);
 
-    if (result == HF_OK && server->network)
+    if (result == HF_OK && server->has_links)
         say_ready(daemon);
     return result;
 }
@@ -504,36 +462,14 @@ static int give_up(struct daemon *daemon, const struct error_text *err)
     listening_close(&daemon->server);
     bootstrap_close(&daemon->server);
     adding_close(&daemon->server);
-    hearing_close(&daemon->server);
-    node_close(&daemon->server, on_node_closed, daemon);
+    client_poll_close(&daemon->server);
+    server_close_node(&daemon->server, on_node_closed, daemon);
     while (!daemon->closed)
         uv_run(&daemon->loop, UV_RUN_ONCE);
     uv_walk(&daemon->loop, on_anything_closed, NULL);
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon->loop);
     return EXIT_UNAVAILABLE;
-}
-
-static void free_all(struct daemon *daemon)
-{
-    struct server *server = &daemon->server;
-
-    while (!list_empty(&server->leaving)) {
-        struct waiter *waiter = LIST_ENTRY(server->leaving.next, struct waiter, of_connection);
-
-        list_remove(&waiter->of_connection);
-        request_free(server, waiter->request);
-        free(waiter);
-    }
-    while (!list_empty(&server->spare)) {
-        struct request *request = LIST_ENTRY(server->spare.next, struct request, node);
-
-        list_remove(&request->node);
-        free(request);
-    }
-    free(server->waiters.chains);
-    free(server->observers.chains);
-    free(server->holders.chains);
 }
 
 int serve(struct config *config)
@@ -554,17 +490,16 @@ int serve(struct config *config)
     mallopt(M_TRIM_THRESHOLD, MEMORY_KEPT);
     INVARIANT(uv_loop_init(&daemon->loop) == 0);
     init_lists(server);
-    random_fill(server->observers.seed, sizeof server->observers.seed);
     server->config = daemon->config = config;
     server->loop = &daemon->loop;
-    server->role = REPLICA_FOLLOWING;
+    server_open_sessions(server);
     server->began_ms = (int64_t)uv_now(&daemon->loop);
     start_handles(daemon);
     log_info("starting", log_text("version", HOLDFAST_VERSION), log_text("data", config->data));
     if (config->password.is_short)
         log_warning("the password of clients is short, and can be guessed: " SECRET_ADVICE,
                     log_text("password_file", config->password_file));
-    hearing_open(server);
+    client_poll_open(server);
     result = listening_open(server, &err);
     if (result == HF_OK)
         result = open_node(daemon, &err);
@@ -577,7 +512,7 @@ int serve(struct config *config)
         log_info("stopped");
     }
     result = daemon->status;
-    free_all(daemon);
+    sessions_free(&server->sessions);
     free(daemon);
     return result;
 }

@@ -1,4 +1,4 @@
-#include "server/founders.h"
+#include "server/initial_members.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -92,8 +92,8 @@ static int by_id(const void *left, const void *right)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-static int parse_founders(const struct setting *setting, const char *text, void *field,
-                          struct error_text *err)
+static int parse_initial_members(const struct setting *setting, const char *text, void *field,
+                                 struct error_text *err)
 {
     struct config_cluster cluster = {0};
 
@@ -125,7 +125,7 @@ static int parse_founders(const struct setting *setting, const char *text, void 
     return HF_OK;
 }
 
-static void show_founders(const struct setting *setting, const void *field, char *ret_text)
+static void show_initial_members(const struct setting *setting, const void *field, char *ret_text)
 {
     const struct config_cluster *cluster = field;
     size_t used = 0;
@@ -136,11 +136,12 @@ static void show_founders(const struct setting *setting, const void *field, char
                                  i > 0 ? "," : "", cluster->at[i].id, cluster->at[i].address);
 }
 
-const struct setting_kind founders_kind = {"ID=ADDRESS,...", parse_founders, show_founders};
+const struct setting_kind initial_members_kind = {"ID=ADDRESS,...", parse_initial_members,
+                                                  show_initial_members};
 
 /* ---- rules ------------------------------------------------------------------------------------ */
 
-const struct config_member *founders_find(const struct config_cluster *cluster, uint64_t id)
+const struct config_member *initial_members_find(const struct config_cluster *cluster, uint64_t id)
 {
     for (int i = 0; i < cluster->count; i++)
         if (cluster->at[i].id == id)
@@ -172,7 +173,7 @@ static bool can_be_found(const struct config *config)
     return false;
 }
 
-int founders_check(const struct config *config, struct error_text *err)
+int initial_members_check(const struct config *config, struct error_text *err)
 {
     const struct config_cluster *cluster = &config->cluster;
 
@@ -183,7 +184,7 @@ int founders_check(const struct config *config, struct error_text *err)
                          config->id);
     if (cluster->count == 0)
         return HF_OK;
-    if (!founders_find(cluster, config->id))
+    if (!initial_members_find(cluster, config->id))
         return error_set(err, HF_EINVAL, "cluster does not name this node, whose id is %" PRIu64,
                          config->id);
     if (!config->cluster_secret.set && !all_on_this_machine(cluster))

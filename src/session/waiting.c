@@ -1,6 +1,6 @@
 /* waiting.c: who waits at which place, and who watches which name: two tables of chains that double
  * when they are full. */
-#include "server/server.h"
+#include "session/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,19 +33,19 @@ static void waiters_grow(struct waiters *table)
     *table = grown;
 }
 
-struct waiter *waiter_find(struct server *server, uint64_t ticket)
+struct waiter *waiter_find(struct sessions *sessions, uint64_t ticket)
 {
-    struct waiter *waiter = server->waiters.count ? *chain_of(&server->waiters, ticket) : NULL;
+    struct waiter *waiter = sessions->waiters.count ? *chain_of(&sessions->waiters, ticket) : NULL;
 
     while (waiter && waiter->ticket != ticket)
         waiter = waiter->next;
     return waiter;
 }
 
-struct waiter *waiter_add(struct connection *connection, uint64_t ticket, uint32_t attachment,
+struct waiter *waiter_add(struct session *session, uint64_t ticket, uint32_t attachment,
                           struct request *request)
 {
-    struct waiters *table = &connection->server->waiters;
+    struct waiters *table = &session->sessions->waiters;
     struct waiter *waiter = calloc(1, sizeof *waiter);
 
     INVARIANT(waiter != NULL);
@@ -53,38 +53,38 @@ struct waiter *waiter_add(struct connection *connection, uint64_t ticket, uint32
         waiters_grow(table);
     waiter->ticket = ticket;
     waiter->attachment = attachment;
-    waiter->connection = connection;
+    waiter->session = session;
     waiter->request = request;
     waiter->next = *chain_of(table, ticket);
     *chain_of(table, ticket) = waiter;
     table->count++;
-    list_init(&waiter->of_connection);
-    list_append(&connection->waiters, &waiter->of_connection);
+    list_init(&waiter->of_session);
+    list_append(&session->waiters, &waiter->of_session);
     if (request)
-        connection->server->blocked_count++;
+        session->sessions->blocked_count++;
     else
-        connection->waiting++;
+        session->waiting++;
     waiter->blocks = request != NULL;
     return waiter;
 }
 
 static void unlist(struct waiter *waiter)
 {
-    struct connection *connection = waiter->connection;
-    struct waiters *table = &connection->server->waiters;
+    struct session *session = waiter->session;
+    struct waiters *table = &session->sessions->waiters;
     struct waiter **from = chain_of(table, waiter->ticket);
 
     while (*from != waiter)
         from = &(*from)->next;
     *from = waiter->next;
     table->count--;
-    list_remove(&waiter->of_connection);
+    list_remove(&waiter->of_session);
     if (waiter->blocks)
-        connection->server->blocked_count--;
+        session->sessions->blocked_count--;
     else
-        connection->waiting--;
-    if (connection->blocked == waiter)
-        connection->blocked = NULL;
+        session->waiting--;
+    if (session->blocked == waiter)
+        session->blocked = NULL;
 }
 
 void waiter_remove(struct waiter *waiter)
@@ -95,16 +95,16 @@ void waiter_remove(struct waiter *waiter)
 
 void waiter_leave(struct waiter *waiter)
 {
-    struct server *server = waiter->connection->server;
+    struct sessions *sessions = waiter->session->sessions;
 
     unlist(waiter);
-    list_append(&server->leaving, &waiter->of_connection);
+    list_append(&sessions->leaving, &waiter->of_session);
 }
 
-void waiters_leave(struct server *server)
+void sessions_leave(struct sessions *sessions)
 {
-    while (!list_empty(&server->leaving)) {
-        struct waiter *waiter = LIST_ENTRY(server->leaving.next, struct waiter, of_connection);
+    while (!list_empty(&sessions->leaving)) {
+        struct waiter *waiter = LIST_ENTRY(sessions->leaving.next, struct waiter, of_session);
         struct request *request = waiter->request;
         struct core_command command = {.op = CORE_LEAVE,
                                        .flags = request->once ? CORE_ONCE : 0,
@@ -112,11 +112,22 @@ void waiters_leave(struct server *server)
                                        .lease = request->words->word[1],
                                        .attachment = waiter->attachment};
 
-        if (replica_submit(server->replica, &command, NULL) == HF_EBUSY)
+        if (sessions->host->submit(sessions->context, &command, NULL) == HF_EBUSY)
             return;
         /* Where this node does not lead, the next leader's term starts the lease's time. */
-        list_remove(&waiter->of_connection);
-        request_free(server, request);
+        list_remove(&waiter->of_session);
+        request_free(sessions, request);
+        free(waiter);
+    }
+}
+
+void waiters_free_leaving(struct sessions *sessions)
+{
+    while (!list_empty(&sessions->leaving)) {
+        struct waiter *waiter = LIST_ENTRY(sessions->leaving.next, struct waiter, of_session);
+
+        list_remove(&waiter->of_session);
+        request_free(sessions, waiter->request);
         free(waiter);
     }
 }
@@ -155,32 +166,32 @@ static bool is_about(const struct observer *observer, struct core_text name)
     return observer->size == name.size && memcmp(observer->name, name.bytes, name.size) == 0;
 }
 
-static struct observer *observer_find(struct connection *connection, struct core_text name,
+static struct observer *observer_find(struct session *session, struct core_text name,
                                       bool subscribed)
 {
-    struct observers *table = &connection->server->observers;
+    struct observers *table = &session->sessions->observers;
     struct observer *observer = table->count ? *observer_chain(table, name.bytes, name.size) : NULL;
 
-    while (observer && !(observer->connection == connection && is_about(observer, name) &&
+    while (observer && !(observer->session == session && is_about(observer, name) &&
                          observer->subscribed == subscribed))
         observer = observer->next;
     return observer;
 }
 
-bool observer_add(struct connection *connection, struct core_text name, bool subscribed)
+bool observer_add(struct session *session, struct core_text name, bool subscribed)
 {
-    struct observers *table = &connection->server->observers;
+    struct observers *table = &session->sessions->observers;
     struct observer *observer, **chain;
 
-    if (observer_find(connection, name, subscribed))
+    if (observer_find(session, name, subscribed))
         return true;
-    if (connection->observing >= OBSERVED_MAX)
+    if (session->observing >= OBSERVED_MAX)
         return false;
     observer = calloc(1, sizeof *observer + name.size);
     INVARIANT(observer != NULL);
     if (table->count >= table->capacity)
         observers_grow(table);
-    observer->connection = connection;
+    observer->session = session;
     observer->subscribed = subscribed;
     observer->size = name.size;
     memcpy(observer->name, name.bytes, name.size);
@@ -188,42 +199,42 @@ bool observer_add(struct connection *connection, struct core_text name, bool sub
     observer->next = *chain;
     *chain = observer;
     table->count++;
-    list_init(&observer->of_connection);
-    list_append(&connection->observers, &observer->of_connection);
-    connection->observing++;
-    connection->subscriptions += subscribed;
+    list_init(&observer->of_session);
+    list_append(&session->observers, &observer->of_session);
+    session->observing++;
+    session->subscriptions += subscribed;
     return true;
 }
 
 void observer_drop(struct observer *observer)
 {
-    struct connection *connection = observer->connection;
-    struct observers *table = &connection->server->observers;
+    struct session *session = observer->session;
+    struct observers *table = &session->sessions->observers;
     struct observer **from = observer_chain(table, observer->name, observer->size);
 
     while (*from != observer)
         from = &(*from)->next;
     *from = observer->next;
     table->count--;
-    connection->observing--;
-    connection->subscriptions -= observer->subscribed;
-    list_remove(&observer->of_connection);
+    session->observing--;
+    session->subscriptions -= observer->subscribed;
+    list_remove(&observer->of_session);
     free(observer);
 }
 
-bool observer_remove(struct connection *connection, struct core_text name, bool subscribed)
+bool observer_remove(struct session *session, struct core_text name, bool subscribed)
 {
-    struct observer *observer = observer_find(connection, name, subscribed);
+    struct observer *observer = observer_find(session, name, subscribed);
 
     if (observer)
         observer_drop(observer);
     return observer != NULL;
 }
 
-void observers_each(struct server *server, struct core_text name,
+void observers_each(struct sessions *sessions, struct core_text name,
                     void (*fn)(struct observer *observer, void *context), void *context)
 {
-    struct observer *observer = *observer_chain(&server->observers, name.bytes, name.size);
+    struct observer *observer = *observer_chain(&sessions->observers, name.bytes, name.size);
 
     for (; observer; observer = observer->next)
         if (is_about(observer, name))

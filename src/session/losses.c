@@ -2,7 +2,7 @@
  *
  * A hold is had by the connection that acquired it or renewed its lease last, if that has asked for it (HELLO 3 LOSSES). This node
  * knows of it only from what it was asked itself: after a change of leader, or on another connection, the next RENEW tells it. */
-#include "server/server.h"
+#include "session/inside.h"
 
 #include <stdlib.h>
 
@@ -32,18 +32,18 @@ static void grow(struct holders *table)
     *table = grown;
 }
 
-static struct holder *find(const struct server *server, uint64_t token)
+static struct holder *find(const struct sessions *sessions, uint64_t token)
 {
-    struct holder *holder = server->holders.count ? *chain_of(&server->holders, token) : NULL;
+    struct holder *holder = sessions->holders.count ? *chain_of(&sessions->holders, token) : NULL;
 
     while (holder && holder->token != token)
         holder = holder->next;
     return holder;
 }
 
-static struct holder *add(struct server *server, uint64_t token)
+static struct holder *add(struct sessions *sessions, uint64_t token)
 {
-    struct holders *table = &server->holders;
+    struct holders *table = &sessions->holders;
     struct holder *holder = calloc(1, sizeof *holder);
 
     INVARIANT(holder != NULL);
@@ -53,45 +53,45 @@ static struct holder *add(struct server *server, uint64_t token)
     holder->next = *chain_of(table, token);
     *chain_of(table, token) = holder;
     table->count++;
-    list_init(&holder->of_connection);
+    list_init(&holder->of_session);
     return holder;
 }
 
-static void drop(struct server *server, struct holder *holder)
+static void drop(struct sessions *sessions, struct holder *holder)
 {
-    struct holder **from = chain_of(&server->holders, holder->token);
+    struct holder **from = chain_of(&sessions->holders, holder->token);
 
     while (*from != holder)
         from = &(*from)->next;
     *from = holder->next;
-    server->holders.count--;
-    list_remove(&holder->of_connection);
+    sessions->holders.count--;
+    list_remove(&holder->of_session);
     free(holder);
 }
 
-void holder_set(struct connection *connection, uint64_t token)
+void holder_set(struct session *session, uint64_t token)
 {
-    struct server *server = connection->server;
-    struct holder *holder = find(server, token);
-    bool wants = connection->losses && !connection->closed;
+    struct sessions *sessions = session->sessions;
+    struct holder *holder = find(sessions, token);
+    bool wants = session->losses && !session->closed;
 
-    if (holder && holder->connection == connection)
+    if (holder && holder->session == session)
         return;
     if (holder && !wants) { /* another one has it now, who does not want to know */
-        drop(server, holder);
+        drop(sessions, holder);
         return;
     }
     if (!wants)
         return;
     if (!holder)
-        holder = add(server, token);
-    holder->connection = connection;
-    list_remove(&holder->of_connection);
-    list_append(&connection->holders, &holder->of_connection);
+        holder = add(sessions, token);
+    holder->session = session;
+    list_remove(&holder->of_session);
+    list_append(&session->holders, &holder->of_session);
 }
 
 struct renewed {
-    struct connection *connection;
+    struct session *session;
     uint32_t left;
 };
 
@@ -99,23 +99,22 @@ static bool on_token(void *context, uint64_t token)
 {
     struct renewed *renewed = context;
 
-    holder_set(renewed->connection, token);
+    holder_set(renewed->session, token);
     return --renewed->left > 0;
 }
 
-void holder_renewed(struct connection *connection, struct core_text lease)
+void holder_renewed(struct session *session, struct core_text lease)
 {
-    struct renewed renewed = {connection, LOSSES_PER_LEASE};
+    struct renewed renewed = {session, LOSSES_PER_LEASE};
 
-    if (connection->losses || connection->server->holders.count > 0)
-        core_each_token(replica_table(connection->server->replica), lease, on_token, &renewed);
+    if (session->losses || session->sessions->holders.count > 0)
+        core_each_token(sessions_table(session->sessions), lease, on_token, &renewed);
 }
 
 /* >5 lost name lease token why */
-static void push_lost(struct connection *connection, const struct core_effect *effect,
-                      const char *why)
+static void push_lost(struct session *session, const struct core_effect *effect, const char *why)
 {
-    struct resp_writer *out = &connection->out;
+    struct resp_writer *out = &session->out;
 
     resp_write_push(out, 5, true);
     resp_write_text(out, "lost");
@@ -123,22 +122,22 @@ static void push_lost(struct connection *connection, const struct core_effect *e
     resp_write_blob(out, effect->lease.bytes, effect->lease.size);
     resp_write_integer(out, (int64_t)effect->number);
     resp_write_text(out, why);
-    connection_dirty(connection);
+    session_dirty(session);
 }
 
-void holder_ended(struct server *server, const struct core_effect *effect, const char *why)
+void holder_ended(struct sessions *sessions, const struct core_effect *effect, const char *why)
 {
-    struct holder *holder = find(server, effect->number);
+    struct holder *holder = find(sessions, effect->number);
 
     if (!holder)
         return;
     if (effect->why == WHY_BROKEN || effect->why == WHY_EXPIRED || effect->why == WHY_ENDED)
-        push_lost(holder->connection, effect, why);
-    drop(server, holder);
+        push_lost(holder->session, effect, why);
+    drop(sessions, holder);
 }
 
-void holders_drop(struct connection *connection)
+void holders_drop(struct session *session)
 {
-    LIST_EACH_SAFE(node, &connection->holders)
-    drop(connection->server, LIST_ENTRY(node, struct holder, of_connection));
+    LIST_EACH_SAFE(node, &session->holders)
+    drop(session->sessions, LIST_ENTRY(node, struct holder, of_session));
 }
