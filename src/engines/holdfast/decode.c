@@ -1,4 +1,4 @@
-/* rows.c: what SHOW and LOCKS answer: a name with its holders and those who wait. */
+/* decode.c: what SHOW and LOCKS answer: a name with its holders and those who wait. */
 #include "engines/holdfast/store.h"
 
 #include <string.h>
@@ -114,8 +114,8 @@ static int add_withheld(const struct resp_node *lock, const char *name,
                                                 .left_ms = left_ms});
 }
 
-int rows_add(const struct engine_store *store, const struct resp_node *lock,
-             const struct engine_sink *sink)
+int decode_lock(const struct engine_store *store, const struct resp_node *lock,
+                const struct engine_sink *sink)
 {
     const struct resp_node *full = map_value(lock, "name");
     uint32_t permits = (uint32_t)map_number(lock, "permits", 0);
@@ -139,8 +139,8 @@ int rows_add(const struct engine_store *store, const struct resp_node *lock,
     return result;
 }
 
-void rows_each_holder(const struct resp_node *lock, void (*fn)(void *context, uint64_t token),
-                      void *context)
+void decode_holders(const struct resp_node *lock, void (*fn)(void *context, uint64_t token),
+                    void *context)
 {
     const struct resp_node *holders = map_value(lock, "holders"), *claim;
 

@@ -1,4 +1,4 @@
-/* saying.c: what both stores say to a server about a claim. */
+/* encode.c: what both stores say to a server about a claim. */
 #include "engines/redis/store.h"
 
 static const char *owner_of(const struct engine_claim *claim)

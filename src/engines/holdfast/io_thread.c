@@ -1,11 +1,11 @@
-/* keeper.c: the thread behind the connection. It has the connection made when somebody has something to
+/* io_thread.c: the thread behind the connection. It has the connection made when somebody has something to
  * ask, or waits, or observes; it listens while claims wait or observe; and it notices when the other
  * side has gone quiet. A handle that does none of that lets it sleep.
  *
  *     nothing wanted: sleep                     wanted: asked, waited for or observed
- *     no connection:  scouts look for who leads ──▶ send what waited, observe anew, nudge those who
+ *     no connection:  probes look for who leads ──▶ send what waited, observe anew, nudge those who
  *                                                   may have missed something
- *     in doubt:       scouts look, and the connection is read
+ *     in doubt:       probes look, and the connection is read
  *     connected:      read while anybody waits or observes; PING when it is quiet
  *                     read while anybody holds, if nobody else has used it for a moment: a loss is told at once */
 #include "base/clock.h"
@@ -22,18 +22,18 @@
 /* Whoever asks reads his answer himself, as long as there is always somebody who does. */
 #define QUIET_MS 100
 
-void keeper_ring(struct engine_store *store)
+void io_thread_wakeup(struct engine_store *store)
 {
-    atomic_fetch_add(&store->keeper_bell, 1);
-    futex_wake(&store->keeper_bell, FUTEX_MASK_ALL, 1);
+    atomic_fetch_add(&store->io_wakeup, 1);
+    futex_wake(&store->io_wakeup, FUTEX_MASK_ALL, 1);
 }
 
 static void sleep_until(struct engine_store *store, int64_t until_ms)
 {
-    uint32_t seen = atomic_load(&store->keeper_bell);
+    uint32_t seen = atomic_load(&store->io_wakeup);
 
     pthread_mutex_unlock(&store->mutex);
-    futex_wait(&store->keeper_bell, seen, FUTEX_MASK_ALL, until_ms);
+    futex_wait(&store->io_wakeup, seen, FUTEX_MASK_ALL, until_ms);
     pthread_mutex_lock(&store->mutex);
 }
 
@@ -45,13 +45,13 @@ static void ping(struct engine_store *store)
 
     resp_write_array(&writer, 1);
     resp_write_text(&writer, "PING");
-    wire_tell(store, &writer, 1);
+    pipeline_tell(store, &writer, 1);
     resp_writer_free(&writer);
 }
 
 static void listen_once(struct engine_store *store)
 {
-    int64_t until_ms = wire_look_until(store);
+    int64_t until_ms = pipeline_look_until(store);
     int64_t ping_ms = clock_after(store->heard_ms, store->has_others ? PING_SOON_MS : PING_MS);
 
     store->reading = true;
@@ -59,15 +59,15 @@ static void listen_once(struct engine_store *store)
         /* Of a loss by a server that is gone, the next renewal tells. */
     } else if (store->pending.count == 0 && clock_boot_ms() >= ping_ms) {
         ping(store);
-        until_ms = wire_look_until(store);
+        until_ms = pipeline_look_until(store);
     } else if (store->pending.count == 0) {
         until_ms = ping_ms;
     }
-    wire_poll(store, until_ms);
-    wire_pump(store);
+    pipeline_poll(store, until_ms);
+    pipeline_pump(store);
     store->reading = false;
     if (store->attentive == 0)
-        wire_hand_on(store);
+        pipeline_hand_on(store);
 }
 
 static bool is_quiet(const struct engine_store *store)
@@ -87,18 +87,18 @@ static void rest(struct engine_store *store)
     sleep_until(store, store->watches ? clock_after(clock_boot_ms(), QUIET_MS) : CLOCK_NEVER);
 }
 
-static void *keeper_main(void *arg)
+static void *io_thread_main(void *arg)
 {
     struct engine_store *store = arg;
 
     pthread_mutex_lock(&store->mutex);
     while (!store->stop) {
-        bool seek = scouts_wanted(store);
+        bool seek = discovery_wanted(store);
 
         if (seek && !store->reading)
-            scouts_go_on(store);
-        else if (!seek && !list_empty(&store->scouts))
-            scouts_call_back(store);
+            discovery_step(store);
+        else if (!seek && !list_empty(&store->probes))
+            discovery_stop(store);
         else if (!seek && is_listened_to(store))
             listen_once(store);
         else
@@ -110,37 +110,37 @@ static void *keeper_main(void *arg)
 
 /* ---- starting and stopping ------------------------------------------------------------------- */
 
-int keeper_call(struct engine_store *store, struct error_text *err)
+int io_thread_want(struct engine_store *store, struct error_text *err)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
     int failed;
 
-    keeper_ring(store);
-    if (store->keeper_runs)
+    io_thread_wakeup(store);
+    if (store->io_thread_runs)
         return HF_OK;
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&store->keeper, &attributes, keeper_main, store);
+    failed = pthread_create(&store->io_thread, &attributes, io_thread_main, store);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (failed)
         return error_set_errno(err, HF_ENOMEM, failed, "cannot start a thread for the connection");
-    pthread_setname_np(store->keeper, "holdfast-wire");
-    store->keeper_runs = true;
+    pthread_setname_np(store->io_thread, "holdfast-io");
+    store->io_thread_runs = true;
     return HF_OK;
 }
 
-void keeper_stop(struct engine_store *store)
+void io_thread_stop(struct engine_store *store)
 {
-    if (!store->keeper_runs)
+    if (!store->io_thread_runs)
         return;
     pthread_mutex_lock(&store->mutex);
     store->stop = true;
-    keeper_ring(store);
+    io_thread_wakeup(store);
     eventfd_write(store->poke_fd, 1);
     pthread_mutex_unlock(&store->mutex);
-    pthread_join(store->keeper, NULL);
+    pthread_join(store->io_thread, NULL);
 }

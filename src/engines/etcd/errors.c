@@ -1,4 +1,4 @@
-/* refusals.c: what errors of the gateway mean. They are JSON with a code of gRPC and a message. */
+/* errors.c: what errors of the gateway mean. They are JSON with a code of gRPC and a message. */
 #include "engines/etcd/store.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ static const struct refusal {
      "this user may not read and write the keys of this prefix"},
 };
 
-void refusal_message(const json_t *error, char *ret_text, size_t size)
+void etcd_error_message(const json_t *error, char *ret_text, size_t size)
 {
     const char *message = json_string_value(json_object_get(error, "message"));
 
@@ -75,15 +75,15 @@ static enum verdict by_code(int64_t code, int *ret_code)
     }
 }
 
-enum verdict refusal_read(const struct endpoint *at, long status, const char *bytes, size_t size,
-                          const struct access *access, int *ret_code, struct error_text *err)
+enum verdict etcd_error_read(const struct endpoint *at, long status, const char *bytes, size_t size,
+                             const struct access *access, int *ret_code, struct error_text *err)
 {
     json_t *error = bytes ? json_loadb(bytes, size, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
     char message[256];
     enum verdict verdict;
     int64_t code = 0;
 
-    refusal_message(error, message, sizeof message);
+    etcd_error_message(error, message, sizeof message);
     if (!json_number(error, "code", &code))
         code = 0;
     json_decref(error);
@@ -127,7 +127,7 @@ static bool read_version(const char *text, long ret_numbers[3])
     return true;
 }
 
-bool refusal_version(const char *version, char *ret_words, size_t size)
+bool etcd_error_version(const char *version, char *ret_words, size_t size)
 {
     long numbers[3], minor, patch;
 

@@ -1,10 +1,10 @@
-/* wire.c: the one connection of a handle. All threads ask on it, and answers come in the order of the
+/* pipeline.c: the one connection of a handle. All threads ask on it, and answers come in the order of the
  * questions.
  *
  * Who reads. Whoever waits for an answer reads the socket himself if nobody else does; he hands out
  * what belongs to others, and when he leaves the next one takes over. So a thread that is alone with
  * its lock has no other thread between itself and the server. While claims wait or observe, somebody
- * has to listen between the questions too: that is the keeper, and then it reads for all.
+ * has to listen between the questions too: that is the I/O thread, and then it reads for all.
  *
  *     unsent ──(connected)──▶ pending ──(all answers)──▶ done
  *        ▲                       │
@@ -18,51 +18,12 @@
 #include "engines/holdfast/store.h"
 
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 
-#define PENDING_MIN 16u /* a power of two, as are all capacities of the ring */
-#define LINGER_MS 50    /* the longest that closing waits for answers */
-#define DOUBT_MS 100    /* an answer that is due for so long makes us ask the other servers */
-#define ANSWER_MS 100   /* with less time left a grant is not asked for again */
+#define DOUBT_MS 100  /* an answer that is due for so long makes us ask the other servers */
+#define ANSWER_MS 100 /* with less time left a grant is not asked for again */
 
 /* ---- what is owed ---------------------------------------------------------------------------- */
-
-static struct pending *pending_at(const struct pendings *pending, size_t index)
-{
-    return &pending->at[(pending->first + index) & (pending->capacity - 1)];
-}
-
-/* Makes room for one more. */
-static bool pending_room(struct pendings *pending)
-{
-    size_t capacity = pending->capacity ? 2 * pending->capacity : PENDING_MIN;
-    struct pending *grown;
-
-    if (pending->count < pending->capacity)
-        return true;
-    grown = malloc(capacity * sizeof *grown);
-    if (!grown)
-        return false;
-    for (size_t i = 0; i < pending->count; i++)
-        grown[i] = *pending_at(pending, i);
-    free(pending->at);
-    *pending = (struct pendings){.at = grown, .count = pending->count, .capacity = capacity};
-    return true;
-}
-
-static void pending_add(struct pendings *pending, struct call *call, int replies)
-{
-    pending->count++;
-    *pending_at(pending, pending->count - 1) =
-        (struct pending){.call = call, .left = replies, .sent_ms = clock_boot_ms()};
-}
-
-void pendings_free(struct pendings *pending)
-{
-    free(pending->at);
-    *pending = (struct pendings){0};
-}
 
 /* Since when the server owes us something; there is something pending. */
 static int64_t owes_since_ms(const struct engine_store *store)
@@ -72,7 +33,7 @@ static int64_t owes_since_ms(const struct engine_store *store)
     return sent_ms > store->heard_ms ? sent_ms : store->heard_ms;
 }
 
-int64_t wire_silent_until(const struct engine_store *store)
+int64_t pipeline_silent_until(const struct engine_store *store)
 {
     const struct call *first;
     int64_t patience_ms = store->timeout_ms;
@@ -95,9 +56,9 @@ static int64_t doubt_from_ms(const struct engine_store *store)
     return first && first->slow ? CLOCK_NEVER : clock_after(owes_since_ms(store), DOUBT_MS);
 }
 
-int64_t wire_look_until(const struct engine_store *store)
+int64_t pipeline_look_until(const struct engine_store *store)
 {
-    int64_t silent_ms = wire_silent_until(store), doubt_ms = doubt_from_ms(store);
+    int64_t silent_ms = pipeline_silent_until(store), doubt_ms = doubt_from_ms(store);
 
     if (store->doomed)
         return CLOCK_NEVER;
@@ -106,18 +67,18 @@ int64_t wire_look_until(const struct engine_store *store)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static void ring(struct call *call)
+static void call_wake(struct call *call)
 {
-    atomic_fetch_add(&call->bell, 1);
+    atomic_fetch_add(&call->wakeup, 1);
     if (call->sleeps)
-        futex_wake(&call->bell, FUTEX_MASK_ALL, 1);
+        futex_wake(&call->wakeup, FUTEX_MASK_ALL, 1);
 }
 
-static void finish(struct call *call, int result)
+void call_finish(struct call *call, int result)
 {
     list_remove(&call->node);
     call->result = result;
-    ring(call);
+    call_wake(call);
 }
 
 /* To be sent again, before those that were not sent yet. */
@@ -133,12 +94,13 @@ static void put_back(struct engine_store *store, struct call *call)
 
 /* ---- the end of a connection ----------------------------------------------------------------- */
 
-void wire_drop(struct engine_store *store, const struct error_text *why)
+void pipeline_drop(struct engine_store *store, const struct error_text *why)
 {
-    bool said = store->leaving;
+    enum said said = store->leaving ? store->leaving_said : SAID_NOTHING;
+    struct address at = *store->at;
 
     atomic_store(&store->link, NULL); /* before it is closed: see after_fork */
-    scout_free(store->found);
+    probe_free(store->found);
     store->found = NULL;
     store->at = NULL;
     store->doomed = store->leaving = store->doubt = false;
@@ -151,46 +113,46 @@ void wire_drop(struct engine_store *store, const struct error_text *why)
         if (call->repeatable)
             put_back(store, call);
         else
-            finish(call, error_set(&call->err, HF_EUNKNOWN, "the answer was lost: %s", why->text));
+            call_finish(call,
+                        error_set(&call->err, HF_EUNKNOWN, "the answer was lost: %s", why->text));
     }
     store->pending.count = 0;
-    scouts_lost(store, why, said);
-    keeper_ring(store);
+    discovery_lost(store, &at, why, said);
+    io_thread_wakeup(store);
 }
 
-static void poke(struct engine_store *store)
+void pipeline_poke(struct engine_store *store)
 {
     eventfd_write(store->poke_fd, 1);
 }
 
-/* The connection is of no use. Only who reads may close it. */
-static void doom(struct engine_store *store, const struct error_text *why)
+void pipeline_doom(struct engine_store *store, const struct error_text *why)
 {
     if (!store->link || store->doomed)
         return;
     if (!store->reading) {
-        wire_drop(store, why);
+        pipeline_drop(store, why);
         return;
     }
     store->doomed = true;
     store->doom = *why;
-    poke(store);
+    pipeline_poke(store);
 }
 
-void wire_refuse_all(struct engine_store *store, int result, const struct error_text *why)
+void pipeline_refuse_all(struct engine_store *store, int result, const struct error_text *why)
 {
     LIST_EACH_SAFE(node, &store->unsent)
     {
         struct call *call = LIST_ENTRY(node, struct call, node);
 
         call->err = *why;
-        finish(call, result);
+        call_finish(call, result);
     }
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-bool wire_ready(const struct engine_store *store)
+bool pipeline_ready(const struct engine_store *store)
 {
     const struct link *link = store->link;
 
@@ -206,9 +168,9 @@ static void send_bytes(struct engine_store *store, struct call *call, const char
 
     pending_add(&store->pending, call, replies);
     if (link_send(link, bytes, size, &err) != HF_OK)
-        doom(store, &err);
+        pipeline_doom(store, &err);
     else if (store->reading && link_events(link) & POLLOUT)
-        poke(store); /* whoever polls does not know that there is something to write */
+        pipeline_poke(store); /* whoever polls does not know that there is something to write */
 }
 
 /* A grant was asked for, and certainly not given. Asked for again now, its answer would come too late,
@@ -219,7 +181,6 @@ static bool is_too_late(const struct call *call)
            clock_boot_ms() + ANSWER_MS > call->until_ms;
 }
 
-/* only: those that any server answers. */
 static struct call *next_to_send(struct engine_store *store, bool only_anyones)
 {
     LIST_EACH(node, &store->unsent)
@@ -232,18 +193,6 @@ static struct call *next_to_send(struct engine_store *store, bool only_anyones)
     return NULL;
 }
 
-/* Does anybody wait for an answer that is pending? */
-static bool is_awaited(const struct engine_store *store)
-{
-    for (size_t i = 0; i < store->pending.count; i++) {
-        const struct call *call = pending_at(&store->pending, i)->call;
-
-        if (call && !call->aside)
-            return true;
-    }
-    return false;
-}
-
 /* A server that does not lead has been asked what anybody answers, and there are locks to ask for: when it has answered, or nobody waits for that
  * any more, the leader is looked for. Why there is none yet is known from before. */
 static void leave_for_the_leader(struct engine_store *store)
@@ -252,37 +201,39 @@ static void leave_for_the_leader(struct engine_store *store)
 
     if (!why.text[0])
         error_write(&why, "%s is not known to lead", store->at->shown);
-    if (!is_awaited(store)) {
-        doom(store, &why);
+    if (!pending_awaited(&store->pending)) {
+        pipeline_doom(store, &why);
     } else {
         store->leaving = true;
+        store->leaving_said = SAID_NOTHING; /* by this one */
         store->doom = why;
     }
 }
 
 /* A server that is in doubt is asked nothing more: another one may lead by now. One that was only to be asked what anybody answers is not asked for
  * a lock, though it may lead by now: nobody has looked which cluster. */
-void wire_send_all(struct engine_store *store)
+void pipeline_send_all(struct engine_store *store)
 {
     struct call *call;
 
-    while (wire_ready(store) && !store->doubt &&
+    while (pipeline_ready(store) && !store->doubt &&
            (call = next_to_send(store, !store->found->leads))) {
         if (!pending_room(&store->pending)) {
-            finish(call, error_set(&call->err, HF_ENOMEM, "out of memory"));
+            call_finish(call, error_set(&call->err, HF_ENOMEM, "out of memory"));
             continue;
         }
         list_remove(&call->node);
         call->sent = true;
         send_bytes(store, call, call->request, call->size, call->replies);
     }
-    if (wire_ready(store) && !store->doubt && !store->found->leads && next_to_send(store, false))
+    if (pipeline_ready(store) && !store->doubt && !store->found->leads &&
+        next_to_send(store, false))
         leave_for_the_leader(store);
 }
 
-void wire_ask_aside(struct engine_store *store, struct call *call)
+void pipeline_ask_aside(struct engine_store *store, struct call *call)
 {
-    if (!wire_ready(store) || !pending_room(&store->pending))
+    if (!pipeline_ready(store) || !pending_room(&store->pending))
         return;
     list_init(&call->node);
     call->result = CALL_OPEN;
@@ -293,9 +244,9 @@ void wire_ask_aside(struct engine_store *store, struct call *call)
     send_bytes(store, call, call->request, call->size, call->replies);
 }
 
-void wire_tell(struct engine_store *store, const struct resp_writer *writer, int replies)
+void pipeline_tell(struct engine_store *store, const struct resp_writer *writer, int replies)
 {
-    if (wire_ready(store) && !writer->failed && pending_room(&store->pending))
+    if (pipeline_ready(store) && !writer->failed && pending_room(&store->pending))
         send_bytes(store, NULL, writer->bytes, writer->size, replies);
 }
 
@@ -306,14 +257,18 @@ void wire_tell(struct engine_store *store, const struct resp_writer *writer, int
 static bool take_error(struct engine_store *store, struct call *call, const struct resp_node *value)
 {
     struct error_text words;
-    bool elsewhere = refusal_is_elsewhere(value, &store->moved);
-    int code = refusal_of(store->at, value, &words);
+    struct address ignored;
+    /* Where a server of no cluster sends us, there may be any. */
+    bool elsewhere =
+        reply_is_elsewhere(value, cluster_is_none(store->found) ? &ignored : &store->moved);
+    int code = reply_error(store->at, value, &words);
     bool leaves = elsewhere || code == HF_EUNKNOWN;
 
     if (code == HF_EUNKNOWN && call && call->reads) /* a question changes nothing */
         error_write(&words, "%s has lost its majority, or leads no more", store->at->shown);
     if (leaves) {
         store->leaving = true;
+        store->leaving_said = reply_tells(value);
         store->doom = words;
     }
     if (call && leaves && (call->repeatable || (elsewhere && call->answered == 0))) {
@@ -343,7 +298,7 @@ static void take_answer(struct engine_store *store, struct call *call,
     if (value->type == RESP_ERROR && !take_error(store, call, value))
         return;
     if (!store->leaving) /* what it still answers does not mean that it serves */
-        scouts_served(store);
+        discovery_served(store);
     if (was_elsewhere && !call->repeatable) { /* half of it was done */
         call->elsewhere = false;
         call->refused = HF_EUNKNOWN;
@@ -358,7 +313,7 @@ static void conclude(struct engine_store *store, struct call *call)
     if (call->elsewhere)
         put_back(store, call);
     else
-        finish(call, call->refused);
+        call_finish(call, call->refused);
 }
 
 static bool on_value(void *context, const struct resp_node *value)
@@ -370,7 +325,7 @@ static bool on_value(void *context, const struct resp_node *value)
     store->heard_ms = clock_boot_ms();
     store->doubt = false;
     if (value->type == RESP_PUSH) {
-        scouts_served(store);
+        discovery_served(store);
         waiting_push(store, value);
         return true;
     }
@@ -387,8 +342,7 @@ static bool on_value(void *context, const struct resp_node *value)
         call->answered++;
     if (--first->left > 0)
         return true;
-    store->pending.first = (store->pending.first + 1) & (store->pending.capacity - 1);
-    store->pending.count--;
+    pending_remove_first(&store->pending);
     if (call)
         conclude(store, call);
     return true;
@@ -396,33 +350,31 @@ static bool on_value(void *context, const struct resp_node *value)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* What the clock says of a server that owes us something. */
-static void look_at_clock(struct engine_store *store)
+void pipeline_look_at_clock(struct engine_store *store)
 {
     int64_t now_ms = clock_boot_ms();
     struct error_text why;
 
-    if (now_ms >= wire_silent_until(store)) {
+    if (now_ms >= pipeline_silent_until(store)) {
         error_write(&why, "%s: it does not answer", store->at->shown);
-        doom(store, &why);
+        pipeline_doom(store, &why);
     } else if (now_ms >= doubt_from_ms(store)) {
         store->doubt = true;
-        store->round_ms = now_ms; /* scouts go out at once */
-        keeper_ring(store);
-        poke(store); /* it may be the keeper who reads */
+        store->round_ms = now_ms; /* probes go out at once */
+        io_thread_wakeup(store);
+        pipeline_poke(store); /* it may be the I/O thread who reads */
     }
 }
 
-/* By the one who reads, or where nobody does. */
-static void end_if_doomed(struct engine_store *store)
+void pipeline_end_if_doomed(struct engine_store *store)
 {
     struct error_text why = store->doom;
 
     if (store->link && store->doomed)
-        wire_drop(store, &why);
+        pipeline_drop(store, &why);
 }
 
-void wire_pump(struct engine_store *store)
+void pipeline_pump(struct engine_store *store)
 {
     struct error_text err;
     int result;
@@ -430,20 +382,21 @@ void wire_pump(struct engine_store *store)
     if (!store->link)
         return;
     result = link_pump(store->link, on_value, store, &err);
-    if (result == HF_OK && clock_boot_ms() >= wire_silent_until(store))
+    if (result == HF_OK && clock_boot_ms() >= pipeline_silent_until(store))
         result = error_set(&err, HF_EUNREACH, "%s: it does not answer", store->at->shown);
-    else if (result == HF_OK && (store->doomed || (store->leaving && !is_awaited(store))))
+    else if (result == HF_OK &&
+             (store->doomed || (store->leaving && !pending_awaited(&store->pending))))
         result = error_set(&err, HF_EUNREACH, "%s", store->doom.text);
     if (result != HF_OK) {
-        wire_drop(store, &err);
+        pipeline_drop(store, &err);
         return;
     }
-    look_at_clock(store);
-    wire_send_all(store); /* what was held back while it was in doubt */
-    end_if_doomed(store); /* by these two: whoever reads may be about to leave */
+    pipeline_look_at_clock(store);
+    pipeline_send_all(store);      /* what was held back while it was in doubt */
+    pipeline_end_if_doomed(store); /* by these two: whoever reads may be about to leave */
 }
 
-void wire_poll(struct engine_store *store, int64_t until_ms)
+void pipeline_poll(struct engine_store *store, int64_t until_ms)
 {
     const struct link *link = store->link;
     struct pollfd fds[2] = {{.fd = store->poke_fd, .events = POLLIN},
@@ -462,7 +415,7 @@ void wire_poll(struct engine_store *store, int64_t until_ms)
     pthread_mutex_lock(&store->mutex);
 }
 
-void wire_hand_on(struct engine_store *store)
+void pipeline_hand_on(struct engine_store *store)
 {
     if (store->reading)
         return;
@@ -471,159 +424,10 @@ void wire_hand_on(struct engine_store *store)
             struct call *call = pending_at(&store->pending, i)->call;
 
             if (call && !call->aside) {
-                ring(call);
+                call_wake(call);
                 return;
             }
         }
     if (store->attentive > 0 || store->doubt || !list_empty(&store->unsent))
-        keeper_ring(store);
-}
-
-/* ---- asking ---------------------------------------------------------------------------------- */
-
-/* A connection that nobody has read from may have died since: better seen before something is sent. */
-static void look_before_sending(struct engine_store *store)
-{
-    if (!store->reading)
-        end_if_doomed(store);
-    if (store->reading || !wire_ready(store))
-        return;
-    if (store->pending.count > 0 || link_has_news(store->link))
-        wire_pump(store);
-}
-
-static void forget_answers(struct engine_store *store, const struct call *call)
-{
-    for (size_t i = 0; i < store->pending.count; i++)
-        if (pending_at(&store->pending, i)->call == call)
-            pending_at(&store->pending, i)->call = NULL;
-}
-
-/* Why it was refused the last time says more than that the time is up. */
-static void give_up(struct engine_store *store, struct call *call)
-{
-    bool sent = call->sent, in_doubt = !call->reads && (sent || call->lost);
-    struct error_text why = call->err.text[0] ? call->err : store->why_down;
-
-    if (sent)
-        forget_answers(store, call);
-    if (sent && (in_doubt || !call->err.text[0]))
-        error_write(&why, "%s did not answer in time", store->at->shown);
-    else if (!why.text[0])
-        error_write(&why, "%s%s could not be reached in time", store->servers[0].shown,
-                    store->server_count > 1 ? " and the others" : "");
-    finish(call, error_set(&call->err, in_doubt ? HF_EUNKNOWN : HF_EUNREACH, "%s", why.text));
-    if (sent && store->link && store->leaving && !is_awaited(store)) {
-        why = store->doom;
-        doom(store, &why);
-    } else if (sent) {
-        look_at_clock(store);
-    }
-}
-
-/* Somebody else reads. He may have gone to sleep before the server owed us anything, and does not know
- * until when it may: we look at the clock ourselves. */
-static void sleep_on_bell(struct engine_store *store, struct call *call, int64_t until_ms)
-{
-    uint32_t seen = atomic_load(&call->bell);
-
-    call->sleeps = true;
-    pthread_mutex_unlock(&store->mutex);
-    futex_wait(&call->bell, seen, FUTEX_MASK_ALL, until_ms);
-    pthread_mutex_lock(&store->mutex);
-    call->sleeps = false;
-    if (call->sent && call->result == CALL_OPEN)
-        look_at_clock(store);
-}
-
-static void wait_some(struct engine_store *store, struct call *call, int64_t deadline_ms)
-{
-    int64_t until_ms = deadline_ms, most_ms = clock_after(call->since_ms, store->timeout_ms);
-
-    if (!call->sent && most_ms < until_ms)
-        until_ms = most_ms;
-    if (clock_boot_ms() >= until_ms) {
-        give_up(store, call);
-        return;
-    }
-    if (call->sent && wire_look_until(store) < until_ms)
-        until_ms = wire_look_until(store);
-    if (call->sent && !store->reading && !store->doubt) {
-        store->reading = true;
-        wire_poll(store, until_ms);
-        wire_pump(store);
-        store->reading = false;
-    } else {
-        sleep_on_bell(store, call, until_ms);
-    }
-}
-
-int wire_ask(struct engine_store *store, struct call *call, int64_t deadline_ms,
-             struct error_text *err)
-{
-    list_init(&call->node);
-    atomic_init(&call->bell, 0);
-    call->result = CALL_OPEN;
-    call->refused = HF_OK;
-    call->answered = 0;
-    call->sent = call->sleeps = call->elsewhere = call->lost = call->again = false;
-    call->since_ms = clock_boot_ms();
-    call->until_ms = deadline_ms;
-    call->err.text[0] = '\0';
-    pthread_mutex_lock(&store->mutex);
-    if (call->shown)
-        *call->shown = call;
-    look_before_sending(store);
-    list_append(&store->unsent, &call->node);
-    wire_send_all(store);
-    if (call->result == CALL_OPEN && !call->sent && keeper_call(store, &call->err) != HF_OK)
-        finish(call, HF_ENOMEM);
-    if (!call->sent && call->anyone)
-        poke(store); /* whoever looks for the leader may have found somebody else already */
-    while (call->result == CALL_OPEN)
-        wait_some(store, call, deadline_ms);
-    if (call->shown)
-        *call->shown = NULL;
-    wire_hand_on(store);
-    pthread_mutex_unlock(&store->mutex);
-    if (call->result != HF_OK)
-        error_write(err, "%s", call->err.text);
-    return call->result;
-}
-
-void wire_interrupt(struct engine_store *store, struct call *const *shown)
-{
-    pthread_mutex_lock(&store->mutex);
-    if (*shown && (*shown)->result == CALL_OPEN && !(*shown)->sent)
-        finish(*shown, error_set(&(*shown)->err, (*shown)->lost ? HF_EUNKNOWN : HF_EUNREACH,
-                                 "interrupted before it was sent"));
-    pthread_mutex_unlock(&store->mutex);
-}
-
-int wire_ask_written(struct engine_store *store, struct call *call, struct resp_writer *writer,
-                     int64_t deadline_ms, struct error_text *err)
-{
-    int result;
-
-    call->request = writer->bytes;
-    call->size = writer->size;
-    result = writer->failed ? error_set(err, HF_ENOMEM, "out of memory")
-                            : wire_ask(store, call, deadline_ms, err);
-    resp_writer_free(writer);
-    return result;
-}
-
-/* A connection that is closed on unread answers is reset, and with it may go a release that the
- * server has not read yet. */
-void wire_linger(struct engine_store *store)
-{
-    int64_t deadline_ms = clock_after(clock_boot_ms(), LINGER_MS);
-
-    pthread_mutex_lock(&store->mutex);
-    store->reading = true;
-    while (wire_ready(store) && store->pending.count > 0 && clock_boot_ms() < deadline_ms) {
-        wire_poll(store, deadline_ms);
-        wire_pump(store);
-    }
-    pthread_mutex_unlock(&store->mutex);
+        io_thread_wakeup(store);
 }
