@@ -75,7 +75,7 @@ bench:
 	fi; \
 	bench/guard_speed.py build-bench/src/cli/holdfast || failed=1; \
 	if [ -x build-bench/bench/bench-redis ]; then \
-		HF_RELAY='$(CURDIR)/build-bench/tests/servers/hf-relay' HOLDFAST_TEST_DIR='$(CURDIR)/build-bench/play' \
+		HF_RELAY='$(CURDIR)/build-bench/tests/lib/servers/hf-relay' HOLDFAST_TEST_DIR='$(CURDIR)/build-bench/play' \
 			build-bench/bench/bench-redis '$(CURDIR)/build-bench/play' build-bench/src/cli/holdfast || failed=1; \
 	else \
 		echo 'bench-redis: left out (needs hiredis and redis-server)'; \
@@ -198,20 +198,20 @@ soak-client: built-asan built-tsan
 soak-raft:
 	@$(SETUP) check
 	@$(MAKE) --no-print-directory built-check
-	@HF_SOAK=1 build-check/tests/raft/test-raft-worlds
+	@HF_SOAK=1 build-check/tests/unit/raft/test-raft-worlds
 
-# RUN=NAME: only that one; STATES=N: so many states. tests/raft/explore_runs.c has the runs.
+# RUN=NAME: only that one; STATES=N: so many states. tests/unit/raft/explore_runs.c has the runs.
 explore:
 	@$(SETUP) check
 	@$(MAKE) --no-print-directory built-check
-	@HF_SOAK=1 build-check/tests/raft/test-raft-explore $(RUN) $(STATES)
+	@HF_SOAK=1 build-check/tests/unit/raft/test-raft-explore $(RUN) $(STATES)
 
-# SEEDS=N: so many; SEED=N: from there on; SWITCH=NAME: with a known fault put back. `build-check/sim/holdfast-sim --seed N --trace` shows one.
+# SEEDS=N: so many; SEED=N: from there on; SWITCH=NAME: with a known fault put back; AGAIN=1: each twice, with the same trace; JOBS=N: processes. `build-check/sim/holdfast-sim --seed N --trace` shows one.
 sim:
 	@$(SETUP) check
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
 	@$(ninja) build-check sim/holdfast-sim
-	@build-check/sim/holdfast-sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --jobs 2 $(if $(SWITCH),--switch $(SWITCH))
+	@build-check/sim/holdfast-sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --jobs $(or $(JOBS),2) $(if $(SWITCH),--switch $(SWITCH)) $(if $(AGAIN),--again)
 
 # All that is in the suite 'guard'.
 soak-guards:
@@ -257,7 +257,7 @@ help:
 	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis and holdfastd, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
-	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH='
+	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS='
 	@echo 'make explore     every way in which a few nodes of it can go, within bounds; RUN=, STATES='
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'

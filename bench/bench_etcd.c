@@ -2,7 +2,7 @@
  *
  *     bench-etcd HOLDFAST
  *
- * Three real nodes (tests/servers/etcd.h). A pair is an acquisition and a release: grant, create, delete, revoke. Every figure is a median
+ * Three real nodes (tests/lib/servers/etcd.h). A pair is an acquisition and a release: grant, create, delete, revoke. Every figure is a median
  * of interleaved rounds within this one run. */
 #include "etcd.h"
 #include "measure.h"

@@ -3,7 +3,7 @@
  *
  *     bench-postgres HOLDFAST
  *
- * One real server (tests/servers/postgres.h), on a disk, with fsync: each of the two statements waits for the disk, as it does where people
+ * One real server (tests/lib/servers/postgres.h), on a disk, with fsync: each of the two statements waits for the disk, as it does where people
  * have their data. A pair is an acquisition and a release. Every figure is a median of interleaved rounds within this one run. */
 #include "measure.h"
 #include "postgres.h"
@@ -84,6 +84,26 @@ static void bare_pair(void)
     ask(BARE_GIVE, 2, values);
 }
 
+/* The same two, prepared once: as little as the server can do for them. */
+static void prepared_pair(void)
+{
+    const char *const values[] = {"x", "0123456789abcdef0123456789abcdef"};
+    static const char *const names[] = {"take", "give"};
+    static const char *const texts[] = {BARE_TAKE, BARE_GIVE};
+    static bool prepared;
+
+    for (int i = 0; i < 2; i++) {
+        PGresult *result = prepared ? NULL : PQprepare(connection, names[i], texts[i], 0, NULL);
+
+        PQclear(result);
+        result = PQexecPrepared(connection, names[i], 2, values, NULL, NULL, 0);
+        if (PQresultStatus(result) != PGRES_TUPLES_OK || PQntuples(result) != 1)
+            die(names[i], PQerrorMessage(connection));
+        PQclear(result);
+    }
+    prepared = true;
+}
+
 /* Nothing is written: it is gone with the connection, has no token, and strands behind a pooler. */
 static void advisory_pair(void)
 {
@@ -156,7 +176,7 @@ static void prepare(char *ret_url, size_t size, char *ret_conninfo, size_t conni
 
 int main(int argc, char **argv)
 {
-    static struct series bare, advisory, ours, later, our_runs, their_runs;
+    static struct series bare, prepared, advisory, ours, later, our_runs, their_runs;
     char url[256], conninfo[256];
 
     if (argc != 2)
@@ -167,6 +187,7 @@ int main(int argc, char **argv)
     prepare(url, sizeof url, conninfo, sizeof conninfo);
     for (int i = 0; i < ROUNDS; i++) {
         series_add(&bare, pair_us(bare_pair));
+        series_add(&prepared, pair_us(prepared_pair));
         series_add(&ours, pair_us(our_pair));
         series_add(&advisory, pair_us(advisory_pair));
     }
@@ -192,6 +213,10 @@ int main(int argc, char **argv)
                  series_median(&ours), "us", LATER_TIMES_MAX);
     report_ratio("postgres: holdfast run NAME -- true / psql, two statements",
                  series_median(&our_runs), series_median(&their_runs), "us", COMMAND_TIMES_MAX);
+    printf(
+        "postgres: acquire+release / the two bare statements, prepared: %.0f us, %.2f times (ours "
+        "are prepared, too, where no pooler is in between)\n",
+        series_median(&prepared), series_median(&ours) / series_median(&prepared));
     printf("postgres: pg_advisory_lock+unlock, which writes nothing: %.0f us\n",
            series_median(&advisory));
     return report_broken() > 0;

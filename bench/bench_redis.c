@@ -3,7 +3,7 @@
  *     bench-redis DIR HOLDFAST
  *
  * DIR is for a file store to compare with; HOLDFAST is the command. The servers are real ones, on free
- * ports (tests/servers/servers.h). Every figure is a median of interleaved rounds within this one run.
+ * ports (tests/lib/servers/servers.h). Every figure is a median of interleaved rounds within this one run.
  * Here is what happens on the loopback; bench_far.c puts a network between. */
 #include "bench_redis.h"
 #include "engines/redis/scripts.h"

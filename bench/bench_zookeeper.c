@@ -3,7 +3,7 @@
  *
  *     bench-zookeeper HOLDFAST
  *
- * Three real servers (tests/servers/zookeeper.h). A pair is an acquisition and a release: create, list, delete. Every figure
+ * Three real servers (tests/lib/servers/zookeeper.h). A pair is an acquisition and a release: create, list, delete. Every figure
  * is a median of interleaved rounds within this one run. */
 #include "measure.h"
 #include "zookeeper.h"

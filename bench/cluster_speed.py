@@ -10,6 +10,7 @@ release build's.
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import time
 
@@ -17,7 +18,10 @@ from server_speed import OURS, REDIS, benchmark, durable_set, report
 from servers import Cluster, Connection, Folder, command, redis
 
 # Connections, pipelined commands, requests of a round, least ratio.
-LOADS = [(50, 1, 200000, 0.5), (200, 1, 200000, 0.8), (50, 16, 800000, 1.1)]
+LOADS = [(50, 1, 200000, 0.6), (200, 1, 200000, 0.95), (50, 16, 800000, 1.3)]
+FEW = (1, 2, 4, 8)  # connections
+FEW_REQUESTS = 4000  # of one connection
+FEW_MOST = 1.5  # times the median latency of one
 ALONE_ROUNDS = 300
 ALONE_MOST = 2.5  # times a durable SET
 
@@ -85,6 +89,31 @@ def one_connection(cluster, folder, rounds):
                   False)
 
 
+def median_latency(cluster, clients, label):
+    """Milliseconds, as redis-benchmark counts them."""
+    words = [word % label if "%s" in word else word for word in OURS]
+    out = subprocess.run(["redis-benchmark", "-p", str(cluster.port), "-c", str(clients), "-n", str(FEW_REQUESTS * clients), "-r", "1000000000",
+                          "--csv", *words], capture_output=True, text=True, timeout=300).stdout.splitlines()
+    columns = dict(zip(*(line.strip('"').split('","') for line in (out[0], out[-1]))))
+    return float(columns["p50_latency_ms"])
+
+
+def few_connections(cluster, rounds):
+    """Of a few clients none waits for the others."""
+    found = {clients: [] for clients in FEW}
+    for i in range(rounds + 1):
+        for clients in FEW:
+            latency = median_latency(cluster, clients, "few-%d-%d" % (clients, i))
+            if i:
+                found[clients].append(latency)
+    met = True
+    for clients in FEW[1:]:
+        met &= report("%d connections: median latency beside that of 1" % clients,
+                      statistics.median(many / one for many, one in zip(found[clients], found[1])), FEW_MOST,
+                      "  (%.0f µs beside %.0f µs)" % (1e3 * statistics.median(found[clients]), 1e3 * statistics.median(found[1])), False)
+    return met
+
+
 def main():
     program, below = map(os.path.abspath, sys.argv[1:3])
     rounds = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 5
@@ -94,6 +123,7 @@ def main():
         try:
             # First: later, hundreds of thousands of leases would end meanwhile.
             met = one_connection(cluster, folder, rounds)
+            met &= few_connections(cluster, rounds)
             met &= loads(cluster, theirs, rounds)
         finally:
             cluster.stop()

@@ -8,3 +8,11 @@ void leases_gone(struct verdict *verdict, int64_t now_us, uint64_t lease, int64_
                       "acknowledged is lost, or it ended early",
                       (unsigned long long)lease, (long long)(until_us - now_us));
 }
+
+void leases_blocked(struct verdict *verdict, uint64_t lease, uint32_t asked)
+{
+    if (asked == 1)
+        verdict_wrong(verdict,
+                      "lease %llu has run out while its client was blocked: nobody kept it",
+                      (unsigned long long)lease);
+}

@@ -70,9 +70,9 @@ void check_reset(struct check_node *node)
     node->unsure_from = 0;
 }
 
-void check_recovering(struct check_node *node, uint64_t image)
+void check_recovering(struct check_node *node, uint64_t snapshot)
 {
-    node->recovered_last = image;
+    node->recovered_last = snapshot;
 }
 
 static bool is_sure(const struct check_node *node, uint64_t index)
@@ -114,6 +114,7 @@ void check_voted(struct check_node *node, struct verdict *verdict, uint64_t id, 
         verdict_wrong(verdict, "node %llu goes back from term %llu to %llu", (ull)id,
                       (ull)node->term, (ull)term);
     node->term = term;
+    node->term_unsure = false;
     if (vote == 0 || term == 0)
         return;
     voted = map_at(&node->votes, term);
@@ -121,6 +122,28 @@ void check_voted(struct check_node *node, struct verdict *verdict, uint64_t id, 
         verdict_wrong(verdict, "node %llu votes for %llu and %llu in term %llu", (ull)id,
                       (ull)*voted, (ull)vote, (ull)term);
     *voted = vote;
+}
+
+void check_voting(struct check_node *node)
+{
+    node->term_unsure = true;
+}
+
+void check_found_vote(struct check_node *node, struct verdict *verdict, uint64_t id, uint64_t term,
+                      uint64_t vote)
+{
+    const uint64_t *voted = map_find(&node->votes, term);
+
+    if (node->term_unsure)
+        node->term = term > node->term ? term : node->term;
+    else if (term != node->term)
+        verdict_wrong(verdict, "node %llu starts in term %llu, and its disk had %llu", (ull)id,
+                      (ull)term, (ull)node->term);
+    if (voted && *voted && *voted != vote)
+        verdict_wrong(verdict,
+                      "node %llu starts with a vote for %llu in term %llu, and not for %llu",
+                      (ull)id, (ull)vote, (ull)term, (ull)*voted);
+    node->term_unsure = false;
 }
 
 void check_leads(struct check_log *log, struct verdict *verdict, uint64_t id, uint64_t term)
@@ -134,7 +157,7 @@ void check_leads(struct check_log *log, struct verdict *verdict, uint64_t id, ui
 }
 
 void check_started(struct check_node *node, struct verdict *verdict, uint64_t id, uint64_t term,
-                   uint64_t image, uint64_t commit, uint64_t last)
+                   uint64_t snapshot, uint64_t commit, uint64_t last)
 {
     uint64_t known = node->written_commit < last ? node->written_commit : last;
 
@@ -145,7 +168,7 @@ void check_started(struct check_node *node, struct verdict *verdict, uint64_t id
         verdict_wrong(verdict, "node %llu starts with commit index %llu, and its disk knew of %llu",
                       (ull)id, (ull)commit, (ull)known);
     node->commit = commit;
-    node->applied = image;
+    node->applied = snapshot;
     node->installs = 0;
 }
 
@@ -200,6 +223,9 @@ void check_agrees(struct check_log *log, struct verdict *verdict, uint64_t id, u
     if (known->table != digest->table)
         verdict_wrong(verdict, "node %llu has another table than others at index %llu", (ull)id,
                       (ull)index);
+    if (known->version != digest->version)
+        verdict_wrong(verdict, "node %llu uses version %llu at index %llu, and others %llu",
+                      (ull)id, (ull)digest->version, (ull)index, (ull)known->version);
     if (known->members != digest->members || known->members_index != digest->members_index)
         verdict_wrong(verdict,
                       "node %llu has other members than others at index %llu: of entry %llu, and "

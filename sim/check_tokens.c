@@ -40,6 +40,16 @@ void tokens_told(struct check_tokens *tokens, struct verdict *verdict, uint64_t 
         tokens->highest = token;
 }
 
+void tokens_raised(struct check_tokens *tokens, struct verdict *verdict, uint64_t asked,
+                   uint64_t told)
+{
+    if (told < asked)
+        verdict_wrong(verdict, "the floor is %llu, and was to be %llu", (unsigned long long)told,
+                      (unsigned long long)asked);
+    if (told > tokens->highest)
+        tokens->highest = told;
+}
+
 void tokens_ended(struct check_tokens *tokens, uint64_t lease)
 {
     *map_at(&tokens->ended, lease) = 1;

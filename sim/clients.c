@@ -1,138 +1,7 @@
-/* clients.c: what clients are told, and what they do when its time has come. */
+/* clients.c: what clients do when its time has come, and what the rest of the world wants of them. */
 #include "sim/clients_inside.h"
 
 #include <stdlib.h>
-
-/* ---- answers ---------------------------------------------------------------------------------- */
-
-static void on_acquire(struct sim *sim, struct client *client, const struct answer *answer,
-                       int64_t now)
-{
-    switch (answer->say) {
-    case SAY_TOKEN:
-        /* A push: what was acknowledged last counts, and that is in base_us. */
-        if (client->asking && client->request.number == answer->number &&
-            client->state == CLIENT_ACQUIRING)
-            client->base_us = switch_on(SWITCH_LEASE_FROM_ANSWER) ? now : client->sent_us;
-        client->asking = client->asking && client->request.number != answer->number;
-        client_granted(sim, client, answer->value, now);
-        break;
-    case SAY_QUEUED:
-        client->asking = false;
-        client->base_us = client->sent_us;
-        client->renew_us = client->base_us + client_ttl_us(client) / 3;
-        client->state = CLIENT_QUEUED;
-        break;
-    case SAY_DONE:
-        once_told(&sim->check.once, &sim->check.verdict, client->lock.name, answer->ticket,
-                  sim->now_us);
-        client_become_idle(sim, client, now);
-        break;
-    case SAY_BUSY:
-    case SAY_ENDED:
-        client_become_idle(sim, client, now);
-        break;
-    default:
-        verdict_wrong(&sim->check.verdict, "client %d is refused for reason %d", client->id,
-                      (int)answer->value);
-    }
-}
-
-static void on_renew(struct sim *sim, struct client *client, const struct answer *answer,
-                     int64_t now)
-{
-    client->asking = false;
-    if ((int64_t)answer->value < 0) {
-        if (client->state != CLIENT_CONFIRMING)
-            leases_gone(&sim->check.verdict, sim->now_us, client->lock.lease,
-                        client_when_us(client, client_deadline_us(client)));
-        client_stop_holding(sim, client, LOST_GONE);
-        client_become_idle(sim, client, now);
-        return;
-    }
-    client->base_us = switch_on(SWITCH_LEASE_FROM_ANSWER) ? now : client->sent_us;
-    client->renew_us = client->base_us + client_ttl_us(client) / 3;
-    if (client->state == CLIENT_HOLDING) {
-        holders_extend(&sim->check.holders, client->id,
-                       client_when_us(client, client_deadline_us(client)));
-        client_write_to_resource(sim, client, now < client_deadline_us(client));
-    } else if (client->state == CLIENT_CONFIRMING) {
-        if (now - client->base_us <= client_ttl_us(client) / 2)
-            client_hold(sim, client, now);
-    }
-}
-
-static void on_number(struct sim *sim, struct client *client, const struct answer *answer,
-                      int64_t now)
-{
-    int64_t until = client_when_us(client, client_deadline_us(client));
-
-    switch (client->request.ask) {
-    case ASK_RENEW:
-        on_renew(sim, client, answer, now);
-        return;
-    case ASK_FINISH:
-        if (answer->value == 1)
-            once_told(&sim->check.once, &sim->check.verdict, client->lock.name, client->lock.result,
-                      sim->now_us);
-        /* fall through */
-    case ASK_RELEASE:
-        if (answer->value == 0 && !client->repeated)
-            leases_gone(&sim->check.verdict, sim->now_us, client->lock.lease, until);
-        client_become_idle(sim, client, now);
-        return;
-    case ASK_CHECK:
-        client->asking = false;
-        if (answer->value == 0)
-            leases_gone(&sim->check.verdict, sim->now_us, client->lock.lease, until);
-        return;
-    case ASK_END:
-        tokens_ended(&sim->check.tokens, client->lock.lease);
-        client_become_idle(sim, client, now);
-        return;
-    default:
-        client->asking = false;
-    }
-}
-
-/* Whether this answers what the client is about; a wait may end long after SAY_QUEUED. */
-static bool is_ours(const struct client *client, const struct answer *answer)
-{
-    if (answer->connection != client->connection || client->state == CLIENT_DEAD)
-        return false;
-    if (answer->number == 0 || (client->asking && answer->number == client->request.number))
-        return true;
-    return client->state == CLIENT_QUEUED && answer->number == client->lock.number &&
-           (answer->say == SAY_TOKEN || answer->say == SAY_DONE || answer->say == SAY_BUSY ||
-            answer->say == SAY_ENDED || answer->say == SAY_MOVED);
-}
-
-static void on_answer(struct sim *sim, struct client *client, const struct answer *answer,
-                      int64_t now)
-{
-    trace(&sim->trace, sim->now_us, TRACE_TOLD, (uint64_t)client->id, answer->number, answer->say,
-          answer->value);
-    switch (answer->say) {
-    case SAY_MOVED:
-    case SAY_UNKNOWN:
-        if (client->state == CLIENT_QUEUED) /* finds its place again, or another */
-            client->state = CLIENT_ACQUIRING;
-        if (answer->say == SAY_MOVED && client->asking &&
-            answer->number == client->request.number && !client->repeated)
-            client->request.ask = 0; /* it certainly had no effect */
-        if (answer->number == 0)     /* the connection is gone */
-            client_hang_up(sim, client);
-        client_elsewhere(sim, client, answer->say == SAY_MOVED ? answer->value : 0, now);
-        break;
-    case SAY_NUMBER:
-        on_number(sim, client, answer, now);
-        break;
-    default:
-        if (answer->say == SAY_QUEUED)
-            client->lock.number = answer->number;
-        on_acquire(sim, client, answer, now);
-    }
-}
 
 /* ---- what is due ------------------------------------------------------------------------------ */
 
@@ -143,14 +12,30 @@ static void act_holding(struct sim *sim, struct client *client, int64_t now)
     if (now >= client->until_us) {
         client_write_to_resource(sim, client, true);
         client_stop_holding(sim, client, LOST_RELEASED);
+        if (client->ends) {
+            client_end_lease(sim, client, now);
+            return;
+        }
         client->state = CLIENT_RELEASING;
         client->until_us = now + GIVE_UP_US;
+        client->finished_us = sim->now_us;
         client_ask(sim, client, client->lock.once ? ASK_FINISH : ASK_RELEASE, now);
     } else if (now >= client->renew_us && !client->careless) {
         client_ask(sim, client, ASK_RENEW, now);
         client->renew_us = now + client_ttl_us(client) / 8; /* if it is not answered */
     } else if (!client->lock.once && chance_below(&sim->clients.chance, 8) == 0) {
         client_ask(sim, client, ASK_CHECK, now);
+    }
+}
+
+/* Nobody waits any more: it says so, or hangs up. */
+static void cancel(struct sim *sim, struct client *client, int64_t now)
+{
+    if (client->lock.waits && !client->lock.push && chance_below(&sim->clients.chance, 2)) {
+        client_hang_up(sim, client);
+        client_become_idle(sim, client, now);
+    } else {
+        client_end_lease(sim, client, now);
     }
 }
 
@@ -164,7 +49,12 @@ static void act(struct sim *sim, struct client *client, int64_t now)
     }
     switch (client->state) {
     case CLIENT_IDLE:
-        if (now >= client->until_us && !sim->clients.drain) {
+        if (now < client->until_us || sim->clients.drain)
+            break;
+        if (chance_happens(&sim->clients.chance, sim->swarm.beside)) {
+            client_begin_beside(sim, client, now);
+            client_ask(sim, client, client->beside, now);
+        } else {
             client_begin_lock(sim, client, now);
             client_ask(sim, client, ASK_ACQUIRE, now);
         }
@@ -173,7 +63,7 @@ static void act(struct sim *sim, struct client *client, int64_t now)
         if (now >= client->until_us && client->dies)
             client_die(sim, client, now);
         else if (now >= client->until_us && client->cancels)
-            client_end_lease(sim, client, now);
+            cancel(sim, client, now);
         else if (!client->asking && now >= client->again_us)
             client_ask(sim, client, ASK_ACQUIRE, now);
         break;
@@ -181,7 +71,7 @@ static void act(struct sim *sim, struct client *client, int64_t now)
         if (now >= client->until_us && client->dies)
             client_die(sim, client, now);
         else if (now >= client->until_us && client->cancels)
-            client_end_lease(sim, client, now);
+            cancel(sim, client, now);
         else if (!client->asking && now >= client->renew_us && now >= client->again_us)
             client_ask(sim, client, ASK_RENEW, now);
         break;
@@ -207,15 +97,17 @@ static void act(struct sim *sim, struct client *client, int64_t now)
         break;
     case CLIENT_RELEASING:
     case CLIENT_ENDING:
+    case CLIENT_BESIDE:
         if (now >= client->until_us) {
             if (client->asking)
                 client_hang_up(sim, client);
             client_become_idle(sim, client, now);
         } else if (!client->asking && now >= client->again_us) {
             client_ask(sim, client,
-                       client->state == CLIENT_ENDING ? ASK_END
-                       : client->lock.once            ? ASK_FINISH
-                                                      : ASK_RELEASE,
+                       client->state == CLIENT_BESIDE   ? client->beside
+                       : client->state == CLIENT_ENDING ? ASK_END
+                       : client->lock.once              ? ASK_FINISH
+                                                        : ASK_RELEASE,
                        now);
         }
         break;
@@ -292,7 +184,7 @@ void clients_event(struct sim *sim, const struct event *event)
             *copy = *(const struct answer *)event->data;
             later.data = copy;
         }
-        queue_put_off(&sim->queue, &later, client->paused_until_us);
+        queue_postpone(&sim->queue, &later, client->paused_until_us);
         return;
     }
     now = client_local_us(client, sim->now_us);
@@ -301,8 +193,8 @@ void clients_event(struct sim *sim, const struct event *event)
     /* What its clock says comes before what anybody says. */
     if (client->state == CLIENT_HOLDING && now >= client_deadline_us(client))
         act(sim, client, now);
-    if (event->type == EVENT_ANSWER && is_ours(client, event->data))
-        on_answer(sim, client, event->data, now);
+    if (event->type == EVENT_ANSWER && client_is_asked(client, event->data))
+        client_on_answer(sim, client, event->data, now);
     if (client->paused_until_us <= sim->now_us)
         act(sim, client, now);
     plan(sim, client, now);
@@ -332,13 +224,13 @@ void clients_say(struct sim *sim, const struct node *node, int id, const struct 
                    .at_us = at_us, .type = EVENT_ANSWER, .number = (uint64_t)id, .data = copy});
 }
 
-void clients_place(struct sim *sim, const struct request *request, uint64_t ticket)
+void clients_place(struct sim *sim, int id, uint64_t lease, uint64_t ticket)
 {
-    const struct client *client = &sim->clients.at[request->client];
+    const struct client *client = &sim->clients.at[id];
 
-    if (client->lock.lease == request->lease &&
+    if (client->lock.lease == lease &&
         (client->state == CLIENT_ACQUIRING || client->state == CLIENT_QUEUED))
-        queue_told(&sim->check.queue, request->client, request->lease, ticket, sim->now_us);
+        queue_told(&sim->check.queue, id, lease, ticket, sim->now_us);
 }
 
 void clients_node_ended(struct sim *sim, const struct node *node, bool at_once)

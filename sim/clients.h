@@ -4,7 +4,8 @@
  *
  *     IDLE ──▶ ACQUIRING ──▶ QUEUED ──▶ CONFIRMING ──▶ HOLDING ──▶ RELEASING ──▶ IDLE
  *                  │            │                         │
- *                  └────────────┴──────▶ ENDING ──▶ IDLE  └──lost──▶ IDLE           anywhere: DEAD, and then somebody new */
+ *                  └────────────┴──────▶ ENDING ──▶ IDLE  └──lost──▶ IDLE           anywhere: DEAD, and then somebody new
+ *     IDLE ──▶ BESIDE ──▶ IDLE */
 #ifndef SIM_CLIENTS_H
 #define SIM_CLIENTS_H
 
@@ -29,6 +30,7 @@ enum client_state {
     CLIENT_HOLDING,
     CLIENT_RELEASING,
     CLIENT_ENDING,
+    CLIENT_BESIDE, /* asks for something else than a lock */
     CLIENT_DEAD
 };
 
@@ -46,16 +48,21 @@ struct client {
     /* The lock it is about. */
     struct request lock;
     uint64_t token, floor;
-    int64_t asked_us; /* true time: sent for the first time */
+    int64_t asked_us; /* true time: sent for the first time, */
+    uint32_t asked;   /* and so many times */
     int64_t base_us;  /* the request that was acknowledged last was sent then, */
     bool careless, cancels, pauses, dies;
+    bool ends;                       /* its lease, and not the hold alone */
+    int64_t finished_us;             /* true time: the result was sent for the first time */
+    uint64_t last_lease, last_token; /* of the hold before, whose end was acknowledged */
+    enum ask beside;
     int64_t until_us; /* when the present state is to end, */
     int64_t renew_us; /* and when to renew */
 
     /* The request that is under way. */
     bool asking;
     struct request request;
-    int64_t sent_us, timeout_us;
+    int64_t sent_us, timeout_us, sent_true_us;
     bool repeated;    /* the same was asked before, and may have taken effect */
     int64_t again_us; /* nothing is sent before */
 };
@@ -73,8 +80,8 @@ void clients_begin(struct sim *sim);
 void clients_event(struct sim *sim, const struct event *event);
 /* From a node's service. */
 void clients_say(struct sim *sim, const struct node *node, int client, const struct answer *answer);
-/* A place of this request is in the table. */
-void clients_place(struct sim *sim, const struct request *request, uint64_t ticket);
+/* There is a place in the table for this lease, which the client has asked for. */
+void clients_place(struct sim *sim, int client, uint64_t lease, uint64_t ticket);
 /* Their connections with a process that has ended. */
 void clients_node_ended(struct sim *sim, const struct node *node, bool at_once);
 /* Has everybody finished? */

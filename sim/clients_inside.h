@@ -30,5 +30,23 @@ void client_hold(struct sim *sim, struct client *client, int64_t now);
 void client_granted(struct sim *sim, struct client *client, uint64_t token, int64_t now);
 void client_die(struct sim *sim, struct client *client, int64_t now);
 void client_end_lease(struct sim *sim, struct client *client, int64_t now);
+/* The store says that its lease is gone. */
+void client_gone(struct sim *sim, struct client *client);
+
+/* ---- clients_answers.c */
+
+/* Whether this answers what the client is about; a wait may end long after SAY_QUEUED. */
+bool client_is_asked(const struct client *client, const struct answer *answer);
+void client_on_answer(struct sim *sim, struct client *client, const struct answer *answer,
+                      int64_t now);
+
+/* ---- clients_beside.c */
+
+void client_begin_beside(struct sim *sim, struct client *client, int64_t now);
+void client_beside_answered(struct sim *sim, struct client *client, const struct answer *answer,
+                            int64_t now);
+void client_beside_refused(struct sim *sim, struct client *client);
+void client_renew_others(struct sim *sim, struct client *client);
+void client_others_renewed(struct sim *sim, struct client *client, const struct answer *answer);
 
 #endif

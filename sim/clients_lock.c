@@ -3,11 +3,13 @@
 
 #include <stdlib.h>
 
-#define REQUEST_TIMEOUT_US (1000 * MS)
 #define BLOCKED_TIMEOUT_US (3000 * MS) /* a blocked ACQUIRE is asked again */
 #define HEALED_THINK_US (300 * MS)
 #define CLAIMS_PER_KEY 5 /* of a once-record, on average */
 #define KEYS_FROM 1000   /* as names of the checkers */
+#define KEPT_MS 3600000  /* a result: longer than any simulation, */
+#define KEPT_SHORT_MS 3000
+#define KEPT_SHORT_EVERY 3 /* but for one key of so many */
 
 /* ---- clocks ----------------------------------------------------------------------------------- */
 
@@ -122,8 +124,11 @@ void client_ask(struct sim *sim, struct client *client, enum ask what, int64_t n
 {
     struct request *request;
 
-    if (what == ASK_ACQUIRE) /* whatever place it had counts when it is found again */
-        queue_left(&sim->check.queue, client->id);
+    if (what == ASK_ACQUIRE) {
+        queue_left(&sim->check.queue,
+                   client->id); /* whatever place it had counts when it is found again */
+        client->asked++;
+    }
     client->repeated = client->request.ask == what && client->request.lease == client->lock.lease;
     client->request = client->lock;
     client->request.ask = what;
@@ -133,9 +138,17 @@ void client_ask(struct sim *sim, struct client *client, enum ask what, int64_t n
     client->request.number = ++sim->clients.requests;
     client->asking = true;
     client->sent_us = now;
+    client->sent_true_us = sim->now_us;
+    if (what == ASK_RENEW && client->state == CLIENT_HOLDING)
+        client_renew_others(sim, client);
+    if (what == ASK_BREAK) {
+        breaks_asked(&sim->check.ends, client->lock.name);
+        if (client->lock.now)
+            holders_now_asked(&sim->check.holders, client->lock.name);
+    }
     client->timeout_us = now + (what == ASK_ACQUIRE && client->lock.waits && !client->lock.push
                                     ? BLOCKED_TIMEOUT_US
-                                    : REQUEST_TIMEOUT_US);
+                                    : sim->swarm.patience_us);
     trace(&sim->trace, sim->now_us, TRACE_ASKED, (uint64_t)client->id, client->node,
           client->request.number, what);
     if (client_way_breaks(sim, client, client->connection, client->node))
@@ -200,6 +213,7 @@ static void choose_key(struct sim *sim, struct client *client)
     client->lock.mode = HF_EXCLUSIVE;
     client->lock.delay_ms = 0;
     client->lock.result = client->lock.lease;
+    client->lock.keep_ms = client->lock.name % KEPT_SHORT_EVERY ? KEPT_MS : KEPT_SHORT_MS;
 }
 
 void client_begin_lock(struct sim *sim, struct client *client, int64_t now)
@@ -214,10 +228,12 @@ void client_begin_lock(struct sim *sim, struct client *client, int64_t now)
     client->token = 0;
     client->floor = tokens_floor(&sim->check.tokens);
     client->asked_us = sim->now_us;
+    client->asked = 0;
     client->careless = faults && chance_happens(chance, swarm->client_careless);
     client->cancels = faults && chance_happens(chance, swarm->client_cancel);
     client->pauses = faults && chance_happens(chance, swarm->client_pause);
     client->dies = faults && chance_happens(chance, swarm->client_death);
+    client->ends = !client->lock.once && chance_happens(chance, swarm->client_end);
     client->until_us = now + chance_between(chance, 0, client->cancels ? 1000 * MS : 8000 * MS);
     client->state = CLIENT_ACQUIRING;
     client->again_us = now;
@@ -228,7 +244,9 @@ bool client_write_to_resource(struct sim *sim, struct client *client, bool holds
 {
     return client->lock.mode != HF_EXCLUSIVE || client->lock.once ||
            guard_write(&sim->check.guard, &sim->check.verdict, client->lock.name,
-                       client->lock.lease, client->token, holds);
+                       client->lock.lease, client->token,
+                       holds && !holders_now_excuses(&sim->check.holders, client->lock.name,
+                                                     client->asked_us));
 }
 
 void client_hold(struct sim *sim, struct client *client, int64_t now)
@@ -240,7 +258,8 @@ void client_hold(struct sim *sim, struct client *client, int64_t now)
                                                                       : CHECK_PERMIT,
                             .permits = client->lock.permits,
                             .token = client->token,
-                            .until_us = client_when_us(client, client_deadline_us(client))};
+                            .until_us = client_when_us(client, client_deadline_us(client)),
+                            .asked_us = client->asked_us};
 
     client->state = CLIENT_HOLDING;
     client->until_us =
@@ -268,7 +287,8 @@ void client_granted(struct sim *sim, struct client *client, uint64_t token, int6
     client->token = token;
     tokens_told(&sim->check.tokens, &sim->check.verdict, client->lock.lease, token, client->floor);
     if (client->lock.once)
-        once_granted(&sim->check.once, &sim->check.verdict, client->lock.name, client->asked_us);
+        once_granted(&sim->check.once, &sim->check.verdict, client->lock.name, client->asked_us,
+                     sim->now_us);
     else
         queue_granted(&sim->check.queue, &sim->check.verdict, client->id, client->lock.name,
                       client->lock.lease, token, client->asked_us);
@@ -279,6 +299,14 @@ void client_granted(struct sim *sim, struct client *client, uint64_t token, int6
     } else {
         client_hold(sim, client, now);
     }
+}
+
+/* Its own clock says when that may be, unless somebody breaks the lock. */
+void client_gone(struct sim *sim, struct client *client)
+{
+    if (client->lock.once || !breaks_excuse(&sim->check.ends, client->lock.name, client->asked_us))
+        leases_gone(&sim->check.verdict, sim->now_us, client->lock.lease,
+                    client_when_us(client, client_deadline_us(client)));
 }
 
 void client_die(struct sim *sim, struct client *client, int64_t now)

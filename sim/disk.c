@@ -47,8 +47,14 @@ void bytes_put(struct bytes *bytes, uint64_t offset, const void *from, size_t si
 
 void bytes_take(struct bytes *bytes, const struct bytes *from)
 {
-    bytes_resize(bytes, 0);
-    bytes_put(bytes, 0, from->at, from->size);
+    if (from->size > bytes->size || !bytes->at) {
+        free(bytes->at);
+        bytes->at = malloc(from->size + 1);
+        INVARIANT(bytes->at != NULL);
+    }
+    if (from->size > 0)
+        memcpy(bytes->at, from->at, from->size);
+    bytes->size = from->size;
 }
 
 /* ---- names ------------------------------------------------------------------------------------ */
@@ -84,9 +90,15 @@ void names_remove(struct names *names, const char *name)
 
 void names_take(struct names *names, const struct names *from)
 {
-    names->count = 0;
-    for (size_t i = 0; i < from->count; i++)
-        names_put(names, from->names[i].name, from->names[i].file);
+    size_t room = 1;
+
+    while (room <= from->count) /* as sim_grow has it */
+        room *= 2;
+    names->names = realloc(names->names, room * sizeof *names->names);
+    INVARIANT(names->names != NULL);
+    if (from->count > 0)
+        memcpy(names->names, from->names, from->count * sizeof *names->names);
+    names->count = from->count;
 }
 
 /* ---- files ------------------------------------------------------------------------------------ */

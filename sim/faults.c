@@ -14,7 +14,10 @@ enum fault {
     FAULT_CLOCK,
     FAULT_DISK,
     FAULT_WIPE,
-    FAULT_CRASH_OF /* and the number of a node: once */
+    FAULT_FLIP,
+    FAULT_OLD_COPY,
+    FAULT_CRASH_OF,  /* and the number of a node: once */
+    FAULT_REPLACE_OF /* the same */
 };
 
 static uint32_t mean_ms(const struct sim *sim, enum fault fault)
@@ -32,7 +35,12 @@ static uint32_t mean_ms(const struct sim *sim, enum fault fault)
         return sim->swarm.disk_ms;
     case FAULT_WIPE:
         return sim->swarm.wipe_ms;
+    case FAULT_FLIP:
+        return sim->swarm.flip_ms;
+    case FAULT_OLD_COPY:
+        return sim->swarm.copy_ms;
     case FAULT_CRASH_OF:
+    case FAULT_REPLACE_OF:
         break;
     }
     return 0;
@@ -49,7 +57,7 @@ static void plan(struct sim *sim, enum fault fault)
 
 void faults_begin(struct sim *sim)
 {
-    for (enum fault fault = FAULT_CRASH; fault <= FAULT_WIPE; fault++)
+    for (enum fault fault = FAULT_CRASH; fault <= FAULT_OLD_COPY; fault++)
         plan(sim, fault);
 }
 
@@ -63,16 +71,21 @@ static struct node *some_node(struct sim *sim)
     return node->up ? node : NULL;
 }
 
+/* Back before anybody has noticed, or not for some time. */
+static int64_t down_us(struct sim *sim)
+{
+    int64_t most = chance_below(&sim->chance, 2) ? 100 * MS : DOWN_US_MAX;
+
+    return chance_between(&sim->chance, 1, sim->swarm.down_us ? sim->swarm.down_us : most);
+}
+
 static void crash(struct sim *sim, struct node *node)
 {
     bool kill = chance_happens(&sim->chance, sim->swarm.kills);
 
     sim->counts.crashes++;
     node_end(sim, node, kill ? ENDING_KILL : ENDING_POWER);
-    sim_at(sim,
-           sim->now_us + chance_between(&sim->chance, 1,
-                                        chance_below(&sim->chance, 2) ? 100 * MS : DOWN_US_MAX),
-           EVENT_RESTART, node, 0, NULL);
+    sim_at(sim, sim->now_us + down_us(sim), EVENT_RESTART, node, 0, NULL);
 }
 
 static void pause_node(struct sim *sim, struct node *node)
@@ -89,12 +102,12 @@ static void pause_node(struct sim *sim, struct node *node)
 }
 
 /* It ticks otherwise, or stands still for a while and then goes on: it never shows more than has passed, but for the drift. */
-static void change_clock(struct sim *sim, struct node *node)
+static void change_clock(struct sim *sim, struct node *node, bool stops)
 {
     int64_t ppm = chance_between(&sim->chance, -SIM_DRIFT_PPM, SIM_DRIFT_PPM);
 
     sim->counts.clocks++;
-    if (chance_below(&sim->chance, 2)) {
+    if (stops) {
         ppm = -1000000;
         sim_at(sim, sim->now_us + chance_between(&sim->chance, 1, STANDS_STILL_US_MAX), EVENT_CLOCK,
                node, 0, NULL);
@@ -104,13 +117,23 @@ static void change_clock(struct sim *sim, struct node *node)
     node_clock_changed(sim, node);
 }
 
+/* kind: for the trace. */
 static void harm_disk(struct sim *sim, struct node *node)
 {
+    uint64_t kind = 1 + chance_below(&sim->chance, 3);
+
     if (!sim->swarm.disk_fails)
         return;
     sim->counts.disk_faults++;
-    node->disk_bad = true; /* until somebody has mended it: when the process starts again */
-    trace(&sim->trace, sim->now_us, TRACE_DISK, node->id, 1, 0, 0);
+    if (kind == 1) /* until somebody has mended it: when the process starts again */
+        node->disk_bad = true;
+    else if (kind == 2)
+        node->full_until_us = sim->now_us + chance_between(&sim->chance, 1, DISK_BAD_US_MAX);
+    else
+        node->reads_fail = true;
+    trace(&sim->trace, sim->now_us, TRACE_DISK, node->id, kind, 0, 0);
+    if (kind == 3 && chance_below(&sim->chance, 2)) /* is noticed when it starts */
+        crash(sim, node);
 }
 
 /* All machines, each with its time until it is back. */
@@ -130,6 +153,27 @@ void faults_crash_soon(struct sim *sim, struct node *node)
     sim_at(sim, sim->now_us + us, EVENT_FAULT, NULL, FAULT_CRASH_OF << 8 | node->id, NULL);
 }
 
+void faults_elected(struct sim *sim, struct node *node)
+{
+    int64_t most = chance_between(&sim->chance, 1, 8) * sim->swarm.delay_us;
+
+    if (!sim->healing && chance_happens(&sim->chance, sim->swarm.crash_elected))
+        sim_at(sim, sim->now_us + chance_between(&sim->chance, 0, most), EVENT_FAULT, NULL,
+               FAULT_CRASH_OF << 8 | node->id, NULL);
+}
+
+void faults_replace_soon(struct sim *sim, struct node *node, int64_t after_us)
+{
+    sim_at(sim, sim->now_us + after_us, EVENT_FAULT, NULL, FAULT_REPLACE_OF << 8 | node->id, NULL);
+}
+
+void faults_voted(struct sim *sim, struct node *node)
+{
+    if (!sim->healing && chance_happens(&sim->chance, sim->swarm.crash_voted))
+        sim_at(sim, sim->now_us + chance_between(&sim->chance, 100, 10 * MS), EVENT_FAULT, NULL,
+               FAULT_CRASH_OF << 8 | node->id, NULL);
+}
+
 void faults_event(struct sim *sim, uint64_t number)
 {
     struct node *node = some_node(sim);
@@ -140,6 +184,11 @@ void faults_event(struct sim *sim, uint64_t number)
         node = sim_node(sim, number & 0xff);
         if (node->up)
             crash(sim, node);
+        return;
+    }
+    if (number >> 8 == FAULT_REPLACE_OF) {
+        if (sim_node(sim, number & 0xff)->damaged)
+            operator_replace(sim, sim_node(sim, number & 0xff));
         return;
     }
     plan(sim, (enum fault)number);
@@ -155,14 +204,17 @@ void faults_event(struct sim *sim, uint64_t number)
             pause_node(sim, node);
         break;
     case FAULT_CUT:
-        if (chance_below(&sim->chance, 2))
+        if (sim->swarm.stale && sim_leader(sim) == node && node) {
+            network_isolate(sim, node->id);
+            change_clock(sim, node, true);
+        } else if (chance_below(&sim->chance, 2))
             network_cut(sim);
         else
             network_heal(sim);
         break;
     case FAULT_CLOCK:
         if (node)
-            change_clock(sim, node);
+            change_clock(sim, node, chance_below(&sim->chance, 2));
         break;
     case FAULT_DISK:
         if (node)
@@ -171,7 +223,14 @@ void faults_event(struct sim *sim, uint64_t number)
     case FAULT_WIPE:
         operator_wipe(sim);
         break;
+    case FAULT_FLIP:
+        damage_flip(sim);
+        break;
+    case FAULT_OLD_COPY:
+        old_copies_event(sim);
+        break;
     case FAULT_CRASH_OF:
+    case FAULT_REPLACE_OF:
         break;
     }
 }
@@ -185,7 +244,10 @@ void faults_end(struct sim *sim)
     for (uint64_t id = 1; id <= SIM_NODES; id++) {
         struct node *node = sim_node(sim, id);
 
-        node->disk_bad = false;
+        node->disk_bad = node->reads_fail = false;
+        node->full_until_us = 0;
+        if (node->exists && node->damaged)
+            operator_replace(sim, node);
         if (node->exists && !node->up)
             node_start(sim, node);
         if (node->up && node->clock.ppm == -1000000) {

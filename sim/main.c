@@ -8,16 +8,28 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: holdfast-sim [--seed N] [--seeds N] [--jobs N] [--trace] [--hash] [--outside] "
-    "[--switch NAME]\n"
+    "usage: holdfast-sim [--seed N] [--seeds N] [--jobs N] [--trace] [--hash] [--again] "
+    "[--outside] [--switch NAME] [--switches]\n"
     "  --seed N       the first one (1)\n"
     "  --seeds N      how many, from there on (1)\n"
     "  --jobs N       processes (1)\n"
     "  --trace        prints everything that happens; of one seed\n"
     "  --hash         prints the hash of each seed's trace\n"
+    "  --again        runs each seed twice, and compares the traces\n"
     "  --outside      nodes do not look for contradictions in themselves: only the checkers judge\n"
     "  --switch NAME  puts a known fault back into the code: %s\n"
+    "  --switches     prints their names\n"
     "Exit status: 0, nothing is wrong; 1, something is; 64, not understood.\n";
+
+/* One on each line. */
+static int print_switches(void)
+{
+    for (const char *at = switch_names(); *at; at++)
+        if (*at != ' ')
+            putchar(*at == ',' ? '\n' : *at);
+    putchar('\n');
+    return 0;
+}
 
 static int misused(void)
 {
@@ -53,10 +65,14 @@ int main(int argc, char **argv)
             i++;
         else if (strcmp(word, "--switch") == 0 && value && switch_set(value))
             run.switch_name = argv[++i];
+        else if (strcmp(word, "--switches") == 0)
+            return print_switches();
         else if (strcmp(word, "--trace") == 0)
             run.trace = true;
         else if (strcmp(word, "--outside") == 0)
             run.outside = true;
+        else if (strcmp(word, "--again") == 0)
+            run.again = true;
         else if (strcmp(word, "--hash") == 0)
             run.hash = true;
         else

@@ -195,6 +195,15 @@ void network_cut(struct sim *sim)
     trace(&sim->trace, sim->now_us, TRACE_CUT, cuts, 0, 0, 0);
 }
 
+void network_isolate(struct sim *sim, uint64_t id)
+{
+    for (uint64_t i = 0; i < NETWORK_NODES; i++)
+        for (uint64_t j = 0; j < NETWORK_NODES; j++)
+            sim->network.links[i][j].cut = i != j && (i == id - 1 || j == id - 1);
+    sim->counts.cuts++;
+    trace(&sim->trace, sim->now_us, TRACE_CUT, NETWORK_NODES, 0, 0, 0);
+}
+
 void network_heal(struct sim *sim)
 {
     for (int i = 0; i < NETWORK_NODES; i++)

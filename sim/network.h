@@ -43,6 +43,8 @@ bool network_came(struct sim *sim, const struct node *to, const struct packet *p
 void network_ended(struct sim *sim, const struct node *node, bool at_once);
 /* New cuts, in place of those that were. */
 void network_cut(struct sim *sim);
+/* This one alone. */
+void network_isolate(struct sim *sim, uint64_t id);
 void network_heal(struct sim *sim);
 bool network_is_cut(const struct sim *sim, uint64_t from, uint64_t to);
 

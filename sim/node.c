@@ -2,6 +2,7 @@
  * then the replica is pumped once. */
 #include "sim/context.h"
 #include "sim/sim.h"
+#include "sim/switches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,9 +38,9 @@ static void host_role(void *opaque, enum replica_role role)
     struct sim *sim = context->sim;
     struct node *node = context->node;
     struct replica_status status;
-    bool deposed = node->role == REPLICA_LEADING && role != REPLICA_LEADING;
 
     node->role = role;
+    service_role(sim, node, role);
     if (!node->replica)
         return; /* it is being made */
     replica_status(node->replica, &status);
@@ -50,8 +51,6 @@ static void host_role(void *opaque, enum replica_role role)
     } else {
         trace(&sim->trace, sim->now_us, TRACE_FOLLOWS, node->id, status.term, 0, 0);
     }
-    if (deposed)
-        service_deposed(sim, node);
 }
 
 static void host_stopped(void *opaque, const char *why)
@@ -60,7 +59,11 @@ static void host_stopped(void *opaque, const char *why)
     struct node *node = context->node;
 
     trace_words(&context->sim->trace, context->sim->now_us, TRACE_STOPPED, node->id, why);
-    if (!node->dying && !node->seen.disk_failed)
+    if (!node->dying && old_copies_may_stop(context->sim, node) &&
+        strstr(why, "an older copy of itself"))
+        node->lost = true;
+    else if (!node->dying && !node->seen.disk_failed && !node->damaged &&
+             !versions_may_stop(context->sim, node, why))
         sim_wrong(context->sim, "node %d stops: %s", (int)node->id, why);
     node->dying = true;
 }
@@ -96,7 +99,7 @@ void node_make(struct sim *sim, struct node *node)
     store_make(sim, &node->store);
     check_wiped(&node->seen);
     node->exists = true;
-    node->removed = false;
+    node->removed = node->lost = node->damaged = node->ran_next = false;
     node->incarnation = ++sim->incarnations;
     node->disk_slower = sim->swarm.disks_differ && chance_below(&sim->chance, 2)
                             ? chance_between(&sim->chance, 2, 60)
@@ -124,6 +127,8 @@ static void end_and_restart(struct sim *sim, struct node *node)
 {
     sim->counts.crashes++;
     node_end(sim, node, ENDING_STOPPED);
+    if (node->lost)
+        old_copies_replace(sim, node);
     sim_at(sim,
            sim->now_us + chance_between(&sim->chance, 1, sim->healing ? 50 : RESTART_MS_MAX) * MS,
            EVENT_RESTART, node, 0, NULL);
@@ -136,8 +141,8 @@ static void see_start(struct sim *sim, struct node *node)
     replica_status(node->replica, &status);
     trace(&sim->trace, sim->now_us, TRACE_STARTED, node->id, status.last_index, status.commit_index,
           status.term);
-    check_started(&node->seen, &sim->check.verdict, node->id, status.term, node->store.image.index,
-                  status.commit_index, status.last_index);
+    check_started(&node->seen, &sim->check.verdict, node->id, status.term,
+                  node->store.snapshot.index, status.commit_index, status.last_index);
 }
 
 /* Whoever is one of the first members is told so until it has that in its log. */
@@ -161,8 +166,14 @@ static void fail_to_start(struct sim *sim, struct node *node, const struct error
     node->replica = NULL;
     service_free(node);
     node->up = false;
-    if (!node->dying)
+    if (!node->dying && !node->seen.disk_failed && !node->damaged &&
+        !versions_may_stop(sim, node, err->text))
         sim_wrong(sim, "node %d does not start: %s", (int)node->id, err->text);
+    trace_words(&sim->trace, sim->now_us, TRACE_STOPPED, node->id, err->text);
+    if (!node->dying && node->damaged && !node->seen.disk_failed) {
+        damage_found(sim, node, err->text);
+        return;
+    }
     store_crash(sim, node, true);
     sim_at(sim, sim->now_us + 100 * MS, EVENT_RESTART, node, 0, NULL);
 }
@@ -178,7 +189,9 @@ void node_start(struct sim *sim, struct node *node)
                                       .snapshot_bytes = sim->swarm.snapshot_bytes,
                                       .snapshot_trailing = sim->swarm.snapshot_trailing,
                                       .memory_bytes = sim->swarm.memory_bytes,
-                                      .window = sim->swarm.window};
+                                      .window = sim->swarm.window,
+                                      .in_flight_bytes = sim->swarm.in_flight_bytes,
+                                      .version = versions_choose(sim, node)};
     struct replica_io io = {.context = context, .send = io_send};
     struct replica_host host = {.context = context,
                                 .effect = service_effect,
@@ -191,10 +204,11 @@ void node_start(struct sim *sim, struct node *node)
     struct error_text err = {""};
 
     *context = (struct node_context){sim, node};
+    service_open(sim, node);
     store_io(&io);
     node->life++;
     node->up = true;
-    node->dying = node->disk_bad = node->seen.disk_failed = false;
+    node->dying = node->disk_bad = false;
     node->round_due = false;
     node->wake_us = 0;
     node->role = 0;
@@ -259,7 +273,10 @@ static void see_digest(struct sim *sim, struct node *node)
     seen = (struct check_digest){.table = digest.table,
                                  .chain = digest.chain,
                                  .members = digest.members,
-                                 .members_index = digest.members_index};
+                                 .members_index = digest.members_index,
+                                 .version = digest.version};
+    if (switch_on(SWITCH_TABLE_DIVERGES))
+        seen.table = 0; /* the nodes are to find it */
     check_agrees(&sim->check.log, &sim->check.verdict, node->id, digest.index, &seen);
 }
 
@@ -278,6 +295,8 @@ static void see_round(struct sim *sim, struct node *node)
               status.commit_index, status.last_index);
         check_applied(&sim->check.log, &node->seen, &sim->check.verdict, node->id,
                       status.commit_index, status.applied_index, status.snapshots_installed);
+        old_copies_see(sim, node, status.applied_index);
+        versions_see(sim, node);
     }
     if (status.applied_index / DIGEST_EVERY != before / DIGEST_EVERY)
         see_digest(sim, node);
@@ -294,29 +313,36 @@ static void see_round(struct sim *sim, struct node *node)
 
 static void pump(struct sim *sim, struct node *node)
 {
+    uint32_t under_way;
     int64_t wake_us;
 
     node->round_due = false;
-    service_backlog(sim, node);
-    wake_us = replica_pump(node->replica, node->service.under_way + 1, node_now_us(sim, node));
+    under_way = service_round(sim, node);
+    wake_us = replica_pump(node->replica, under_way + 1, node_now_us(sim, node));
     if (node->dying)
         return;
     see_round(sim, node);
     plan_wake(sim, node, wake_us);
-    if (node->service.backlog)
-        node_fed(sim, node);
 }
 
 static void on_message(struct sim *sim, struct node *node, const struct packet *packet)
 {
+    bool must_stop;
+
     if (!network_came(sim, node, packet))
         return;
+    must_stop = old_copies_must_stop(sim, node, packet);
     trace(&sim->trace, sim->now_us, TRACE_CAME, node->id, packet->from, packet->size,
           packet->size > 1 ? packet->bytes[1] : 0);
     if (!replica_received(node->replica, packet->from, packet->incarnation, packet->bytes,
                           packet->size, node_now_us(sim, node)))
         sim_wrong(sim, "node %d does not understand a message of node %d", (int)node->id,
                   (int)packet->from);
+    if (must_stop && !node->dying)
+        sim_wrong(sim,
+                  "node %d goes on with an older copy of its directory, though it hears node %d, "
+                  "which knows what it had",
+                  (int)node->id, (int)packet->from);
     node_fed(sim, node);
 }
 
@@ -383,4 +409,6 @@ void node_event(struct sim *sim, struct node *node, const struct event *event)
     handle(sim, node, event);
     if (node->dying)
         end_and_restart(sim, node);
+    else
+        service_flush(sim, node);
 }

@@ -34,6 +34,12 @@ static int64_t some_time(struct sim *sim, uint32_t mean_ms)
     return sim->now_us + chance_between(&sim->operator.chance, 1, 2 * (int64_t)mean_ms) * MS;
 }
 
+/* A member that moves gets an address that nobody had. */
+static void write_address(uint64_t id, uint64_t moves, char ret_address[REPLICA_ADDRESS_MAX + 1])
+{
+    snprintf(ret_address, REPLICA_ADDRESS_MAX + 1, "node-%d:%d", (int)id, 7421 + (int)moves);
+}
+
 /* ---- asking ----------------------------------------------------------------------------------- */
 
 static void asks(struct sim *sim, struct node *leader, enum change_kind change, uint64_t id)
@@ -59,6 +65,11 @@ static void asks(struct sim *sim, struct node *leader, enum change_kind change, 
         status = replica_add(leader->replica, &member, request, now_us, &err);
     } else if (change == CHANGE_REMOVE) {
         status = replica_remove(leader->replica, id, request, now_us, &err);
+    } else if (change == CHANGE_MOVE) {
+        char address[REPLICA_ADDRESS_MAX + 1];
+
+        write_address(id, ++operator->moves, address);
+        status = replica_move(leader->replica, id, address, request, now_us, &err);
     } else {
         status = replica_transfer(leader->replica, id, request, now_us, &err);
         sim->counts.transfers++;
@@ -71,6 +82,19 @@ static void asks(struct sim *sim, struct node *leader, enum change_kind change, 
     node_fed(sim, leader);
 }
 
+/* Nobody else changes members meanwhile. */
+static void see_move(struct sim *sim, struct node *leader)
+{
+    struct operator* operator= & sim->operator;
+    const struct replica_member *member = member_of(replica_members(leader->replica), operator->id);
+    char address[REPLICA_ADDRESS_MAX + 1];
+
+    write_address(operator->id, operator->moves, address);
+    if (!member || strcmp(member->address, address) != 0)
+        sim_wrong(sim, "node %d has moved to %s, and is at %s", (int)operator->id, address,
+                  member ? member->address : "no place");
+}
+
 void operator_changed(void *opaque, void *request, enum replica_change result)
 {
     struct node_context *context = opaque;
@@ -80,6 +104,8 @@ void operator_changed(void *opaque, void *request, enum replica_change result)
     if ((uint64_t)(uintptr_t)request != operator->number || operator->change == CHANGE_NONE)
         return;
     trace(&sim->trace, sim->now_us, TRACE_CHANGED, operator->number, result, 0, 0);
+    if (operator->change == CHANGE_MOVE && result == REPLICA_CHANGED)
+        see_move(sim, context->node);
     operator->change = CHANGE_NONE;
 }
 
@@ -183,7 +209,8 @@ static void look(struct sim *sim, struct node *leader)
     if (!replica_members_agreed(leader->replica))
         return;
     wiped = operator->wiped ? member_of(&config, operator->wiped) : NULL;
-    if (wiped && wiped->votes && sim_node(sim, operator->wiped)->incarnation == wiped->incarnation)
+    if (wiped && wiped->votes && !sim_node(sim, operator->wiped)->damaged &&
+        sim_node(sim, operator->wiped)->incarnation == wiped->incarnation)
         operator->wiped = 0;
     clear_away(sim, &config);
     if (mend(sim, leader, &config) || sim->healing)
@@ -199,6 +226,10 @@ static void look(struct sim *sim, struct node *leader)
     } else if (sim->now_us >= operator->next_transfer_us) {
         operator->next_transfer_us = some_time(sim, sim->swarm.transfer_ms);
         asks(sim, leader, CHANGE_TRANSFER, 0);
+    } else if (sim->now_us >= operator->next_move_us) {
+        operator->next_move_us = some_time(sim, sim->swarm.move_ms);
+        asks(sim, leader, CHANGE_MOVE,
+             config.at[chance_below(&operator->chance, (uint64_t)config.count)].id);
     }
 }
 
@@ -236,28 +267,42 @@ bool operator_is_content(struct sim *sim)
 }
 
 /* One at a time, of a cluster that all agree on: so a majority keeps what it has promised. */
-void operator_wipe(struct sim *sim)
+struct node *operator_spares(struct sim *sim)
 {
     struct operator* operator= & sim->operator;
     struct node *leader = sim_leader(sim), *node;
     const struct replica_config *config;
 
-    if (!leader || operator->wiped || operator->change || !operator_is_content(sim))
-        return;
+    if (!leader || operator->wiped || operator->old.node ||
+                   operator->change || !operator_is_content(sim))
+        return NULL;
     config = replica_members(leader->replica);
     if (voters_of(config) < 3 || voters_of(config) < config->count)
-        return;
+        return NULL;
     node = sim_node(sim, config->at[chance_below(&operator->chance, (uint64_t)config->count)].id);
     if (node->removed)
-        return;
+        return NULL;
+    operator->wiped = node->id;
+    return node;
+}
+
+void operator_replace(struct sim *sim, struct node *node)
+{
     if (node->up)
         node_end(sim, node, ENDING_POWER);
-    operator->wiped = node->id;
     sim->counts.wipes++;
     node_make(sim, node);
     trace(&sim->trace, sim->now_us, TRACE_WIPED, node->id, node->incarnation, 0, 0);
-    sim_at(sim, sim->now_us + chance_between(&operator->chance, 0, 2000) * MS, EVENT_RESTART, node,
-           0, NULL);
+    sim_at(sim, sim->now_us + chance_between(&sim->operator.chance, 0, 2000) * MS, EVENT_RESTART,
+           node, 0, NULL);
+}
+
+void operator_wipe(struct sim *sim)
+{
+    struct node *node = operator_spares(sim);
+
+    if (node)
+        operator_replace(sim, node);
 }
 
 void operator_begin(struct sim *sim)
@@ -265,5 +310,6 @@ void operator_begin(struct sim *sim)
     sim->operator.chance = chance_new(sim->seed, 4);
     sim->operator.next_change_us = some_time(sim, sim->swarm.change_ms);
     sim->operator.next_transfer_us = some_time(sim, sim->swarm.transfer_ms);
+    sim->operator.next_move_us = some_time(sim, sim->swarm.move_ms);
     sim_at(sim, sim->now_us + sim->swarm.grow_ms * MS, EVENT_OPERATOR, NULL, 0, NULL);
 }

@@ -34,7 +34,7 @@ void queue_push(struct queue *queue, const struct event *event)
     put(queue, &added);
 }
 
-void queue_put_off(struct queue *queue, const struct event *event, int64_t at_us)
+void queue_postpone(struct queue *queue, const struct event *event, int64_t at_us)
 {
     struct event later = *event;
 

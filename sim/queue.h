@@ -12,7 +12,7 @@ enum event_type {
     EVENT_MESSAGE,   /* node: data is a struct packet */
     EVENT_LINK_DOWN, /* node: its connection with node `number` has ended */
     EVENT_WRITE,     /* node: the first of its disk's writes is done */
-    EVENT_READ,      /* node: the same for reads and images */
+    EVENT_READ,      /* node: the same for reads and snapshots */
     EVENT_REQUEST,   /* node: data is a struct request */
     EVENT_HANGUP,    /* node: a client's connection has ended: number */
     EVENT_RESTART,   /* node */
@@ -42,7 +42,7 @@ struct queue {
 
 void queue_push(struct queue *queue, const struct event *event);
 /* One that was taken out, for a later time: it keeps its place in the order. */
-void queue_put_off(struct queue *queue, const struct event *event, int64_t at_us);
+void queue_postpone(struct queue *queue, const struct event *event, int64_t at_us);
 /* False: it is empty. */
 bool queue_pop(struct queue *queue, struct event *ret_event);
 void queue_free(struct queue *queue);

@@ -3,6 +3,7 @@
 #include "sim/sim.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,15 +15,20 @@
 #include <unistd.h>
 
 #define TAIL_LINES 60
-#define WRONG_SHOWN 5      /* then only the seeds are counted */
+#define WRONG_SHOWN 5 /* then only the seeds are counted */
+#define KEPT_BYTES (256 << 20)
+/* How fast it is to be, is said for clusters of so many nodes with so many requests in a simulated second, or more. */
+#define BUSY_NODES 3
+#define BUSY_RATE 50
 #define PROGRESS_SECONDS 5 /* between two lines */
 
 /* What the processes share. */
 struct shared {
     atomic_uint_fast64_t next, done, wrong, shown;
     atomic_uint_fast64_t simulated_us, cpu_us, commands, commits, faults, elections, grants,
-        changes, wipes, installs;
-    atomic_uint_fast64_t seed[RUN_JOBS_MAX]; /* that each is at */
+        changes, wipes, old_copies, old_copies_found, installs, flips;
+    atomic_uint_fast64_t busy_us, busy_cpu_us; /* of seeds like BUSY_NODES and BUSY_RATE say */
+    atomic_uint_fast64_t seed[RUN_JOBS_MAX];   /* that each is at */
 };
 
 static struct sim *running; /* in a process that does, for what its last signal prints */
@@ -66,12 +72,18 @@ static void tell_wrong(const struct run *run, struct shared *shared, struct sim 
     fflush(stdout);
 }
 
-static void count(struct shared *shared, const struct sim *sim)
+static void count(struct shared *shared, const struct sim *sim, uint64_t cpu_us)
 {
     const struct sim_counts *counts = &sim->counts;
+    uint64_t simulated_us = (uint64_t)sim->now_us - 1000000;
 
     atomic_fetch_add(&shared->done, 1);
-    atomic_fetch_add(&shared->simulated_us, (uint64_t)sim->now_us - 1000000);
+    atomic_fetch_add(&shared->simulated_us, simulated_us);
+    atomic_fetch_add(&shared->cpu_us, cpu_us);
+    if (sim->swarm.nodes == BUSY_NODES && counts->requests * 1000000 >= BUSY_RATE * simulated_us) {
+        atomic_fetch_add(&shared->busy_us, simulated_us);
+        atomic_fetch_add(&shared->busy_cpu_us, cpu_us);
+    }
     atomic_fetch_add(&shared->commands, counts->requests);
     atomic_fetch_add(&shared->commits, counts->commits);
     atomic_fetch_add(&shared->faults, counts->crashes + counts->pauses + counts->cuts +
@@ -81,24 +93,48 @@ static void count(struct shared *shared, const struct sim *sim)
     atomic_fetch_add(&shared->grants, counts->grants);
     atomic_fetch_add(&shared->changes, counts->changes);
     atomic_fetch_add(&shared->wipes, counts->wipes);
+    atomic_fetch_add(&shared->old_copies, counts->old_copies);
+    atomic_fetch_add(&shared->old_copies_found, counts->old_copies_found);
+    atomic_fetch_add(&shared->flips, counts->flips);
     atomic_fetch_add(&shared->installs, counts->installs);
+}
+
+static uint64_t cpu_now_us(void)
+{
+    return (uint64_t)clock() * 1000000 / CLOCKS_PER_SEC;
+}
+
+/* The same seed once more, with memory at other addresses. */
+static void run_again(const struct run *run, struct shared *shared, struct sim *sim, uint64_t seed,
+                      uint64_t hash)
+{
+    sim_run(sim, seed, run);
+    if (sim->trace.hash != hash) {
+        snprintf(sim->wrong, sizeof sim->wrong,
+                 "the same seed gives another trace: %016" PRIx64 ", and then %016" PRIx64, hash,
+                 sim->trace.hash);
+        tell_wrong(run, shared, sim);
+    }
+    sim_free(sim);
 }
 
 static void run_seed(const struct run *run, struct shared *shared, struct sim *sim, uint64_t seed)
 {
-    clock_t before = clock();
+    uint64_t before_us = cpu_now_us(), hash;
 
     running = sim;
     if (!sim_run(sim, seed, run))
         tell_wrong(run, shared, sim);
+    hash = sim->trace.hash;
     if (run->hash) {
-        printf("seed %" PRIu64 ": %016" PRIx64 "\n", seed, sim->trace.hash);
+        printf("seed %" PRIu64 ": %016" PRIx64 "\n", seed, hash);
         fflush(stdout);
     }
-    count(shared, sim);
+    count(shared, sim, cpu_now_us() - before_us);
     sim_free(sim);
+    if (run->again)
+        run_again(run, shared, sim, seed, hash);
     running = NULL;
-    atomic_fetch_add(&shared->cpu_us, (uint64_t)(clock() - before) * 1000000 / CLOCKS_PER_SEC);
 }
 
 static void work(const struct run *run, struct shared *shared, int job)
@@ -107,6 +143,9 @@ static void work(const struct run *run, struct shared *shared, int job)
     uint64_t number;
 
     INVARIANT(sim != NULL);
+    /* Each seed asks for the same memory again: it is not given back in between. */
+    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES);
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
     signal(SIGABRT, on_signal);
     signal(SIGSEGV, on_signal);
     while ((number = atomic_fetch_add(&shared->next, 1)) < run->count) {
@@ -126,18 +165,40 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static void print_progress(const struct shared *shared, double since)
+static double times(uint64_t simulated_us, uint64_t cpu_us)
 {
-    double passed = seconds() - since, simulated = (double)shared->simulated_us / 1e6;
-    double cpu = (double)shared->cpu_us / 1e6;
+    return cpu_us > 0 ? (double)simulated_us / (double)cpu_us : 0;
+}
 
-    printf("%" PRIu64 " seeds, %.1f/s; %.0f s simulated, %.0fx real time per core; %" PRIu64
+static void print_progress(const struct run *run, const struct shared *shared, double since)
+{
+    double passed = seconds() - since, rate = (double)shared->done / passed;
+
+    printf("%" PRIu64 " of %" PRIu64
+           " seeds, %.1f/s, %.0f s left; %.0fx real time per core; %" PRIu64 " WRONG\n",
+           shared->done, run->count, rate,
+           rate > 0 ? (double)(run->count - shared->done) / rate : 0,
+           times(shared->simulated_us, shared->cpu_us), shared->wrong);
+    fflush(stdout);
+}
+
+static void print_end(const struct shared *shared, double since)
+{
+    double passed = seconds() - since;
+
+    printf("%" PRIu64 " seeds in %.1f s, %.1f/s; %" PRIu64 " s simulated: %" PRIu64
            " requests, %" PRIu64 " grants, %" PRIu64 " entries, %" PRIu64 " elections, %" PRIu64
-           " changes, %" PRIu64 " wiped, %" PRIu64 " installed; %" PRIu64 " faults; %" PRIu64
-           " WRONG\n",
-           shared->done, (double)shared->done / passed, simulated, cpu > 0 ? simulated / cpu : 0,
+           " changes, %" PRIu64 " wiped, %" PRIu64 " old copies (%" PRIu64 " found), %" PRIu64
+           " installed, %" PRIu64 " bits flipped, %" PRIu64 " faults in all\n",
+           shared->done, passed, (double)shared->done / passed, shared->simulated_us / 1000000,
            shared->commands, shared->grants, shared->commits, shared->elections, shared->changes,
-           shared->wipes, shared->installs, shared->faults, shared->wrong);
+           shared->wipes, shared->old_copies, shared->old_copies_found, shared->installs,
+           shared->flips, shared->faults);
+    printf("simulated seconds in a second of one core: %.0f; of %d nodes with %d requests/s or "
+           "more: %.0f\n",
+           times(shared->simulated_us, shared->cpu_us), BUSY_NODES, BUSY_RATE,
+           times(shared->busy_us, shared->busy_cpu_us));
+    printf("%" PRIu64 " WRONG\n", shared->wrong);
     fflush(stdout);
 }
 
@@ -194,10 +255,10 @@ bool run_all(const struct run *run)
         usleep(20000);
         if (seconds() - printed > PROGRESS_SECONDS) {
             printed = seconds();
-            print_progress(shared, since);
+            print_progress(run, shared, since);
         }
     }
-    print_progress(shared, since);
+    print_end(shared, since);
     right = shared->wrong == 0;
     munmap(shared, sizeof *shared);
     return right;

@@ -11,8 +11,8 @@ struct run {
     uint64_t first, count;
     int jobs;
     bool trace, hash;
-    bool
-        outside; /* only the simulator's own checkers judge, not what the nodes say of themselves */
+    bool again;   /* each seed twice: the traces must be the same */
+    bool outside; /* only the checkers judge, not what the nodes say of themselves */
     const char *switch_name, *program;
 };
 

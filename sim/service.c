@@ -1,354 +1,336 @@
-#include "sim/service.h"
-
+/* service.c: connections of clients: what comes on them goes to their sessions, as in the server's connection.c. */
 #include "sim/context.h"
-#include "sim/sim.h"
+#include "sim/service_inside.h"
+#include "sim/switches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_MS 3600000 /* a result: longer than any simulation */
+#define MAX_PIPELINE 1024    /* commands that may be under way, */
+#define MAX_OUTPUT (1 << 20) /* and bytes of answers: more than any client here has */
 
-struct pending {
-    struct pending *next;
-    struct request request;
-    uint64_t ticket;
-    uint32_t attachment;
-    char name[32], lease[32], result[32];
-};
+static const struct resp_limits limits = {
+    .blob_max = MAX_OUTPUT, .value_max = MAX_OUTPUT, .nodes_max = MAX_OUTPUT};
 
-static void say(struct sim *sim, struct node *node, const struct pending *pending, enum say what,
-                uint64_t value)
+static struct service *service_of(struct session *session)
 {
-    const struct request *request = &pending->request;
-
-    if (request->ask == ASK_LEAVE || node->dying || !node->up)
-        return;
-    clients_say(sim, node, request->client,
-                &(struct answer){.say = what,
-                                 .connection = request->connection,
-                                 .number = request->number,
-                                 .value = value,
-                                 .ticket = pending->ticket});
+    return LIST_ENTRY(session->sessions, struct service, sessions);
 }
 
-/* ---- requests --------------------------------------------------------------------------------- */
-
-static struct core_text text_of(const char *bytes)
+static int64_t now_ms(const struct sim *sim, const struct node *node)
 {
-    return (struct core_text){bytes, strlen(bytes)};
+    return node_now_us(sim, node) / 1000;
 }
 
-/* A millisecond more: the table's clock may be so much behind. */
-static void command_of(const struct pending *pending, struct core_text *lease,
-                       struct core_command *ret_command)
-{
-    static const enum core_op ops[] = {
-        [ASK_ACQUIRE] = CORE_ACQUIRE, [ASK_RELEASE] = CORE_RELEASE, [ASK_RENEW] = CORE_RENEW,
-        [ASK_END] = CORE_END,         [ASK_CHECK] = CORE_READ,      [ASK_LEAVE] = CORE_LEAVE,
-        [ASK_FINISH] = CORE_FINISH};
-    const struct request *request = &pending->request;
-    struct core_command *command = ret_command;
+/* ---- what sessions want of their node ---------------------------------------------------------- */
 
-    *lease = text_of(pending->lease);
-    *command =
-        (struct core_command){.op = ops[request->ask], .flags = request->once ? CORE_ONCE : 0};
-    switch (request->ask) {
-    case ASK_ACQUIRE:
-        command->name = text_of(pending->name);
-        command->lease = *lease;
-        command->mode = request->mode;
-        command->permits = request->mode == HF_PERMIT ? request->permits : 0;
-        command->ttl_ms = request->ttl_ms + 1;
-        command->delay_ms = request->delay_ms;
-        if (request->waits) {
-            command->flags |= CORE_WAITS | (request->push ? 0 : CORE_KEPT);
-            command->wait_ms = request->wait_ms + 1;
-        }
-        break;
-    case ASK_RELEASE:
-        command->name = text_of(pending->name);
-        command->lease = *lease;
-        command->token = request->token;
-        break;
-    case ASK_FINISH:
-        command->name = text_of(pending->name);
-        command->lease = *lease;
-        command->token = request->token;
-        command->keep_ms = KEPT_MS;
-        command->result = text_of(pending->result);
-        break;
-    case ASK_RENEW:
-        command->flags = 0;
-        command->ttl_ms = request->ttl_ms + 1;
-        command->leases = lease;
-        command->lease_count = 1;
-        break;
-    case ASK_END:
-        command->flags = 0;
-        command->lease = *lease;
-        command->ttl_ms = request->ttl_ms + 1;
-        break;
-    case ASK_LEAVE:
-        command->name = text_of(pending->name);
-        command->lease = *lease;
-        command->attachment = request->attachment;
-        break;
-    case ASK_CHECK:
-        command->flags = 0;
-        break;
+static int on_submit(void *context, const struct core_command *command, void *request)
+{
+    struct service *service = context;
+    struct node *node = service->node;
+
+    if (switch_on(SWITCH_LOCAL_READ) && command->op == CORE_READ && node->role == REPLICA_LEADING &&
+        sessions_asker(request)->under_way == 0) {
+        service->read_here = request;
+        return HF_OK;
     }
+    return replica_submit(node->replica, command, request, node_now_us(service->sim, node));
 }
 
-/* Takes it. False: the batch is full, and it stays the caller's. */
-static bool submit(struct sim *sim, struct node *node, struct pending *pending)
+static const struct core *on_table(void *context)
 {
-    struct core_command command;
-    struct core_text lease;
-    int status;
+    const struct service *service = context;
 
-    command_of(pending, &lease, &command);
-    status = replica_submit(node->replica, &command, pending, node_now_us(sim, node));
-    if (status == HF_EBUSY)
+    return replica_table(service->node->replica);
+}
+
+static bool on_leader_address(void *context, char *ret_text, size_t size)
+{
+    const struct service *service = context;
+    const struct node *node = service->node;
+    uint64_t leader = node->replica ? replica_leader(node->replica) : 0;
+
+    if (leader == 0 || leader == node->id)
         return false;
-    if (status == HF_OK) {
-        node->service.under_way++;
-        return true;
-    }
-    if (status == HF_EUNREACH)
-        say(sim, node, pending, SAY_MOVED, replica_leader(node->replica));
-    else
-        sim_wrong(sim, "node %d refuses a command that obeys all limits", (int)node->id);
-    free(pending);
+    snprintf(ret_text, size, "%llu", (unsigned long long)leader);
     return true;
 }
 
-static void submit_or_keep(struct sim *sim, struct node *node, struct pending *pending)
+static const char *on_why_no_leader(void *context)
 {
+    (void)context;
+    return "there is no leader at the moment";
+}
+
+static void on_dirty(struct session *session)
+{
+    struct connection *connection = connection_of(session);
+
+    if (!session->closed && list_empty(&connection->dirty))
+        list_append(&service_of(session)->dirty, &connection->dirty);
+}
+
+static void make_ready(struct connection *connection)
+{
+    if (!connection->session.closed && list_empty(&connection->ready))
+        list_append(&service_of(&connection->session)->ready, &connection->ready);
+}
+
+static void on_answered(struct session *session, bool waited)
+{
+    on_dirty(session);
+    if (waited || session->value)
+        make_ready(connection_of(session));
+}
+
+static void on_unused(struct session *session)
+{
+    session_free(session);
+    free(connection_of(session));
+}
+
+/* ---- connections -------------------------------------------------------------------------------- */
+
+/* The client has said HELLO 3 LOSSES. */
+static struct connection *open_connection(struct service *service, int client, uint64_t number)
+{
+    struct connection *connection = calloc(1, sizeof *connection);
+    struct resp_reader *reader = resp_reader_new(&limits);
+
+    INVARIANT(connection != NULL && reader != NULL);
+    connection->client = client;
+    connection->number = number;
+    list_init(&connection->ready);
+    list_init(&connection->dirty);
+    connection->session.resp3 = connection->session.losses = true;
+    connection->session.authenticated = true;
+    session_open(&service->sessions, &connection->session, reader);
+    return connection;
+}
+
+static void close_connection(struct connection *connection)
+{
+    struct service *service = service_of(&connection->session);
+
+    if (connection->number > service->closed[connection->client])
+        service->closed[connection->client] = connection->number;
+    session_close(&connection->session);
+    list_remove(&connection->ready);
+    list_remove(&connection->dirty);
+    session_unref(&connection->session);
+}
+
+static struct connection *find_connection(struct service *service, int client, uint64_t number)
+{
+    LIST_EACH(node, &service->sessions.all)
+    {
+        struct connection *connection = LIST_ENTRY(node, struct connection, session.node);
+
+        if (connection->client == client && connection->number == number)
+            return connection;
+    }
+    return NULL;
+}
+
+void service_open(struct sim *sim, struct node *node)
+{
+    static const struct sessions_host host = {.submit = on_submit,
+                                              .table = on_table,
+                                              .leader_address = on_leader_address,
+                                              .why_no_leader = on_why_no_leader,
+                                              .dirty = on_dirty,
+                                              .answered = on_answered,
+                                              .unused = on_unused};
+    static const unsigned char seed[SIPHASH_SEED] = {1};
     struct service *service = &node->service;
 
-    if (!service->backlog && submit(sim, node, pending))
-        return;
-    if (service->backlog)
-        service->backlog_last->next = pending;
-    else
-        service->backlog = pending;
-    service->backlog_last = pending;
-}
-
-void service_request(struct sim *sim, struct node *node, const struct request *request)
-{
-    struct pending *pending;
-
-    if (request->connection <= node->service.closed[request->client])
-        return;
-    pending = calloc(1, sizeof *pending);
-    INVARIANT(pending != NULL);
-    pending->request = *request;
-    snprintf(pending->name, sizeof pending->name, request->once ? "key-%d" : "name-%d",
-             request->name);
-    snprintf(pending->result, sizeof pending->result, "%llu", (unsigned long long)request->result);
-    snprintf(pending->lease, sizeof pending->lease, "lease-%llu",
-             (unsigned long long)request->lease);
-    submit_or_keep(sim, node, pending);
-}
-
-void service_backlog(struct sim *sim, struct node *node)
-{
-    struct service *service = &node->service;
-
-    while (service->backlog) {
-        struct pending *pending = service->backlog, *next = pending->next;
-
-        pending->next = NULL;
-        if (!submit(sim, node, pending)) {
-            pending->next = next;
-            return;
-        }
-        service->backlog = next;
-    }
-    service->backlog_last = NULL;
-}
-
-/* ---- who waits -------------------------------------------------------------------------------- */
-
-static struct pending **waiting_at(struct service *service, uint64_t ticket)
-{
-    struct pending **at = &service->waiting;
-
-    while (*at && (*at)->ticket != ticket)
-        at = &(*at)->next;
-    return at;
-}
-
-static struct pending *take_waiting(struct service *service, uint64_t ticket)
-{
-    struct pending **at = waiting_at(service, ticket), *found = *at;
-
-    if (found) {
-        *at = found->next;
-        found->next = NULL;
-    }
-    return found;
-}
-
-/* If two wait at one place, the later gets the answer. */
-static void keep_waiting(struct service *service, struct pending *pending)
-{
-    free(take_waiting(service, pending->ticket));
-    pending->next = service->waiting;
-    service->waiting = pending;
-}
-
-void service_hangup(struct sim *sim, struct node *node, int client, uint64_t connection)
-{
-    struct pending **at = &node->service.waiting;
-
-    if (connection > node->service.closed[client])
-        node->service.closed[client] = connection;
-    while (*at) {
-        struct pending *pending = *at;
-
-        if (pending->request.client != client || pending->request.connection > connection) {
-            at = &pending->next;
-            continue;
-        }
-        *at = pending->next;
-        pending->next = NULL;
-        if (pending->request.push) { /* its lease runs by itself */
-            free(pending);
-            continue;
-        }
-        pending->request.ask = ASK_LEAVE;
-        pending->request.attachment = pending->attachment;
-        submit_or_keep(sim, node, pending);
-        at = &node->service.waiting; /* others may have been answered meanwhile */
-    }
-}
-
-void service_deposed(struct sim *sim, struct node *node)
-{
-    while (node->service.waiting) {
-        struct pending *pending = node->service.waiting;
-
-        node->service.waiting = pending->next;
-        say(sim, node, pending, SAY_MOVED, replica_leader(node->replica));
-        free(pending);
-    }
+    *service = (struct service){.sim = sim, .node = node, .is_open = true};
+    list_init(&service->ready);
+    list_init(&service->dirty);
+    service->answers = resp_reader_new(&limits);
+    INVARIANT(service->answers != NULL);
+    sessions_open(&service->sessions, &host, service, seed);
+    service->sessions.max_pipeline = MAX_PIPELINE;
+    service->sessions.max_output_bytes = MAX_OUTPUT;
 }
 
 void service_free(struct node *node)
 {
     struct service *service = &node->service;
 
-    for (int i = 0; i < 2; i++) {
-        struct pending **list = i ? &service->waiting : &service->backlog;
-
-        while (*list) {
-            struct pending *pending = *list;
-
-            *list = pending->next;
-            free(pending);
-        }
-    }
+    if (!service->is_open)
+        return;
+    LIST_EACH_SAFE(at, &service->sessions.all)
+    close_connection(LIST_ENTRY(at, struct connection, session.node));
+    sessions_free(&service->sessions);
+    resp_writer_free(&service->words);
+    resp_reader_free(service->answers);
     memset(service, 0, sizeof *service);
 }
 
-/* ---- effects ---------------------------------------------------------------------------------- */
+/* ---- what comes ---------------------------------------------------------------------------------- */
 
-static void say_done(struct sim *sim, struct node *node, struct pending *pending,
-                     const struct core_effect *effect)
+static void go_on(struct service *service, struct connection *connection)
 {
-    char text[32] = "";
+    struct error_text err;
 
-    if (effect->result.size < sizeof text)
-        memcpy(text, effect->result.bytes, effect->result.size);
-    pending->ticket = strtoull(text, NULL, 10);
-    say(sim, node, pending, SAY_DONE, effect->number);
+    if (session_go_on(&connection->session, &err) != HF_OK)
+        sim_wrong(service->sim, "node %d cannot read a request: %s", (int)service->node->id,
+                  err.text);
+    if (connection->session.starved)
+        make_ready(connection);
+    if (service->read_here) {
+        void *request = service->read_here;
+
+        service->read_here = NULL;
+        sessions_effect(&service->sessions, request, &(struct core_effect){.kind = EFFECT_READ});
+    }
 }
 
-static void answer_acquire(struct sim *sim, struct node *node, struct pending *pending,
-                           const struct core_effect *effect)
+static void receive(struct connection *connection, const struct resp_writer *words)
 {
-    switch (effect->answer) {
-    case ANSWER_TOKEN:
-        say(sim, node, pending, SAY_TOKEN, effect->number);
-        break;
-    case ANSWER_BUSY:
-        say(sim, node, pending, SAY_BUSY, 0);
-        break;
-    case ANSWER_DONE:
-        say_done(sim, node, pending, effect);
-        break;
-    case ANSWER_ENDED:
-        say(sim, node, pending, SAY_ENDED, 0);
-        break;
-    case ANSWER_QUEUED:
-        pending->ticket = effect->ticket;
-        pending->attachment = effect->attachment;
-        if (!pending->request.once)
-            clients_place(sim, &pending->request, effect->ticket);
-        if (pending->request.push)
-            say(sim, node, pending, SAY_QUEUED, effect->ticket);
-        keep_waiting(&node->service, pending);
-        return;
-    default:
-        say(sim, node, pending, SAY_REFUSED, (uint64_t)effect->answer);
-        break;
-    }
-    free(pending);
+    struct resp_reader *reader = connection->session.reader;
+    size_t size;
+    char *room = resp_reader_room(reader, words->size, &size);
+
+    INVARIANT(room != NULL && !words->failed);
+    memcpy(room, words->bytes, words->size);
+    resp_reader_filled(reader, words->size);
 }
 
-static void answer(struct sim *sim, struct node *node, struct pending *pending,
-                   const struct core_effect *effect)
+void service_request(struct sim *sim, struct node *node, const struct request *request)
 {
-    node->service.under_way--;
-    if (pending->request.ask == ASK_ACQUIRE) {
-        answer_acquire(sim, node, pending, effect);
+    struct service *service = &node->service;
+    struct connection *connection;
+
+    (void)sim;
+    if (request->connection <= service->closed[request->client])
         return;
+    connection = find_connection(service, request->client, request->connection);
+    if (!connection)
+        connection = open_connection(service, request->client, request->connection);
+    INVARIANT(connection->asked_count < ASKED_MAX);
+    connection->asked[connection->asked_count++] = (struct asked){.ask = request->ask,
+                                                                  .once = request->once,
+                                                                  .number = request->number,
+                                                                  .lease = request->lease};
+    resp_writer_clear(&service->words);
+    service_write(&service->words, request);
+    receive(connection, &service->words);
+    go_on(service, connection);
+}
+
+void service_hangup(struct sim *sim, struct node *node, int client, uint64_t number)
+{
+    struct service *service = &node->service;
+
+    (void)sim;
+    if (number > service->closed[client])
+        service->closed[client] = number;
+    LIST_EACH_SAFE(at, &service->sessions.all)
+    {
+        struct connection *connection = LIST_ENTRY(at, struct connection, session.node);
+
+        if (connection->client == client && connection->number <= number)
+            close_connection(connection);
     }
-    if (pending->request.ask == ASK_CHECK)
-        say(sim, node, pending, SAY_NUMBER,
-            core_alive(replica_table(node->replica), text_of(pending->name),
-                       pending->request.token));
-    else
-        say(sim, node, pending, SAY_NUMBER, effect->answer == ANSWER_STALE ? 0 : effect->number);
-    free(pending);
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------- */
+
+static uint32_t count_under_way(struct service *service)
+{
+    uint32_t count = 0;
+
+    LIST_EACH(at, &service->sessions.all)
+    {
+        const struct session *session = LIST_ENTRY(at, struct session, node);
+
+        count += session->blocked ? 0 : session->under_way;
+    }
+    return count;
+}
+
+uint32_t service_round(struct sim *sim, struct node *node)
+{
+    struct service *service = &node->service;
+    struct list now;
+
+    sessions_look(&service->sessions, now_ms(sim, node));
+    /* Who is starved comes back to the list, and is served in the next round. */
+    list_init(&now);
+    while (!list_empty(&service->ready)) {
+        struct list *first = service->ready.next;
+
+        list_remove(first);
+        list_append(&now, first);
+    }
+    while (!list_empty(&now)) {
+        struct connection *connection = LIST_ENTRY(now.next, struct connection, ready);
+
+        list_remove(&connection->ready);
+        go_on(service, connection);
+    }
+    sessions_leave(&service->sessions);
+    return count_under_way(service);
+}
+
+static void flush(struct service *service, struct connection *connection)
+{
+    struct session *session = &connection->session;
+
+    service_read(service, connection);
+    resp_writer_clear(&session->out);
+    if (!session->ending || session->under_way > 0)
+        return;
+    clients_say(service->sim, service->node, connection->client,
+                &(struct answer){.say = SAY_UNKNOWN, .connection = connection->number});
+    close_connection(connection);
+}
+
+void service_flush(struct sim *sim, struct node *node)
+{
+    struct service *service = &node->service;
+
+    while (!list_empty(&service->dirty)) {
+        struct connection *connection = LIST_ENTRY(service->dirty.next, struct connection, dirty);
+
+        list_remove(&connection->dirty);
+        flush(service, connection);
+    }
+    if (!list_empty(&service->ready) || !list_empty(&service->sessions.leaving))
+        node_fed(sim, node);
+}
+
+void service_role(struct sim *sim, struct node *node, enum replica_role role)
+{
+    sessions_role(&node->service.sessions, role, now_ms(sim, node));
+}
+
+/* ---- what the replica tells ---------------------------------------------------------------------- */
+
+/* The checkers are told of each place as it is made. */
+static void see_place(struct service *service, const struct connection *connection, uint64_t ticket)
+{
+    for (uint32_t i = 0; i < connection->asked_count; i++)
+        if (connection->asked[i].ask == ASK_ACQUIRE && !connection->asked[i].once)
+            clients_place(service->sim, connection->client, connection->asked[i].lease, ticket);
 }
 
 void service_effect(void *opaque, void *request, const struct core_effect *effect)
 {
     struct node_context *context = opaque;
-    struct sim *sim = context->sim;
-    struct node *node = context->node;
-    struct pending *waiting;
+    struct service *service = &context->node->service;
 
-    if (request) {
-        answer(sim, node, request, effect);
-        return;
-    }
-    if (effect->kind != EFFECT_GRANTED && effect->kind != EFFECT_LEFT &&
-        effect->kind != EFFECT_DONE)
-        return;
-    waiting = take_waiting(&node->service, effect->ticket);
-    if (!waiting)
-        return;
-    if (effect->kind == EFFECT_GRANTED)
-        say(sim, node, waiting, SAY_TOKEN, effect->number);
-    else if (effect->kind == EFFECT_DONE)
-        say_done(sim, node, waiting, effect);
-    else
-        say(sim, node, waiting, effect->why == WHY_WAIT_OVER ? SAY_BUSY : SAY_ENDED, 0);
-    free(waiting);
+    if (request && effect->kind == EFFECT_ANSWER && effect->answer == ANSWER_QUEUED)
+        see_place(service, connection_of(sessions_asker(request)), effect->ticket);
+    sessions_effect(&service->sessions, request, effect);
 }
 
 void service_failed(void *opaque, void *request, enum replica_failure failure)
 {
     struct node_context *context = opaque;
-    struct pending *pending = request;
 
-    context->node->service.under_way--;
-    say(context->sim, context->node, pending,
-        failure == REPLICA_NOT_LEADING ? SAY_MOVED : SAY_UNKNOWN, 0);
-    free(pending);
+    sessions_failed(&context->node->service.sessions, request, failure);
 }

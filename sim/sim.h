@@ -1,8 +1,8 @@
 /* sim.h: a whole cluster with its clients in one thread, in which time is a number.
  *
- *     clients ──requests──▶ service ──▶ replica (core, raft: the product's code) ──▶ store     one for each node
- *        ▲                     │            ▲  │
- *        └─────answers─────────┘            └──┴── network ── other nodes
+ *     clients ──RESP──▶ service: sessions ──▶ replica (core, raft) ──▶ store     one for each node; the product's: session, replica
+ *        ▲                  │                     ▲  │
+ *        └─────answers──────┘                     └──┴── network ── other nodes
  *
  * swarm.c draws from the seed what may go wrong, faults.c and operator.c make it happen, check_*.c look at what clients are told
  * and at what nodes do. Nothing here knows the time, an address or a hash of one: the same seed gives the same trace. */
@@ -40,12 +40,19 @@ struct node {
     uint64_t id, incarnation;
     bool exists; /* it has a directory */
     bool up;
-    bool dying;          /* its process ends as soon as the replica's code has returned */
-    bool removed;        /* the operator does not start it again */
-    bool disk_bad;       /* writes fail */
-    int64_t disk_slower; /* so many times */
-    uint32_t life;       /* of its processes, counted */
+    bool dying;            /* its process ends as soon as the replica's code has returned */
+    bool removed;          /* the operator does not start it again */
+    bool lost;             /* it has stopped for good: an operator replaces it */
+    uint32_t version;      /* of the formats, that its process reads; 0: as it comes */
+    bool ran_next;         /* once it was the next one */
+    bool disk_bad;         /* writes fail */
+    bool reads_fail;       /* the next one, or when a process starts */
+    bool damaged;          /* bits of its disk have changed */
+    int64_t full_until_us; /* its disk has no room; 0: it has */
+    int64_t disk_slower;   /* so many times */
+    uint32_t life;         /* of its processes, counted */
     int64_t paused_until_us;
+    uint64_t candidate; /* the term in which it voted for itself last */
     struct sim_clock clock;
     struct replica *replica;
     enum replica_role role;
@@ -59,7 +66,13 @@ struct node {
 
 struct sim_counts {
     uint64_t events, requests, grants, crashes, pauses, cuts, breaks, disk_faults, wipes, clocks,
-        changes, transfers, installs, snapshots, elections, commits, client_faults;
+        changes, transfers, old_copies, old_copies_found, installs, snapshots, elections, commits,
+        client_faults, flips;
+};
+
+struct versions { /* versions.c */
+    struct chance chance;
+    bool in_effect; /* the next one, as far as anybody knows */
 };
 
 struct sim {
@@ -76,6 +89,7 @@ struct sim {
     struct replica_config initial; /* the members that the cluster was founded with */
     struct network network;
     struct operator operator;
+    struct versions versions;
     struct clients clients;
     struct check check;
     struct sim_counts counts;
@@ -116,12 +130,36 @@ void node_fed(struct sim *sim, struct node *node);
 /* What is planned as its next wake-up follows its clock, which ticks otherwise now. */
 void node_clock_changed(struct sim *sim, struct node *node);
 
+/* ---- versions.c */
+
+void versions_begin(struct sim *sim);
+/* A process is to be started: what it reads. */
+uint32_t versions_choose(struct sim *sim, struct node *node);
+/* It stops, or does not start, because it is too old, and may. */
+bool versions_may_stop(struct sim *sim, const struct node *node, const char *why);
+void versions_see(struct sim *sim, const struct node *node);
+/* What all members read is in effect. */
+bool versions_are_settled(struct sim *sim, const struct node *leader);
+
+/* ---- damage.c */
+
+/* A bit of some member's disk changes, if that is legal now. */
+void damage_flip(struct sim *sim);
+/* A node with a damaged disk does not start, or has stopped, and says why. Its process is over. */
+void damage_found(struct sim *sim, struct node *node, const char *words);
+
 /* ---- faults.c */
 
 void faults_begin(struct sim *sim);
 void faults_event(struct sim *sim, uint64_t number);
 /* Somebody crashes soon, perhaps this one. */
 void faults_crash_soon(struct sim *sim, struct node *node);
+/* This one leads from now on, though nobody knows it yet: perhaps it crashes. */
+void faults_elected(struct sim *sim, struct node *node);
+/* This one has voted for somebody else: the same. */
+void faults_voted(struct sim *sim, struct node *node);
+/* The operator replaces it then, unless that has happened before. */
+void faults_replace_soon(struct sim *sim, struct node *node, int64_t after_us);
 /* All of them end, and who is down starts. */
 void faults_end(struct sim *sim);
 

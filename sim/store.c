@@ -1,6 +1,7 @@
 /* store.c: what a replica asks of its disk: done later, one after the other, or not at all. */
 #include "sim/context.h"
 #include "sim/sim.h"
+#include "sim/switches.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,9 +58,17 @@ static void ask(struct node_context *context, struct store_op *op, bool write)
     begin_next(context->sim, context->node, write);
 }
 
-/* What fails from now on: some operation soon, or whatever needs more room. */
+/* What fails from now on: some operation soon, or whatever needs more room, for a while. */
 static void harm(struct sim *sim, struct node *node)
 {
+    if (node->full_until_us) {
+        bool full = sim->now_us < node->full_until_us;
+
+        node->seen.disk_failed = node->seen.disk_failed || full;
+        sim_disk_limit(node->store.disk, full ? 0 : UINT64_MAX);
+        if (!full)
+            node->full_until_us = 0;
+    }
     if (!node->disk_bad)
         return;
     node->seen.disk_failed = true;
@@ -85,6 +94,7 @@ static int io_store_term(void *opaque, uint64_t term, uint64_t vote, struct erro
         node->dying = true;
         sim_disk_stop_at(node->store.disk, 1 + chance_below(&sim->chance, 4));
     }
+    check_voting(&node->seen);
     result = term_store(&recovery->directory, &recovery->term, term, vote, err);
     if (node->dying)
         return error_set(err, HF_EIO, "the power is gone");
@@ -92,6 +102,10 @@ static int io_store_term(void *opaque, uint64_t term, uint64_t vote, struct erro
         return result;
     check_voted(&node->seen, &sim->check.verdict, node->id, term, vote);
     trace(&sim->trace, sim->now_us, TRACE_TERM, node->id, term, vote, 0);
+    if (vote == node->id)
+        node->candidate = term;
+    else if (vote || switch_on(SWITCH_VOTE_NOT_DURABLE))
+        faults_voted(sim, node);
     if (vote == node->id && !sim->healing &&
         chance_happens(&sim->chance, sim->swarm.crash_after_election))
         faults_crash_soon(sim, node);
@@ -106,23 +120,26 @@ static void io_append(void *opaque, uint64_t number, const struct journal_record
 
     op->number = number;
     memcpy(op->records, records, count * sizeof *records);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         check_given(&context->node->seen, records[i].index, records[i].term, records[i].type,
                     records[i].bytes, records[i].size);
+        if (records[i].type == RAFT_FIRST_OF_TERM && records[i].term == context->node->candidate)
+            faults_elected(context->sim, context->node);
+    }
     ask(context, op, true);
 }
 
-static void io_store_image(void *opaque, const struct replica_image *image, bool installs,
-                           bool keeps_log)
+static void io_store_snapshot(void *opaque, const struct replica_snapshot *snapshot, bool installs,
+                              bool keeps_log)
 {
     struct node_context *context = opaque;
-    struct store_op *op = op_new(STORE_IMAGE, 0);
+    struct store_op *op = op_new(STORE_SNAPSHOT, 0);
 
-    op->image = *image;
+    op->snapshot = *snapshot;
     op->installs = installs;
     op->keeps_log = keeps_log;
-    trace(&context->sim->trace, context->sim->now_us, TRACE_IMAGE, context->node->id,
-          image->id.index, installs, keeps_log);
+    trace(&context->sim->trace, context->sim->now_us, TRACE_SNAPSHOT, context->node->id,
+          snapshot->id.index, installs, keeps_log);
     ask(context, op, installs); /* what it replaces of the log was written before */
 }
 
@@ -137,9 +154,10 @@ static void io_read_log(void *opaque, uint64_t to, uint64_t first, uint64_t last
     ask(opaque, op, false);
 }
 
-static void io_read_image(void *opaque, uint64_t to, uint64_t index, uint64_t offset, size_t size)
+static void io_read_snapshot(void *opaque, uint64_t to, uint64_t index, uint64_t offset,
+                             size_t size)
 {
-    struct store_op *op = op_new(STORE_READ_IMAGE, 0);
+    struct store_op *op = op_new(STORE_READ_SNAPSHOT, 0);
 
     op->to = to;
     op->first = index;
@@ -171,8 +189,8 @@ void store_io(struct replica_io *ret_io)
     ret_io->append = io_append;
     ret_io->reset_log = io_reset_log;
     ret_io->read_log = io_read_log;
-    ret_io->store_image = io_store_image;
-    ret_io->read_image = io_read_image;
+    ret_io->store_snapshot = io_store_snapshot;
+    ret_io->read_snapshot = io_read_snapshot;
     ret_io->trim_log = io_trim_log;
 }
 
@@ -204,9 +222,9 @@ static void stored(struct sim *sim, struct node *node, const struct store_op *op
 
     if (op->installs && !op->keeps_log)
         check_reset(&node->seen);
-    result = store_write_image(&node->store, op, &err);
+    result = store_write_snapshot(&node->store, op, &err);
     sim->counts.snapshots += result == HF_OK && !op->installs;
-    replica_image_stored(node->replica, result == HF_OK ? NULL : &err, node_now_us(sim, node));
+    replica_snapshot_stored(node->replica, result == HF_OK ? NULL : &err, node_now_us(sim, node));
 }
 
 void store_event(struct sim *sim, struct node *node, bool write)
@@ -224,19 +242,19 @@ void store_event(struct sim *sim, struct node *node, bool write)
         harm(sim, node);
         appended(sim, node, op);
         break;
-    case STORE_IMAGE:
+    case STORE_SNAPSHOT:
         harm(sim, node);
         stored(sim, node, op);
         break;
     case STORE_READ_LOG:
         store_read_log(sim, node, op);
         break;
-    case STORE_READ_IMAGE:
-        store_read_image(sim, node, op);
+    case STORE_READ_SNAPSHOT:
+        store_read_snapshot(sim, node, op);
         break;
     }
     free(op);
-    if (!node->seen.disk_failed && !node->dying)
+    if (!node->seen.disk_failed && !node->dying && !node->damaged)
         store_trim(&node->store);
     begin_next(sim, node, true);
     begin_next(sim, node, false);
@@ -261,15 +279,21 @@ static bool finish(struct node *node, const struct store_op *op)
 {
     struct error_text err;
 
-    if (op->kind == STORE_IMAGE) {
+    if (op->kind == STORE_SNAPSHOT) {
         if (op->installs && !op->keeps_log)
             check_reset(&node->seen);
-        return store_write_image(&node->store, op, &err) == HF_OK;
+        return store_write_snapshot(&node->store, op, &err) == HF_OK;
     }
     if (op->kind != STORE_APPEND)
         return true;
     check_writing(&node->seen, op->records[0].index);
     return store_append(&node->store, op->records, op->count, &err) == HF_OK;
+}
+
+void store_drop_queues(struct store *store)
+{
+    drop_queue(&store->writes);
+    drop_queue(&store->reads);
 }
 
 /* Some writes of those that wait are done, and the next one is cut short somewhere in its middle. */
@@ -294,8 +318,7 @@ void store_crash(struct sim *sim, struct node *node, bool power)
             finish(node, op);
         }
     }
-    drop_queue(&store->writes);
-    drop_queue(&store->reads);
+    store_drop_queues(store);
     store->trimmed = 0;
     store_close(store, power || sim_disk_stopped(store->disk));
 }

@@ -10,10 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define STORE_DIRECTORY "/data"
+
 struct sim;
 struct node;
 
-enum store_op_kind { STORE_APPEND = 1, STORE_IMAGE, STORE_READ_LOG, STORE_READ_IMAGE };
+enum store_op_kind { STORE_APPEND = 1, STORE_SNAPSHOT, STORE_READ_LOG, STORE_READ_SNAPSHOT };
 
 struct store_op {
     struct store_op *next;
@@ -22,7 +24,7 @@ struct store_op {
     uint64_t offset;
     size_t size;
     bool installs, keeps_log;
-    struct replica_image image; /* the table's bytes are the replica's */
+    struct replica_snapshot snapshot; /* the table's bytes are the replica's */
     size_t count;
     struct journal_record records[]; /* and so are these */
 };
@@ -33,7 +35,7 @@ struct store_queue {
 };
 
 /* As it is sent to others. */
-struct store_image {
+struct store_snapshot {
     unsigned char *bytes;
     size_t size;
     uint64_t index; /* 0: none */
@@ -42,9 +44,10 @@ struct store_image {
 struct store {
     struct sim_disk *disk;
     struct recovery recovery;
-    struct store_image image, old; /* old: the one before, which is still open somewhere */
+    struct store_snapshot snapshot, old; /* old: the one before, which is still open somewhere */
     struct store_queue writes, reads;
-    uint64_t trimmed; /* nobody needs the log up to here */
+    uint64_t trimmed;     /* nobody needs the log up to here */
+    uint64_t group_first; /* of the entries that were written last */
 };
 
 /* ---- store.c: what is asked for, and when it is done */
@@ -54,6 +57,8 @@ void store_io(struct replica_io *ret_io);
 void store_event(struct sim *sim, struct node *node, bool write);
 /* The process has ended: of what was under way some is durable, in its order. power: what was not synced is lost. */
 void store_crash(struct sim *sim, struct node *node, bool power);
+/* What has been asked for, and is not done, is forgotten. */
+void store_drop_queues(struct store *store);
 
 /* ---- store_disk.c: how */
 
@@ -67,9 +72,9 @@ int store_open(struct sim *sim, struct node *node, const struct replica_options 
 void store_close(struct store *store, bool power);
 int store_append(struct store *store, const struct journal_record *records, size_t count,
                  struct error_text *err);
-int store_write_image(struct store *store, const struct store_op *op, struct error_text *err);
+int store_write_snapshot(struct store *store, const struct store_op *op, struct error_text *err);
 void store_trim(struct store *store);
 void store_read_log(struct sim *sim, struct node *node, const struct store_op *op);
-void store_read_image(struct sim *sim, struct node *node, const struct store_op *op);
+void store_read_snapshot(struct sim *sim, struct node *node, const struct store_op *op);
 
 #endif

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIRECTORY "/data"
-#define SEGMENT_BYTES ((size_t)128 << 10) /* small: so that there are many */
+#define SEGMENT_BYTES ((size_t)64 << 10) /* small: so that there are many */
 #define READ_RECORDS_MAX 4096
+#define START_OPERATIONS 60 /* of a disk, about so many while a process starts */
 
 void store_make(struct sim *sim, struct store *store)
 {
@@ -15,10 +15,10 @@ void store_make(struct sim *sim, struct store *store)
     store->disk = sim_disk_new(chance_draw(&sim->chance));
 }
 
-static void drop_image(struct store_image *image)
+static void drop_snapshot(struct store_snapshot *snapshot)
 {
-    free(image->bytes);
-    *image = (struct store_image){NULL, 0, 0};
+    free(snapshot->bytes);
+    *snapshot = (struct store_snapshot){NULL, 0, 0};
 }
 
 void store_close(struct store *store, bool power)
@@ -28,16 +28,20 @@ void store_close(struct store *store, bool power)
     else
         sim_disk_stop_at(store->disk, 0);
     recovery_close(&store->recovery);
-    drop_image(&store->image);
-    drop_image(&store->old);
+    drop_snapshot(&store->snapshot);
+    drop_snapshot(&store->old);
 }
 
 void store_free(struct store *store)
 {
-    if (store->disk) {
-        store_close(store, true);
+    if (store->disk) { /* nothing of it is looked at any more */
+        sim_disk_stop_at(store->disk, 1);
+        recovery_close(&store->recovery);
+        drop_snapshot(&store->snapshot);
+        drop_snapshot(&store->old);
         sim_disk_free(store->disk);
     }
+    store_drop_queues(store);
     memset(store, 0, sizeof *store);
 }
 
@@ -59,8 +63,8 @@ static void see_log(struct sim *sim, struct node *node)
     struct node_context context = {sim, node};
     struct error_text err;
 
-    check_recovering(&node->seen, node->store.image.index);
-    journal_read_range(node->store.recovery.journal, node->store.image.index + 1, UINT64_MAX,
+    check_recovering(&node->seen, node->store.snapshot.index);
+    journal_read_range(node->store.recovery.journal, node->store.snapshot.index + 1, UINT64_MAX,
                        SIZE_MAX, see_record, &context, &err);
     check_recovered_all(&node->seen, &sim->check.verdict, node->id);
 }
@@ -70,21 +74,29 @@ int store_open(struct sim *sim, struct node *node, const struct replica_options 
                struct replica **ret_replica, struct error_text *err)
 {
     struct store *store = &node->store;
-    struct store_image *image = &store->image;
+    struct store_snapshot *snapshot = &store->snapshot;
     int result;
 
-    sim_disk_limit(store->disk, UINT64_MAX);
+    sim_disk_limit(store->disk, sim->now_us < node->full_until_us ? 0 : UINT64_MAX);
+    node->seen.disk_failed = sim->now_us < node->full_until_us;
     sim_disk_fail_at(store->disk, 0);
+    if (node->reads_fail) {
+        node->seen.disk_failed = true;
+        sim_disk_fail_at(store->disk, 1 + chance_below(&sim->chance, START_OPERATIONS));
+    }
     if (!sim->healing && chance_happens(&sim->chance, sim->swarm.term_crash))
         sim_disk_stop_at(store->disk, 1 + chance_below(&sim->chance, 12));
-    result = recovery_open(&store->recovery, sim_disk_table(store->disk), DIRECTORY, err);
-    if (result == HF_OK)
-        result = recovery_load_image(&store->recovery, &image->bytes, &image->size, err);
-    if (result == HF_OK && image->bytes) {
-        struct replica_image decoded;
+    result = recovery_open(&store->recovery, sim_disk_table(store->disk), STORE_DIRECTORY, err);
+    if (result == HF_OK) {
+        check_found_vote(&node->seen, &sim->check.verdict, node->id, store->recovery.term.number,
+                         store->recovery.term.vote);
+        result = recovery_load_snapshot(&store->recovery, &snapshot->bytes, &snapshot->size, err);
+    }
+    if (result == HF_OK && snapshot->bytes) {
+        struct replica_snapshot decoded;
 
-        if (replica_image_decode(image->bytes, image->size, &decoded))
-            image->index = decoded.id.index;
+        if (replica_snapshot_decode(snapshot->bytes, snapshot->size, &decoded))
+            snapshot->index = decoded.id.index;
     }
     if (result == HF_OK)
         result = recovery_replica(&store->recovery, SEGMENT_BYTES, options, io, host,
@@ -92,6 +104,8 @@ int store_open(struct sim *sim, struct node *node, const struct replica_options 
     if (sim_disk_stopped(store->disk))
         node->dying = true;
     sim_disk_stop_at(store->disk, 0);
+    sim_disk_fail_at(store->disk, 0);
+    node->reads_fail = false;
     if (result == HF_OK && !node->dying)
         see_log(sim, node);
     return result;
@@ -116,6 +130,7 @@ int store_append(struct store *store, const struct journal_record *records, size
     struct journal *journal = store->recovery.journal;
     int result = journal_append(journal, records, count, err);
 
+    store->group_first = records[0].index;
     if (result == HF_EBUSY) {
         make_spare(journal);
         result = journal_append(journal, records, count, err);
@@ -125,25 +140,25 @@ int store_append(struct store *store, const struct journal_record *records, size
     return result;
 }
 
-int store_write_image(struct store *store, const struct store_op *op, struct error_text *err)
+int store_write_snapshot(struct store *store, const struct store_op *op, struct error_text *err)
 {
-    int result =
-        recovery_store_image(&store->recovery, &op->image, op->installs && !op->keeps_log, err);
-    uint8_t head[REPLICA_IMAGE_HEAD_MAX];
+    int result = recovery_store_snapshot(&store->recovery, &op->snapshot,
+                                         op->installs && !op->keeps_log, err);
+    uint8_t head[REPLICA_SNAPSHOT_HEAD_MAX];
     size_t head_size;
 
     if (result != HF_OK)
         return result;
     /* Whoever reads the one before goes on: as with a file that is open. */
-    drop_image(&store->old);
-    store->old = store->image;
-    head_size = replica_image_encode(&op->image, head);
-    store->image =
-        (struct store_image){.size = head_size + op->image.table_size, .index = op->image.id.index};
-    store->image.bytes = malloc(store->image.size);
-    INVARIANT(store->image.bytes != NULL);
-    memcpy(store->image.bytes, head, head_size);
-    memcpy(store->image.bytes + head_size, op->image.table, op->image.table_size);
+    drop_snapshot(&store->old);
+    store->old = store->snapshot;
+    head_size = replica_snapshot_encode(&op->snapshot, head);
+    store->snapshot = (struct store_snapshot){.size = head_size + op->snapshot.table_size,
+                                              .index = op->snapshot.id.index};
+    store->snapshot.bytes = malloc(store->snapshot.size);
+    INVARIANT(store->snapshot.bytes != NULL);
+    memcpy(store->snapshot.bytes, head, head_size);
+    memcpy(store->snapshot.bytes + head_size, op->snapshot.table, op->snapshot.table_size);
     return HF_OK;
 }
 
@@ -195,27 +210,33 @@ void store_read_log(struct sim *sim, struct node *node, const struct store_op *o
     struct error_text err;
 
     reading.count = 0;
+    if (node->reads_fail)
+        sim_disk_fail_at(node->store.disk, 1 + chance_below(&sim->chance, 4));
     if (op->first > 1 && journal_read_range(journal, op->first - 1, op->first - 1, 1, read_record,
                                             &reading, &err) == JOURNAL_GONE)
         reading.count = 0;
     if (journal_read_range(journal, op->first, op->last, op->size, read_record, &reading, &err) ==
         JOURNAL_GONE)
         reading.count = 0;
+    if (node->reads_fail)
+        sim_disk_fail_at(node->store.disk, 0);
+    node->reads_fail = false;
     replica_log_read(node->replica, op->to, reading.records, reading.count, node_now_us(sim, node));
     for (size_t i = 0; i < reading.count; i++)
         free((void *)(uintptr_t)reading.records[i].bytes);
 }
 
-void store_read_image(struct sim *sim, struct node *node, const struct store_op *op)
+void store_read_snapshot(struct sim *sim, struct node *node, const struct store_op *op)
 {
     const struct store *store = &node->store;
-    const struct store_image *image = store->image.index == op->first ? &store->image : &store->old;
-    bool there = image->bytes && image->index == op->first && op->offset <= image->size;
-    size_t size = there ? image->size - (size_t)op->offset : 0;
+    const struct store_snapshot *snapshot =
+        store->snapshot.index == op->first ? &store->snapshot : &store->old;
+    bool there = snapshot->bytes && snapshot->index == op->first && op->offset <= snapshot->size;
+    size_t size = there ? snapshot->size - (size_t)op->offset : 0;
 
     if (size > op->size)
         size = op->size;
-    replica_image_read(node->replica, op->to, op->first, op->offset,
-                       there ? image->bytes + op->offset : NULL, size, there ? image->size : 0,
-                       node_now_us(sim, node));
+    replica_snapshot_read(node->replica, op->to, op->first, op->offset,
+                          there ? snapshot->bytes + op->offset : NULL, size,
+                          there ? snapshot->size : 0, node_now_us(sim, node));
 }

@@ -12,6 +12,17 @@ static const char *const names[] = {
     [SWITCH_OLDER_TERM_BY_COUNTING] = "older-term-by-counting",
     [SWITCH_LEASE_FROM_ANSWER] = "lease-from-answer",
     [SWITCH_TOKENS_REPEAT] = "tokens-repeat",
+    [SWITCH_OLD_COPY_GOES_ON] = "old-copy-goes-on",
+    [SWITCH_VERSION_TOO_EARLY] = "version-too-early",
+    [SWITCH_TABLE_DIVERGES] = "table-diverges",
+    [SWITCH_VOTE_NOT_DURABLE] = "vote-not-durable",
+    [SWITCH_UNKNOWN_AS_REFUSED] = "unknown-as-refused",
+    [SWITCH_QUEUE_LOST] = "queue-lost",
+    [SWITCH_BREAK_NOT_WITHHELD] = "break-not-withheld",
+    [SWITCH_LOG_BEHIND_SNAPSHOT] = "log-behind-snapshot",
+    [SWITCH_LOCAL_READ] = "local-read",
+    [SWITCH_BLOCKED_UNKEPT] = "blocked-unkept",
+    [SWITCH_BLOCKED_NEXT_TERM] = "blocked-next-term",
 };
 
 bool switch_set(const char *name)
@@ -27,5 +38,7 @@ bool switch_set(const char *name)
 const char *switch_names(void)
 {
     return "config-at-first, lone-old-term, ack-before-durable, older-term-by-counting, "
-           "lease-from-answer, tokens-repeat";
+           "lease-from-answer, tokens-repeat, old-copy-goes-on, version-too-early, "
+           "table-diverges, vote-not-durable, unknown-as-refused, queue-lost, "
+           "break-not-withheld, log-behind-snapshot, local-read, blocked-unkept, blocked-next-term";
 }

@@ -4,36 +4,64 @@
 
 #include <string.h>
 
-/* Up to four numbers each; words, if there are any, follow. */
+/* What the numbers of some lines mean, by their values. */
+static const char *const messages[] = {
+    "?",          "append",         "append reply",   "vote",
+    "vote reply", "pre-vote",       "pre-vote reply", "timeout now",
+    "snapshot",   "snapshot reply", "version",        "digest",
+    NULL};
+static const char *const asks[] = {"?",     "ACQUIRE", "RELEASE", "RENEW", "END",
+                                   "CHECK", "LEAVE",   "FINISH",  "BREAK", "FLOOR",
+                                   "SHOW",  "LOCKS",   NULL};
+static const char *const says[] = {"?",      "TOKEN",   "BUSY",    "QUEUED", "DONE",
+                                   "NUMBER", "ENDED",   "REFUSED", "MOVED",  "a list",
+                                   "LOST",   "unknown", NULL};
+static const char *const modes[] = {"exclusive", "shared", "permit", NULL};
+static const char *const losts[] = {"released", "its time is over", "it is gone", "he died", NULL};
+static const char *const changes[] = {"?", "add", "remove", "let lead", "move", NULL};
+static const char *const results[] = {"?", "done", "not possible", "nobody knows", NULL};
+static const char *const disks[] = {"?", "fails", "is full", "does not read", NULL};
+
+static const char *const *const words_of[TRACE_KINDS] = {
+    [TRACE_SENT] = messages,       [TRACE_CAME] = messages,  [TRACE_ASKED] = asks,
+    [TRACE_ANSWERS] = says,        [TRACE_TOLD] = says,      [TRACE_HOLDS] = modes,
+    [TRACE_HOLDS_NO_MORE] = losts, [TRACE_CHANGE] = changes, [TRACE_CHANGED] = results,
+    [TRACE_DISK] = disks,
+};
+
+/* #: the next number; $: the same, as a word. Words of its own, if a line has any, follow. */
 static const char *const formats[TRACE_KINDS] = {
-    [TRACE_SENT] = "node %llu sends to %llu: %llu bytes, kind %llu",
-    [TRACE_CAME] = "node %llu gets from %llu: %llu bytes, kind %llu",
-    [TRACE_WRITTEN] = "node %llu: entries %llu to %llu are on disk (write %llu)",
-    [TRACE_TERM] = "node %llu: term %llu, vote %llu",
-    [TRACE_LEADS] = "node %llu LEADS in term %llu",
-    [TRACE_FOLLOWS] = "node %llu follows in term %llu",
-    [TRACE_STOPPED] = "node %llu stops:",
-    [TRACE_CRASHED] = "node %llu crashes; %llu of %llu writes are on disk",
-    [TRACE_STARTED] = "node %llu starts: log to %llu, commit %llu, term %llu",
-    [TRACE_WIPED] = "node %llu has lost its directory, and is incarnation %llu now",
-    [TRACE_PAUSED] = "node %llu is paused for %llu us",
-    [TRACE_CLOCK] = "node %llu: its clock ticks at %llu ppm",
-    [TRACE_CUT] = "network: %llu cuts",
-    [TRACE_LINK] = "network: the connection of %llu and %llu breaks",
-    [TRACE_DISK] = "node %llu: its disk is otherwise: kind %llu",
-    [TRACE_APPLIED] = "node %llu has applied up to %llu, commit %llu, last %llu",
-    [TRACE_INSTALLED] = "node %llu has installed a snapshot, applied %llu",
-    [TRACE_IMAGE] = "node %llu stores a snapshot of %llu, installs %llu, keeps the log %llu",
-    [TRACE_MEMBERS] = "node %llu: members of entry %llu: %llu, of them %llu vote",
-    [TRACE_CHANGE] = "operator: asks node %llu for change %llu of member %llu, incarnation %llu",
-    [TRACE_CHANGED] = "operator: change %llu is result %llu",
-    [TRACE_ASKED] = "client %llu asks node %llu: request %llu, op %llu",
-    [TRACE_ANSWERS] = "node %llu answers client %llu: request %llu, answer %llu",
-    [TRACE_TOLD] = "client %llu is told: request %llu, answer %llu, number %llu",
-    [TRACE_HOLDS] = "client %llu HOLDS name %llu in mode %llu with token %llu",
-    [TRACE_HOLDS_NO_MORE] = "client %llu holds name %llu no more, token %llu, why %llu",
-    [TRACE_CLIENT] = "client %llu: %llu",
-    [TRACE_NOTE] = "node %llu says:",
+    [TRACE_SENT] = "node # sends to #: # bytes, $",
+    [TRACE_CAME] = "node # gets from #: # bytes, $",
+    [TRACE_WRITTEN] = "node #: entries # to # are on disk (write #)",
+    [TRACE_TERM] = "node #: term #, vote #",
+    [TRACE_LEADS] = "node # LEADS in term #",
+    [TRACE_FOLLOWS] = "node # follows in term #",
+    [TRACE_STOPPED] = "node # stops:",
+    [TRACE_CRASHED] = "node # crashes; # of # writes are on disk",
+    [TRACE_STARTED] = "node # starts: log to #, commit #, term #",
+    [TRACE_WIPED] = "node # has lost its directory, and is incarnation # now",
+    [TRACE_OLD_COPY] = "node #: its directory is an older copy; others are at #",
+    [TRACE_VERSION] = "node #: version # is in effect",
+    [TRACE_PAUSED] = "node # is paused for # us",
+    [TRACE_CLOCK] = "node #: its clock ticks at # ppm",
+    [TRACE_CUT] = "network: # cuts",
+    [TRACE_LINK] = "network: the connection of # and # breaks",
+    [TRACE_DAMAGED] = "node #: a bit of its disk changes, in",
+    [TRACE_DISK] = "node #: its disk $",
+    [TRACE_APPLIED] = "node # has applied up to #, commit #, last #",
+    [TRACE_INSTALLED] = "node # has installed a snapshot, applied #",
+    [TRACE_SNAPSHOT] = "node # stores a snapshot of #, installs #, keeps the log #",
+    [TRACE_MEMBERS] = "node #: members of entry #: #, of them # vote",
+    [TRACE_CHANGE] = "operator: asks node # to $ member #, incarnation #",
+    [TRACE_CHANGED] = "operator: change # is over: $",
+    [TRACE_ASKED] = "client # asks node #: request #, $",
+    [TRACE_ANSWERS] = "node # answers client #: request #, $",
+    [TRACE_TOLD] = "client # is told: request #, $, number #",
+    [TRACE_HOLDS] = "client # HOLDS name #, $, with token #",
+    [TRACE_HOLDS_NO_MORE] = "client # holds name # no more, token #, $",
+    [TRACE_CLIENT] = "client #: #",
+    [TRACE_NOTE] = "node # says:",
     [TRACE_PHASE] = "--- the faults end ---",
 };
 
@@ -85,14 +113,32 @@ void trace_words(struct trace *trace, int64_t at_us, enum trace_kind kind, uint6
     hash_line(trace, line);
 }
 
+static void print_word(const char *const *words, uint64_t number, FILE *out)
+{
+    while (words && *words && number > 0) {
+        words++;
+        number--;
+    }
+    if (words && *words)
+        fputs(*words, out);
+    else
+        fputs("?", out);
+}
+
 void trace_print(const struct trace_line *line, FILE *out)
 {
+    const uint64_t numbers[] = {line->a, line->b, line->c, line->d};
+    unsigned next = 0;
+
     fprintf(out, "%10.6f  ", (double)line->at_us / 1e6);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    fprintf(out, formats[line->kind], (unsigned long long)line->a, (unsigned long long)line->b,
-            (unsigned long long)line->c, (unsigned long long)line->d);
-#pragma GCC diagnostic pop
+    for (const char *at = formats[line->kind]; *at; at++) {
+        if (*at == '#' && next < 4)
+            fprintf(out, "%llu", (unsigned long long)numbers[next++]);
+        else if (*at == '$' && next < 4)
+            print_word(words_of[line->kind], numbers[next++], out);
+        else
+            fputc(*at, out);
+    }
     fprintf(out, line->words[0] ? " %s\n" : "\n", line->words);
 }
 

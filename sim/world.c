@@ -136,6 +136,8 @@ static const char *awaited(struct sim *sim)
         return "a client that has asked";
     if (!operator_is_content(sim))
         return "a change of members";
+    if (!versions_are_settled(sim, leader))
+        return "a version that all members read";
     if (claims_of(sim, leader) > 0)
         return "the end of a lease: holds or places are in the table though nobody is there";
     applied = leader->seen.applied;
@@ -204,7 +206,7 @@ static bool waits_for_node(struct sim *sim, const struct event *event)
 
     if (!node || !node->up || node->paused_until_us <= sim->now_us || event->type == EVENT_CLOCK)
         return false;
-    queue_put_off(&sim->queue, event, node->paused_until_us);
+    queue_postpone(&sim->queue, event, node->paused_until_us);
     return true;
 }
 
@@ -241,6 +243,7 @@ bool sim_run(struct sim *sim, uint64_t seed, const struct run *run)
     sim->now_us = 1000 * MS;
     sim->faults_until_us = sim->now_us + sim->swarm.fault_ms * MS;
     network_begin(sim);
+    versions_begin(sim);
     begin(sim);
     clients_begin(sim);
     operator_begin(sim);
@@ -278,8 +281,10 @@ void sim_free(struct sim *sim)
         store_free(&node->store);
         check_wiped(&node->seen);
     }
+    old_copies_drop(sim);
     queue_free(&sim->queue);
     tokens_free(&sim->check.tokens);
+    ends_free(&sim->check.ends);
     once_free(&sim->check.once);
     check_log_free(&sim->check.log);
 }

@@ -145,7 +145,7 @@ EOF
 else
     cat <<'EOF'
 
-3. Several machines: holdfastd was not built, because libraft 0.22 or later is not here. tools/setup try installs it.
+3. Several machines: holdfastd was not built, because libuv is not here. tools/setup try installs it.
 EOF
 fi
 cat <<EOF

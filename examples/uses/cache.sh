@@ -4,6 +4,8 @@ set -eu
 second=${SECOND:-1}
 callers=${CALLERS:-100}
 cd "${1:-$(mktemp -d)}"
+# A store for this run: in one that is used again, the result of the last run would be kept.
+export HOLDFAST_URL="${STORE:-file:store?allow=tmpfs}"
 : >rebuilds
 : >answers
 

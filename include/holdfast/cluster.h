@@ -57,6 +57,8 @@ typedef struct hf_member {
     int64_t silent_ms; /* since it said something to the node that answered; -1: never */
     int lost;          /* 1: it has come back without its data, and is not let in */
     uint64_t index;    /* of the last entry that it is known to have stored; 0: not known */
+    /* Why it has stopped, in its own words; "": it has not, or did not say so. Asked if the URL names it, and it seems to be silent. */
+    const char *stopped;
 } hf_member;
 
 /* Who belongs to the cluster, as the node that leads it sees it. If none can be found within

@@ -232,15 +232,17 @@ typedef struct hf_options {
 
 /* Takes the lock, waiting as options->wait_ms says (options NULL: as long as it takes). Outages of the store
  * during the wait are sat out; hf_outage_ms tells of them. But a handle that never yet had an answer from its
- * store does not wait for one: if the first contact fails (refused, no such host, no answer for 2 s; of several
- * servers: all of them) the call ends with HF_EUNREACH, whatever the wait. */
+ * store does not wait for one: if the first contact fails (refused, no such host, no answer for 2 s, or for as
+ * long as `timeout=` in the URL says, if that is more; of several servers: all of them) the call ends with HF_EUNREACH, whatever the wait. */
 HF_API int hf_acquire(hf_store *store, const char *name, const hf_options *options,
                       hf_lock **ret_lock);
 /* The same without ever waiting. */
 HF_API int hf_try(hf_store *store, const char *name, const hf_options *options, hf_lock **ret_lock);
 
 /* A cancel may be shared by many waits; once fired it stays fired. hf_cancel_fire may be called
- * from any thread. Every wait that uses it ends with HF_ECANCELED and leaves nothing behind. */
+ * from any thread. Every wait that uses it ends with HF_ECANCELED and leaves nothing behind, also while its first
+ * attempt waits for a server. What a server was asked by then is taken back first; if that cannot be done within some
+ * seconds, because it does not answer, the end is HF_EUNKNOWN. */
 HF_API int hf_cancel_new(hf_cancel **ret_cancel);
 HF_API void hf_cancel_fire(hf_cancel *cancel);
 HF_API void hf_cancel_free(hf_cancel *cancel);
@@ -298,6 +300,15 @@ enum hf_entry_kind {
         3 /* nobody holds the name, and nobody gets it for left_ms: after a break, or a lock-delay */
 };
 
+/* Why a name is withheld. The last two on PostgreSQL only. */
+enum hf_withheld {
+    HF_WITHHELD_DELAY = 0, /* after a break, or a lock-delay */
+    HF_WITHHELD_ENTERED =
+        1, /* its last holder has lost it, and an open transaction of that one has not ended: nothing frees it before */
+    HF_WITHHELD_OTHER =
+        2 /* it was held before the store became another one: by hf_floor, or a promotion */
+};
+
 typedef struct hf_entry {
     size_t size;
     int kind; /* of enum hf_entry_kind */
@@ -311,6 +322,7 @@ typedef struct hf_entry {
     int64_t age_ms;    /* since the grant (or since it began to wait); -1 when not known */
     int64_t left_ms;   /* until the store lets go; HF_UNLIMITED without TTL; -1 when not known */
     int foreign; /* 1: a hold of another program's library: nobody can tell it that it was broken */
+    int withheld; /* of enum hf_withheld, with HF_ENTRY_WITHHELD */
 } hf_entry;
 
 /* Holders, then waiters of one name; empty when nobody holds it and nobody waits. One HF_ENTRY_WITHHELD stands for the holders
@@ -349,8 +361,12 @@ HF_API int hf_check_sequencer(hf_store *store, const char *sequencer);
  * tried for up to 10 s. ret_broken (or NULL): how many holds were ended. */
 HF_API int hf_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken);
 /* Every later token will be greater than `token` (moving here from another store). HF_ENOTSUP without HF_HAS_FLOOR (etcd,
- * ZooKeeper): there the marks of guards are reset instead. On PostgreSQL it also ends all holds of the store. */
+ * ZooKeeper): there the marks of guards are reset instead. On PostgreSQL it also ends all holds of the store, unless all of its tokens
+ * are greater already. */
 HF_API int hf_floor(hf_store *store, uint64_t token);
+/* The same, and what came of it; either may be NULL. ret_at: every later token is greater than this; if it is above
+ * `token`, so it was before. ret_ended: 1 if all holds of the store were ended. */
+HF_API int hf_floor_at(hf_store *store, uint64_t token, uint64_t *ret_at, int *ret_ended);
 
 /* ---- election -------------------------------------------------------------------------------- */
 

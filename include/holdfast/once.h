@@ -109,6 +109,9 @@ HF_API void hf_once_abandon(hf_once *once);
 HF_API int hf_once_read(hf_store *store, const char *key, hf_once **ret_once);
 /* Of enum hf_once_state. */
 HF_API int hf_once_state(const hf_once *once);
+/* 1, with HF_ONCE_NOTHING: nobody gets to run it yet. It was run when the store became another one, by hf_floor or a promotion
+ * (PostgreSQL), and its TTL is waited for. */
+HF_API int hf_once_withheld(const hf_once *once);
 /* Who runs it, "" when not known, and for how long, -1 when not known. */
 HF_API const char *hf_once_owner(const hf_once *once);
 HF_API int64_t hf_once_age_ms(const hf_once *once);

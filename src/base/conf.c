@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* that editors of other systems put before UTF-8 */
+
 static const char blanks[] = " \t\r";
 
 static char *trim(char *text)
@@ -71,6 +73,10 @@ static int take_text(const struct reading *reading, char *text, size_t length,
     int result = 0;
 
     text[length] = '\0';
+    if (strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0) {
+        text += strlen(BYTE_ORDER_MARK);
+        length -= strlen(BYTE_ORDER_MARK);
+    }
     for (char *line = text; line && result == 0; line = next) {
         number++;
         next = memchr(line, '\n', (size_t)(text + length - line));

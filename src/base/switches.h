@@ -10,7 +10,18 @@ enum switch_name {
     SWITCH_ACK_BEFORE_DURABLE,     /* a follower acknowledges what its disk does not have yet */
     SWITCH_OLDER_TERM_BY_COUNTING, /* entries of earlier terms are committed by counting */
     SWITCH_LEASE_FROM_ANSWER,      /* a client counts its lease from the answer's arrival */
-    SWITCH_TOKENS_REPEAT           /* a restored table gives its last token once more */
+    SWITCH_TOKENS_REPEAT,          /* a restored table gives its last token once more */
+    SWITCH_OLD_COPY_GOES_ON,       /* a node with an older copy of its directory does not stop */
+    SWITCH_VERSION_TOO_EARLY,      /* a version comes into effect before all members read it */
+    SWITCH_TABLE_DIVERGES,         /* some nodes do not apply some entries */
+    SWITCH_VOTE_NOT_DURABLE,       /* a vote for another node is forgotten when the process ends */
+    SWITCH_UNKNOWN_AS_REFUSED, /* who was in flight when the leader was deposed is told that nothing happened */
+    SWITCH_QUEUE_LOST,         /* a restored table has lost the first of each queue */
+    SWITCH_BREAK_NOT_WITHHELD, /* a lock that was broken goes to the next one at once */
+    SWITCH_LOG_BEHIND_SNAPSHOT, /* a log that begins right behind the snapshot is dropped at a start */
+    SWITCH_LOCAL_READ,          /* who believes that it leads answers reads without asking others */
+    SWITCH_BLOCKED_UNKEPT, /* who is blocked at a leader that was deposed and leads again stays blocked */
+    SWITCH_BLOCKED_NEXT_TERM /* who is blocked at a deposed leader is told what the next leader's term brings */
 };
 
 #ifdef HOLDFAST_SWITCHES

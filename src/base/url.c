@@ -1,4 +1,5 @@
 #include "base/url.h"
+#include "base/suggest.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -81,6 +82,8 @@ int url_parse(const char *text, struct url *ret_url, struct error_text *err)
 
 const char *url_get(struct url *url, const char *key)
 {
+    if (url->asked_count < URL_ASKED_MAX)
+        url->asked[url->asked_count++] = key;
     for (int i = 0; i < url->parameter_count; i++)
         if (strcmp(url->parameters[i].key, key) == 0) {
             url->parameters[i].used = true;
@@ -111,9 +114,15 @@ int url_get_ms(struct url *url, const char *key, int64_t min_ms, int64_t max_ms,
 
 int url_check_all_used(const struct url *url, struct error_text *err)
 {
-    for (int i = 0; i < url->parameter_count; i++)
-        if (!url->parameters[i].used)
-            return error_set(err, HF_EINVAL, "store URL: '%s' is not an option of %s %s store",
-                             url->parameters[i].key, text_article(url->scheme), url->scheme);
+    for (int i = 0; i < url->parameter_count; i++) {
+        const char *key = url->parameters[i].key, *near;
+
+        if (url->parameters[i].used)
+            continue;
+        near = suggest_nearest(key, url->asked, (size_t)url->asked_count);
+        return error_set(err, HF_EINVAL, "store URL: '%s' is not an option of %s %s store%s%s%s",
+                         key, text_article(url->scheme), url->scheme,
+                         near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
     return HF_OK;
 }

@@ -31,6 +31,7 @@ struct waiting {
     int64_t report_ms;       /* when to look who holds it */
     uint64_t reported_token; /* of the holder we told about last */
     bool reported;
+    bool was_vacant;         /* at the last look nobody ran the key */
     struct inquiry *inquiry; /* under way, or NULL */
     struct outage outage;
     int64_t canceled_ms; /* when the first signal came */
@@ -78,12 +79,38 @@ static void describe_run(hf_store *store, const hf_once *once, char *ret_text, s
 
     *ret_token = 0;
     if (hf_once_state(once) != HF_ONCE_RUNNING) {
-        snprintf(ret_text, size, "nobody runs it at this moment");
+        snprintf(ret_text, size, "%s",
+                 hf_once_withheld(once) ? WITHHELD_RUN : "nobody runs it at this moment");
         return;
     }
     *ret_token = runner.token;
     describe_holder(store, &runner, text, sizeof text);
     snprintf(ret_text, size, "run by %s", text);
+}
+
+/* Whoever holds or runs it; but not at the first look that nobody runs a key, which is so for a moment between a run and those who
+ * wait for it. */
+static void tell_holder(struct waiting *waiting, const hf_report *report, const hf_once *once)
+{
+    const struct acquisition *wanted = waiting->wanted;
+    bool was_vacant = waiting->was_vacant;
+    char text[1024];
+    uint64_t token;
+
+    if (wanted->once)
+        describe_run(wanted->store, once, text, sizeof text, &token);
+    else
+        describe_wait(wanted->store, report, text, sizeof text, &token);
+    waiting->was_vacant = wanted->once && token == 0 && !hf_once_withheld(once);
+    if (waiting->was_vacant && !was_vacant) {
+        waiting->report_ms = clock_after(clock_boot_ms(), FIRST_REPORT_MS);
+        return;
+    }
+    if (!waiting->reported || token != waiting->reported_token)
+        say("waiting for '%s' in %s: %s", printable(wanted->name),
+            printable(hf_info(wanted->store)->where), text);
+    waiting->reported = true;
+    waiting->reported_token = token;
 }
 
 static void inquiry_done(hf_op *op, int result, void *arg)
@@ -94,26 +121,14 @@ static void inquiry_done(hf_op *op, int result, void *arg)
     hf_once *once = hf_op_take_once(op);
 
     if (waiting) {
-        const struct acquisition *wanted = waiting->wanted;
-        char text[1024];
-        uint64_t token;
-
         waiting->inquiry = NULL;
-        if (result == HF_EUNREACH || result == HF_EUNKNOWN) {
+        if (result == HF_EUNREACH || result == HF_EUNKNOWN)
             waiting->report_ms = clock_after(clock_boot_ms(), AGAIN_MS);
-        } else if (result != HF_OK && !waiting->done) {
-            say("waiting for '%s': %s; still trying", printable(wanted->name), hf_op_error(op));
-        } else if (!waiting->done) {
-            if (wanted->once)
-                describe_run(wanted->store, once, text, sizeof text, &token);
-            else
-                describe_wait(wanted->store, report, text, sizeof text, &token);
-            if (!waiting->reported || token != waiting->reported_token)
-                say("waiting for '%s' in %s: %s", printable(wanted->name),
-                    printable(hf_info(wanted->store)->where), text);
-            waiting->reported = true;
-            waiting->reported_token = token;
-        }
+        else if (result != HF_OK && !waiting->done)
+            say("waiting for '%s': %s; still trying", printable(waiting->wanted->name),
+                hf_op_error(op));
+        else if (!waiting->done)
+            tell_holder(waiting, report, once);
     }
     hf_report_free(report);
     hf_once_free(once);
@@ -317,7 +332,7 @@ static void describe_busy(const struct acquisition *wanted, struct error_text *e
         if (hf_once_read(wanted->store, wanted->name, &once) != HF_OK)
             return;
         describe_run(wanted->store, once, text, sizeof text, &token);
-        if (token != 0)
+        if (token != 0 || hf_once_withheld(once))
             error_set(err, HF_EBUSY, "'%.200s' is not finished: %s", printable(wanted->name), text);
         hf_once_free(once);
         return;
@@ -345,7 +360,7 @@ static void add_override(const struct acquisition *wanted, struct error_text *er
 static int acquire_any(const struct acquisition *wanted, struct taken *ret_taken, int *ret_signal,
                        struct error_text *err)
 {
-    bool is_here = !(hf_info(wanted->store)->features & HF_HAS_TTL);
+    bool is_here = strcmp(hf_info(wanted->store)->scheme, "file") == 0;
     int number = 0, result = HF_EBUSY;
 
     *ret_signal = 0;

@@ -1,6 +1,7 @@
 #include "cli/adopt.h"
 #include "base/text.h"
 #include "cli/output.h"
+#include "cli/slow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,7 @@ int adopt(struct cli *cli, struct args *args, struct adoption *ret_adoption)
 {
     struct words words = {.lease = getenv("HOLDFAST_LEASE"), .token = getenv("HOLDFAST_TOKEN")};
     hf_options options = HF_OPTIONS_INIT;
+    struct slow slow;
     uint64_t token = 0;
     int status, result;
 
@@ -88,7 +90,9 @@ int adopt(struct cli *cli, struct args *args, struct adoption *ret_adoption)
         return args_complain(args, "a hold in %s lives with its process: there is nothing to %s",
                              text_kind(hf_info(cli->store)).text, args->command->name);
     options.ttl_ms = words.ttl_ms;
+    slow_begin(&slow, cli, args->command->name, "no word of the lock", SLOW_NO_LIMIT);
     result = hf_adopt(cli->store, words.name, words.lease, token, &options, &ret_adoption->lock);
+    slow_end(&slow);
     ret_adoption->name = words.name;
     return result == HF_OK ? -1 : say_result(result);
 }

@@ -275,12 +275,22 @@ static void help_options(const struct command *command, const struct option_spec
     }
 }
 
+static bool takes_duration(const struct command *command)
+{
+    for (const struct option_spec *o = command->options; o && o->name; o++)
+        if (o->help && o->value && strcmp(o->value, "DUR") == 0)
+            return true;
+    return false;
+}
+
 void args_help(const struct command *command)
 {
     printf("usage: holdfast [--on URL] %s%s%s\n\n%s\n\nOptions:\n", command->name,
            *command->usage ? " " : "", command->usage, command->description);
     help_options(command, command->options);
     help_options(command, common_options);
+    if (takes_duration(command))
+        puts("\nDUR is a duration such as 500ms, 30s, 5m30s or 24h; a bare number is seconds.");
     if (command->examples)
         printf("\nExamples:\n%s", command->examples);
     if (command->statuses)

@@ -7,7 +7,6 @@
 /* Longer than run's own grace of 5 s, so that an obedient holder is gone before the name is given
  * out. */
 #define BREAK_GRACE_MS 10000
-#define BREAK_MS 10000 /* hf_break's own limit, where there is a server to be told */
 
 enum { OPT_NOW = 256, OPT_BREAK_GRACE, OPT_QUIET = 'q' };
 
@@ -28,6 +27,7 @@ struct breaking {
     bool freed;    /* it was withheld, and is so no more */
     uint32_t broken;
     uint32_t untold; /* of the holders, those of other programs, who cannot be told */
+    bool entered;    /* a transaction that entered with the hold has not ended */
 };
 
 static void answer_json(const struct breaking *breaking)
@@ -40,6 +40,7 @@ static void answer_json(const struct breaking *breaking)
     json_u64(&json, "untold", breaking->untold);
     json_bool(&json, "now", breaking->now);
     json_bool(&json, "freed", breaking->freed);
+    json_bool(&json, "entered", breaking->entered);
     json_end(&json);
 }
 
@@ -65,6 +66,7 @@ struct after {
     bool known;         /* it could be looked at */
     char withheld[160]; /* in words, that it is; "": it is not */
     int64_t left_ms;    /* for how long it is withheld; -1: not, or not known */
+    bool entered;       /* by a transaction that has not ended, too */
 };
 
 static void look_after(hf_store *store, const char *name, struct after *ret_after)
@@ -76,9 +78,14 @@ static void look_after(hf_store *store, const char *name, struct after *ret_afte
         return;
     ret_after->known = true;
     describe_withheld(report, ret_after->withheld, sizeof ret_after->withheld);
-    for (size_t i = 0; i < hf_report_count(report); i++)
-        if (hf_report_entry(report, i)->kind == HF_ENTRY_WITHHELD)
-            ret_after->left_ms = hf_report_entry(report, i)->left_ms;
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+
+        if (entry->kind != HF_ENTRY_WITHHELD)
+            continue;
+        ret_after->left_ms = entry->left_ms;
+        ret_after->entered = entry->withheld == HF_WITHHELD_ENTERED;
+    }
     hf_report_free(report);
 }
 
@@ -94,7 +101,10 @@ static void answer_nobody(const struct breaking *breaking, const char *withheld)
                "guard that compares tokens, and only if it brings one.\n",
                shown);
     else if (*withheld)
-        printf("nobody held '%s': it is %s (--now frees it at once)\n", shown, withheld);
+        printf("nobody held '%s': it is %s%s\n", shown, withheld,
+               breaking->entered ? ". Once that has ended, --now frees it."
+               : breaking->now   ? ""
+                                 : " (--now frees it at once)");
     else
         printf("nobody held '%s'\n", shown);
 }
@@ -122,10 +132,10 @@ static void answer_told(uint32_t features, const struct after *after)
     }
     if (after->left_ms >= 0)
         snprintf(span_text, sizeof span_text, "%s have passed", span(after->left_ms));
-    printf("The holder %s if it can be reached. Nobody else gets the name before %s%s (--now frees "
-           "it at once).\n",
+    printf("The holder %s if it can be reached. Nobody else gets the name before %s%s%s.\n",
            features & HF_HAS_PUSH ? "is told at once" : "learns it when it next renews", span_text,
-           features & HF_HAS_DETACH ? ", whatever the holder does" : ", or the holder has let go");
+           features & HF_HAS_DETACH ? ", whatever the holder does" : ", or the holder has let go",
+           after->entered ? "" : " (--now frees it at once)");
 }
 
 static void answer_text(hf_store *store, const struct breaking *breaking, const struct after *after)
@@ -141,10 +151,10 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
            breaking->broken == 1 ? "" : "s", printable(breaking->name));
     if (breaking->untold > 0)
         answer_foreign(withheld);
+    else if (breaking->now && *withheld && !breaking->entered)
+        printf("The name is %s.\n", withheld);
     else if (breaking->now && *withheld)
-        printf("A transaction that entered with it has not ended: the name is %s. Once that "
-               "transaction has ended, --now frees it.\n",
-               withheld);
+        ; /* that is said below */
     else if (breaking->now)
         printf("The name is free at once. The old holder may not know yet: what it still writes is "
                "refused "
@@ -155,6 +165,9 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
         printf("The holder has been told, and had until now to let go. If it was stopped or "
                "ignores it, "
                "only a guard that compares tokens keeps its writes out.\n");
+    if (breaking->entered)
+        printf("A transaction that entered with it (holdfast_enter_held) has not ended: nobody "
+               "gets the name before it has. Once it has ended, --now frees the name.\n");
 }
 
 static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms)
@@ -163,7 +176,7 @@ static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms
     struct slow slow;
     int result;
 
-    slow_begin(&slow, cli, "break", "no word that it is done", BREAK_MS);
+    slow_begin(&slow, cli, "break", "no word that it is done", SLOW_NO_LIMIT);
     look_before(cli->store, breaking);
     result = hf_break(cli->store, breaking->name, grace_ms, &breaking->broken);
     slow_end(&slow);
@@ -172,6 +185,7 @@ static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms
     if (breaking->untold > breaking->broken) /* it went by itself in between */
         breaking->untold = breaking->broken;
     look_after(cli->store, breaking->name, &after);
+    breaking->entered = after.entered;
     breaking->freed = breaking->now && breaking->withheld && !breaking->held && !after.withheld[0];
     if (breaking->freed) /* some stores count what they have freed: it was broken before */
         breaking->broken = 0;

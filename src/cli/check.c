@@ -4,6 +4,10 @@
 #include "cli/json.h"
 #include "cli/output.h"
 
+#include <string.h>
+
+#define SEQUENCER_START "hf1." /* of what HOLDFAST_SEQUENCER has */
+
 static int answer(struct cli *cli, const char *name, const char *sequencer, uint64_t token,
                   int result)
 {
@@ -40,6 +44,9 @@ static int run(struct cli *cli, struct args *args)
     if (count == 2 && (!text_to_u64(words[1], HF_TOKEN_MAX, &token) || token == 0))
         return args_complain(args, "'%s' is not a token: a number from 1 to %llu",
                              printable(words[1]), (unsigned long long)HF_TOKEN_MAX);
+    if (count == 1 && strncmp(words[0], SEQUENCER_START, strlen(SEQUENCER_START)) != 0)
+        return args_complain(args,
+                             "TOKEN is missing: give it behind the name, or a sequencer alone");
     status = cli_open(cli);
     if (status != 0)
         return status;

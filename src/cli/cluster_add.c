@@ -15,12 +15,14 @@
 #define ONCE_MS 1400      /* with --no-wait: too short for asking twice */
 #define FIRST_TELL_MS 1000
 #define NEXT_TELL_MS 5000
+#define SILENT_MAX_MS 10000 /* then we watch no longer, if --wait does not say how long */
 
 struct progress {
     uint64_t id;
     int64_t began_ms, answered_ms, told_ms; /* told: 0, not yet */
     int64_t until_ms;                       /* if --wait was given, when its time is over */
     bool heard;                             /* it has said something to the leader since then */
+    int64_t spoke_ms;                       /* it was not silent */
     char told[256];
 };
 
@@ -33,7 +35,12 @@ static void tell(struct progress *progress, const hf_cluster_info *about, const 
     if (now_ms - progress->began_ms < FIRST_TELL_MS ||
         (progress->told_ms != 0 && now_ms - progress->told_ms < NEXT_TELL_MS))
         return;
-    if (cluster_is_silent(about, member))
+    if (cluster_is_silent(about, member) && progress->heard)
+        snprintf(text, sizeof text,
+                 "node %llu is a member now, does not vote yet, and is silent: has it stopped? Its "
+                 "log says why",
+                 (unsigned long long)member->id);
+    else if (cluster_is_silent(about, member))
         snprintf(
             text, sizeof text,
             "node %llu is a member now, and nothing is heard of it: does it run, with an empty "
@@ -87,6 +94,23 @@ static bool is_over(const struct cluster_request *request, const struct progress
     return request->waits_so_long && clock_boot_ms() >= progress->until_ms;
 }
 
+/* It may be a long time until somebody looks after it. */
+static bool is_silent_for_long(const struct cluster_request *request,
+                               const struct progress *progress)
+{
+    return !request->waits_so_long && clock_boot_ms() - progress->spoke_ms >= SILENT_MAX_MS;
+}
+
+static void say_silent(const struct progress *progress)
+{
+    unsigned long long id = progress->id;
+
+    say("node %llu is a member, but does not vote yet, and nothing was heard of it for %s: its log "
+        "says why, if it runs. It catches up as soon as it is there again; 'holdfast cluster "
+        "remove %llu' takes it back",
+        id, span(SILENT_MAX_MS), id);
+}
+
 /* Since we added it: one that had this id before may have been heard long ago. */
 static bool is_heard(const struct progress *progress, const hf_member *member)
 {
@@ -127,6 +151,8 @@ static int look_whether_it_votes(struct cli *cli, const struct cluster_request *
         status = EXIT_DONE;
     } else {
         progress->heard = progress->heard || is_heard(progress, member);
+        if (!cluster_is_silent(about, member))
+            progress->spoke_ms = clock_boot_ms();
         tell(progress, about, member);
         progress->answered_ms = clock_boot_ms();
     }
@@ -137,8 +163,11 @@ static int look_whether_it_votes(struct cli *cli, const struct cluster_request *
 static int await_vote(struct cli *cli, const struct cluster_request *request, int64_t until_ms)
 {
     int64_t now_ms = clock_boot_ms();
-    struct progress progress = {
-        .id = request->id, .began_ms = now_ms, .answered_ms = now_ms, .until_ms = until_ms};
+    struct progress progress = {.id = request->id,
+                                .began_ms = now_ms,
+                                .answered_ms = now_ms,
+                                .until_ms = until_ms,
+                                .spoke_ms = now_ms};
     struct signals signals;
     int status;
 
@@ -149,6 +178,10 @@ static int await_vote(struct cli *cli, const struct cluster_request *request, in
     while ((status = look_whether_it_votes(cli, request, &progress)) == EXIT_BUSY) {
         if (is_over(request, &progress)) {
             say_goes_on(&progress);
+            return EXIT_UNAVAILABLE;
+        }
+        if (is_silent_for_long(request, &progress)) {
+            say_silent(&progress);
             return EXIT_UNAVAILABLE;
         }
         sleep_or_die(&signals, &progress);

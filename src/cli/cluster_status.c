@@ -57,6 +57,8 @@ static bool is_removed(const hf_cluster_info *about)
 
 static const char *role_of(const hf_cluster_info *about, const hf_member *member)
 {
+    if (member->id == about->id && strcmp(about->role, "stopped") == 0)
+        return "stopped";
     if (member->id == about->leader)
         return "leader";
     if (is_removed(about)) /* the members do not talk to it any more */
@@ -66,6 +68,8 @@ static const char *role_of(const hf_cluster_info *about, const hf_member *member
     /* One that follows a leader hears nothing of the others. */
     if (about->leader != 0 && about->leader != about->id && member->id != about->id)
         return "unknown";
+    if (*member->stopped)
+        return "stopped";
     if (cluster_is_silent(about, member))
         return "silent";
     return member->votes ? "follower" : "catching up";
@@ -187,6 +191,8 @@ static void status_json(const hf_cluster *cluster)
         json_bool(&json, "votes", member->votes != 0);
         json_ms(&json, "behind", member->behind); /* null where it is not known, as with spans */
         json_ms(&json, "silent_ms", member->silent_ms);
+        if (*member->stopped)
+            json_string(&json, "stopped", member->stopped);
         json_u64(&json, "term", about->term);
         json_u64(&json, "leader", about->leader);
         json_u64(&json, "answered_by", about->id);
@@ -225,6 +231,16 @@ static int print_members(const hf_cluster *cluster)
     return table_end(&table);
 }
 
+static void print_stopped(const hf_cluster *cluster)
+{
+    const hf_member *member;
+
+    for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
+        if (*member->stopped)
+            printf("Node %llu has stopped: %s\n", (unsigned long long)member->id,
+                   printable(member->stopped));
+}
+
 /* Only the leader knows who is there. */
 static void print_survives(const hf_cluster *cluster)
 {
@@ -257,6 +273,7 @@ static int status_table(const hf_cluster *cluster)
         printf("which knows of no leader.\n");
     else
         printf("which follows node %llu.\n", (unsigned long long)about->leader);
+    print_stopped(cluster);
     if (leader_answers(about))
         print_survives(cluster);
     if (*about->cluster)

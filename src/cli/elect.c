@@ -65,7 +65,7 @@ static int campaign(const struct jobopts *opts, struct cli *cli, struct signals 
         if (result == HF_OK)
             return 0;
         if (!has_led || !may_pass(result)) {
-            say("%s", err.text);
+            say_failure(err.text);
             return status_of(result);
         }
         if (!said)
@@ -100,7 +100,7 @@ static int run(struct cli *cli, struct args *args)
         return status;
     result = environment_check_nested(cli->store, opts.name, &err);
     if (result != HF_OK) {
-        say("%s", err.text);
+        say_failure(err.text);
         return status_of(result);
     }
     for (;;) {

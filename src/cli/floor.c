@@ -8,8 +8,8 @@ static int run(struct cli *cli, struct args *args)
 {
     const char *word;
     struct json json;
-    uint64_t token;
-    int status, result;
+    uint64_t token, at = 0;
+    int status, result, ended = 0;
 
     if (args_words(args, &word, 1, 1, NULL, &status))
         return status;
@@ -19,17 +19,23 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
-    result = hf_floor(cli->store, token);
+    result = hf_floor_at(cli->store, token, &at, &ended);
     if (result != HF_OK)
         return say_result(result);
     if (cli->json) {
         json_begin(&json);
         json_u64(&json, "floor", token);
         json_string(&json, "url", hf_info(cli->store)->url);
+        json_u64(&json, "at", at);
+        json_bool(&json, "ended", ended);
         json_end(&json);
+    } else if (at > token) {
+        printf("nothing changed: tokens of %s are at %llu already\n",
+               printable(hf_info(cli->store)->url), (unsigned long long)at);
     } else {
-        printf("from now on every token of %s is greater than %llu\n",
-               printable(hf_info(cli->store)->url), (unsigned long long)token);
+        printf("from now on every token of %s is greater than %llu%s\n",
+               printable(hf_info(cli->store)->url), (unsigned long long)token,
+               ended ? "; all holds of before have ended" : "");
     }
     return finish_output(EXIT_DONE);
 }
@@ -41,7 +47,8 @@ const struct command command_floor = {
     .description =
         "For moving from another store: guards remember the greatest token they have seen, so\n"
         "the new store must begin above it. It never lowers anything. Not on etcd and ZooKeeper:\n"
-        "there the marks of the guards are reset instead. On PostgreSQL it ends all holds.",
+        "there the marks of the guards are reset instead. On PostgreSQL it ends all holds, if it\n"
+        "raises anything.",
     .takes_json = true,
     .examples = "  holdfast --on file:/srv/locks floor 184467\n",
     .statuses = "  0 done   69, 77, 64, 70 as in 'holdfast run --help'\n",

@@ -39,14 +39,15 @@ int follow(struct cli *cli, const char *name, hf_observer_fn *fn, void *arg)
 
     if (fds[0].fd < 0)
         return say_result(fds[0].fd);
+    /* Until the store has been reached nothing is left behind there: a signal ends us as it ends anybody. */
+    result = hf_observe(store, name, fn, arg, &observer);
+    if (result != HF_OK)
+        return say_result(result);
     if (!signals_begin_ends(&signals)) {
         say("cannot watch for signals: %s", strerror(errno));
         return EXIT_OURS;
     }
     fds[2].fd = signals.fd;
-    result = hf_observe(store, name, fn, arg, &observer);
-    if (result != HF_OK)
-        return say_result(result);
     for (;;) {
         if (poll(fds, 3, OUTAGE_LOOK_MS) < 0 && errno != EINTR) {
             say("poll: %s", strerror(errno));

@@ -232,7 +232,7 @@ void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision
 
     *ret_result = (struct job_result){.status = 0};
     if (!envp) {
-        say("%s", err->text);
+        say_failure(err->text);
         ret_result->status = status_of(HF_ENOMEM);
         return;
     }

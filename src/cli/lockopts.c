@@ -184,6 +184,6 @@ int lockopts_acquire(const struct lockopts *opts, struct cli *cli, const char *n
         signals_die(number, false);
     }
     if (result != HF_EBUSY || !opts->quiet)
-        say("%s", err.text);
+        say_failure(err.text);
     return result == HF_EBUSY ? opts->conflict_status : status_of(result);
 }

@@ -4,8 +4,6 @@
 #include "cli/output.h"
 #include "cli/slow.h"
 
-#define LIST_MS 30000 /* hf_list's own limit */
-
 enum { OPT_ALL = 'a', OPT_QUIET = 'q' };
 
 static const struct option_spec options[] = {
@@ -78,7 +76,7 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
-    slow_begin(&slow, cli, "ls", "no list", LIST_MS);
+    slow_begin(&slow, cli, "ls", "no list", SLOW_NO_LIMIT);
     result = hf_list(cli->store, &wanted, &report);
     slow_end(&slow);
     if (result != HF_OK)

@@ -11,15 +11,21 @@
 #include "cli/capture.h"
 #include "cli/environment.h"
 #include "cli/jobopts.h"
-#include "cli/json.h"
+#include "cli/once_show.h"
 #include "cli/output.h"
 #include "cli/replay.h"
+#include "cli/slow.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* The library's own limits, to be said. */
+#define RELEASE_MS 5000
+#define FINISH_MS_MIN 5000
+#define FINISH_MS_MAX 15000
 
 enum { OPT_KEEP = OPT_JOB_OWN, OPT_IF_DIED, OPT_ONLY_SUCCESS, OPT_SHOW };
 
@@ -41,7 +47,7 @@ static const struct option_spec options[] = {
     {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the key"},
     {OPT_VERBOSE, "verbose", NULL, "say what happens"},
     {OPT_QUIET, "quiet", NULL,
-     "do not print who runs it, while waiting or when busy, nor warnings"},
+     "do not print who runs it, while waiting or when busy, that it failed before, nor warnings"},
     {OPT_SHOW, "show", NULL, "run nothing: print what is known of KEY (also with --json)"},
     {0},
 };
@@ -79,99 +85,6 @@ static bool take_own(void *context, const struct args *args, int id)
     }
 }
 
-/* ---- what is known --------------------------------------------------------------------------- */
-
-static void show_json(const char *key, const hf_once *once, const struct replay *replay,
-                      size_t size)
-{
-    static const char *const words[] = {"nothing", "running", "done", "died"};
-    int state = hf_once_state(once);
-    struct json json;
-
-    json_begin(&json);
-    json_name(&json, key);
-    json_string(&json, "state", words[state]);
-    if (state != HF_ONCE_NOTHING) {
-        json_u64(&json, "token", hf_once_token(once));
-        json_ms(&json, "left_ms", hf_once_left_ms(once));
-    }
-    if (state == HF_ONCE_RUNNING) {
-        json_string(&json, "owner", hf_once_owner(once));
-        json_ms(&json, "age_ms", hf_once_age_ms(once));
-    }
-    if (state == HF_ONCE_DONE)
-        json_u64(&json, "bytes", size);
-    if (replay) {
-        json_u64(&json, "status", (uint64_t)replay->status);
-        json_bool(&json, "output_kept", !replay->left_out);
-        json_u64(&json, "stdout_bytes", replay->out_size);
-        json_u64(&json, "stderr_bytes", replay->err_size);
-    }
-    json_end(&json);
-}
-
-static void show_done(const hf_once *once, const struct replay *replay, size_t size)
-{
-    printf("done, token %llu, kept for another %s: ", (unsigned long long)hf_once_token(once),
-           span(hf_once_left_ms(once)));
-    if (!replay)
-        printf("%zu bytes that 'holdfast once' did not write\n", size);
-    else if (replay->left_out)
-        printf("exit status %d, its output was too long to be kept\n", replay->status);
-    else
-        printf("exit status %d, %zu bytes of output, %zu of errors\n", replay->status,
-               replay->out_size, replay->err_size);
-}
-
-static void show_text(hf_store *store, const char *key, const hf_once *once,
-                      const struct replay *replay, size_t size)
-{
-    hf_entry runner = {
-        .owner = hf_once_owner(once), .token = hf_once_token(once), .age_ms = hf_once_age_ms(once)};
-    char text[512];
-
-    printf("%s: ", printable(key));
-    switch (hf_once_state(once)) {
-    case HF_ONCE_RUNNING:
-        describe_holder(store, &runner, text, sizeof text);
-        printf("run by %s", text);
-        if (hf_once_left_ms(once) >= 0 && hf_once_left_ms(once) != HF_UNLIMITED)
-            printf(", %s left", span(hf_once_left_ms(once)));
-        putchar('\n');
-        break;
-    case HF_ONCE_DONE:
-        show_done(once, replay, size);
-        break;
-    case HF_ONCE_DIED:
-        printf("whoever ran it, with token %llu, died; that is known for another %s\n",
-               (unsigned long long)hf_once_token(once), span(hf_once_left_ms(once)));
-        break;
-    default:
-        printf("nothing is known of it\n");
-    }
-}
-
-static int show(struct cli *cli, const char *key)
-{
-    struct replay replay;
-    hf_once *once;
-    const void *bytes;
-    size_t size = 0;
-    bool ours;
-    int result = hf_once_read(cli->store, key, &once);
-
-    if (result != HF_OK)
-        return say_result(result);
-    bytes = hf_once_result(once, &size);
-    ours = bytes && replay_read(bytes, size, &replay);
-    if (cli->json)
-        show_json(key, once, ours ? &replay : NULL, size);
-    else
-        show_text(cli->store, key, once, ours ? &replay : NULL, size);
-    hf_once_free(once);
-    return finish_output(EXIT_DONE);
-}
-
 /* ---- what has been run ----------------------------------------------------------------------- */
 
 /* 0, or the errno. That nobody reads it is fine: they have what they wanted. */
@@ -189,7 +102,25 @@ static int status_with(int status, int failure)
     return status == EXIT_DONE && failure ? EXIT_UNAVAILABLE : status;
 }
 
-static int replay_it(const struct wish *wish, const hf_once *once)
+/* Else a failure that nobody sees happen looks like one of now, and like one that could be tried again. */
+static void say_failed_before(const struct wish *wish, struct cli *cli, const hf_once *once,
+                              int status)
+{
+    char left[64] = "until it is forgotten";
+    hf_once *known;
+
+    if (hf_once_read(cli->store, wish->job.name, &known) == HF_OK) {
+        if (hf_once_state(known) == HF_ONCE_DONE && hf_once_token(known) == hf_once_token(once))
+            snprintf(left, sizeof left, "for another %s", span(hf_once_left_ms(known)));
+        hf_once_free(known);
+    }
+    say("'%s' has been run, with token %llu, and failed with exit status %d: nothing is run now, "
+        "that is its result %s; another KEY is run at once, and with --only-success no failure is "
+        "kept",
+        printable(wish->job.name), (unsigned long long)hf_once_token(once), status, left);
+}
+
+static int replay_it(const struct wish *wish, struct cli *cli, const hf_once *once)
 {
     struct replay replay;
     size_t size = 0;
@@ -208,6 +139,8 @@ static int replay_it(const struct wish *wish, const hf_once *once)
         say("'%s' has been run, with token %llu and exit status %d; its output was too long to be "
             "kept",
             printable(wish->job.name), (unsigned long long)hf_once_token(once), replay.status);
+    if (replay.status != 0 && !wish->job.lock.quiet)
+        say_failed_before(wish, cli, once, replay.status);
     out_failure = write_out(replay.out, replay.out_size, stdout);
     err_failure = write_out(replay.err, replay.err_size, stderr);
     if (out_failure)
@@ -217,13 +150,29 @@ static int replay_it(const struct wish *wish, const hf_once *once)
 
 /* ---- running it ------------------------------------------------------------------------------ */
 
+/* The job has ended, and whoever waits for us sees nothing happen while the store is away. doing: in words, with what is done to the key.
+ * Over with slow_end. */
+static void begin_settling(struct slow *slow, const struct wish *wish, const struct cli *cli,
+                           struct capture *capture, const char *doing, int64_t limit_ms)
+{
+    *slow = (struct slow){0};
+    if (!wish->job.lock.quiet)
+        slow_begin_captured(slow, cli, capture, doing, "no answer", limit_ms);
+}
+
 /* Nothing is kept: the key is free, unless it is lost already. */
-static void give_up(const struct wish *wish, hf_once *once, struct capture *capture,
-                    const char *why)
+static void give_up(const struct wish *wish, const struct cli *cli, hf_once *once,
+                    struct capture *capture, const char *why)
 {
     uint64_t token = hf_once_token(once);
-    int result = hf_once_release(once);
+    struct slow slow;
+    char doing[640];
+    int result;
 
+    snprintf(doing, sizeof doing, "releasing '%.600s'", printable(wish->job.name));
+    begin_settling(&slow, wish, cli, capture, doing, RELEASE_MS);
+    result = hf_once_release(once);
+    slow_end(&slow);
     if (result != HF_OK && result != HF_ELOST)
         capture_say(capture,
                     "could not release '%s' (%s); others may run it when its lease has expired",
@@ -242,7 +191,7 @@ static void give_up_doubtful(const struct wish *wish, const struct cli *cli, hf_
     char when[64] = "";
 
     if (!wish->fail_if_died) {
-        give_up(wish, once, capture, why);
+        give_up(wish, cli, once, capture, why);
         return;
     }
     if ((hf_info(cli->store)->features & HF_HAS_TTL) && left_ms > 0)
@@ -252,13 +201,61 @@ static void give_up_doubtful(const struct wish *wish, const struct cli *cli, hf_
     hf_once_abandon(once);
 }
 
+/* When the lease of a run that nobody renews any more has expired. While a store is away its leases may stand still, so there is
+ * no time from now on. */
+static void describe_expiry(const struct cli *cli, const char *whose, int64_t ttl_ms, int result,
+                            char *ret_text, size_t size)
+{
+    bool away = result == HF_EUNREACH || result == HF_EUNKNOWN;
+
+    ret_text[0] = '\0';
+    if (hf_info(cli->store)->features & HF_HAS_TTL)
+        snprintf(ret_text, size, " when %s lease has expired, %s %s at the latest", whose,
+                 span(ttl_ms), away ? "after the store is back" : "from now");
+}
+
+/* The result of a run that is over could not be kept, and the command may be run again: what matters to its caller. */
+static void say_not_kept(const struct wish *wish, const struct cli *cli, struct capture *capture,
+                         int result, const char *why)
+{
+    int64_t ttl_ms = wish->job.lock.options.ttl_ms;
+    const char *unless = result == HF_EUNKNOWN ? "if it is not, "
+                         : result == HF_ESTALE ? "unless somebody else has run it since, "
+                                               : "";
+    char when[128] = "";
+
+    if (result != HF_ESTALE) /* then the lease is over already */
+        describe_expiry(cli, wish->fail_if_died ? "its" : "this run's",
+                        ttl_ms > 0 ? ttl_ms : hf_info(cli->store)->ttl_ms, result, when,
+                        sizeof when);
+    if (wish->fail_if_died)
+        capture_say(capture,
+                    "%s; %sthis run counts as dead%s, and with --if-died fail the command is not "
+                    "run again",
+                    why, unless, when);
+    else
+        capture_say(capture, "%s; %sthe next call runs the command again%s", why, unless, when);
+}
+
+static int64_t finish_limit_ms(const hf_once *once)
+{
+    int64_t left_ms = hf_once_left_ms(once);
+
+    return left_ms < FINISH_MS_MIN   ? FINISH_MS_MIN
+           : left_ms < FINISH_MS_MAX ? left_ms
+                                     : FINISH_MS_MAX;
+}
+
 /* Stores what came out. 0, or the exit status that takes the place of the job's. */
-static int keep(const struct wish *wish, hf_once *once, struct capture *capture, int status)
+static int keep(const struct wish *wish, const struct cli *cli, hf_once *once,
+                struct capture *capture, int status)
 {
     const struct bytes *out = &capture->streams[CAPTURE_OUT].kept;
     const struct bytes *err = &capture->streams[CAPTURE_ERR].kept;
     struct replay replay = {.status = status, .left_out = capture->too_much};
     static char bytes[HF_ONCE_RESULT_MAX];
+    struct slow slow;
+    char doing[640];
     int result;
 
     if (!capture->too_much) {
@@ -268,8 +265,11 @@ static int keep(const struct wish *wish, hf_once *once, struct capture *capture,
         replay.err_size = err->size;
     }
     replay_write(&replay, bytes);
+    snprintf(doing, sizeof doing, "keeping the result of '%.600s'", printable(wish->job.name));
+    begin_settling(&slow, wish, cli, capture, doing, finish_limit_ms(once));
     result = hf_once_finish(once, bytes, REPLAY_HEADER + replay.out_size + replay.err_size,
                             wish->keep_ms);
+    slow_end(&slow);
     if (result == HF_OK) {
         if (wish->job.lock.verbose)
             capture_say(capture, "'%s' is done with exit status %d, which is kept for %s%s",
@@ -277,7 +277,7 @@ static int keep(const struct wish *wish, hf_once *once, struct capture *capture,
                         capture->too_much ? ", but not its output" : "");
         return 0;
     }
-    capture_say(capture, "%s", hf_error());
+    say_not_kept(wish, cli, capture, result, hf_error());
     return result == HF_ESTALE ? EXIT_LOST : status_of(result);
 }
 
@@ -301,16 +301,16 @@ static int settle(const struct wish *wish, const struct cli *cli, hf_once *once,
         capture_say(capture, "cannot run '%s': %s", printable(wish->job.argv[0]),
                     strerror(failure));
     if (run->status != 0 || failure != 0) {
-        give_up(wish, once, capture, "it could not be run");
+        give_up(wish, cli, once, capture, "it could not be run");
     } else if (run->outcome.lost) {
         give_up_doubtful(wish, cli, once, capture, "it was lost");
         return EXIT_LOST;
     } else if (was_stopped(&run->outcome)) {
         give_up_doubtful(wish, cli, once, capture, "it was ended by a signal");
     } else if (wish->only_success && status != 0) {
-        give_up(wish, once, capture, "it failed");
+        give_up(wish, cli, once, capture, "it failed");
     } else {
-        instead = keep(wish, once, capture, status);
+        instead = keep(wish, cli, once, capture, status);
         return instead ? instead : status;
     }
     return status;
@@ -404,7 +404,7 @@ static int begin(const struct wish *wish, struct cli *cli, struct signals *signa
     if (result == HF_ECANCELED)
         die(cli, number, false);
     if (result != HF_EBUSY || !wish->job.lock.quiet)
-        say("%s", err.text);
+        say_failure(err.text);
     return result == HF_EBUSY   ? wish->job.lock.conflict_status
            : result == HF_ELOST ? EXIT_LOST
                                 : status_of(result);
@@ -459,14 +459,14 @@ static int run(struct cli *cli, struct args *args)
     if (status != 0)
         return status;
     if (wish.show)
-        return show(cli, wish.job.name);
+        return once_show(cli, wish.job.name);
     status = begin(&wish, cli, &signals, &once);
     if (status >= 0)
         return status;
     if (hf_once_runs(once))
         return run_it(&wish, cli, &signals, once);
     pthread_sigmask(SIG_SETMASK, &signals.inherited, NULL); /* nothing depends on us any more */
-    status = replay_it(&wish, once);
+    status = replay_it(&wish, cli, once);
     hf_once_free(once);
     return status;
 }
@@ -479,8 +479,13 @@ const struct command command_once = {
         "Runs CMD unless it has been run for KEY, and keeps its exit status and its output, up to\n"
         "64 KiB, for --keep. Whoever asks meanwhile waits for the result; whoever asks later gets "
         "it\n"
-        "at once. If a run dies, CMD is run again; only one result is ever kept. The command sees\n"
-        "HOLDFAST_TOKEN, which whatever it writes to should check, HOLDFAST_NAME and HOLDFAST_URL.",
+        "at once. If a run dies, CMD is run again; only one result is ever kept. A failure is a "
+        "result,\n"
+        "too, unless --only-success is given. Nothing removes a result before its time: ask for "
+        "another\n"
+        "KEY. The command sees HOLDFAST_TOKEN, which whatever it writes to should check, "
+        "HOLDFAST_NAME\n"
+        "and HOLDFAST_URL.",
     .options = options,
     .takes_json = true,
     .examples = "  holdfast once charge:4711 -- charge --amount 20 --order 4711\n"

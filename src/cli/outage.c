@@ -15,7 +15,7 @@ enum outage_news outage_look(struct outage *outage, hf_store *store, const char 
         return was_told ? OUTAGE_OVER : OUTAGE_NONE;
     }
     if (lasts_ms >= SHORT_MS && (!was_told || now_ms >= outage->next_ms)) {
-        say("%s: %s; still trying", what, hf_error());
+        say("%s: %s%s; still trying", what, hf_error(), leader_advice(hf_error()));
         outage->told = true;
         outage->next_ms = clock_after(now_ms, NEXT_LINE_MS);
     }

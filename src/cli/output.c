@@ -62,9 +62,22 @@ int status_of(int result)
     }
 }
 
+const char *leader_advice(const char *words)
+{
+    return strstr(words,
+                  "there is no leader at the moment") /* of a holdfastd: session_host.c there */
+               ? " ('holdfast cluster status' says which nodes are missing)"
+               : "";
+}
+
+void say_failure(const char *words)
+{
+    say("%s%s", words, leader_advice(words));
+}
+
 int say_result(int result)
 {
-    say("%s", hf_error());
+    say_failure(hf_error());
     return status_of(result);
 }
 
@@ -155,7 +168,12 @@ void describe_withheld(const hf_report *report, char *ret_text, size_t size)
 
         if (entry->kind != HF_ENTRY_WITHHELD)
             continue;
-        if (entry->left_ms >= 0)
+        if (entry->withheld == HF_WITHHELD_ENTERED)
+            snprintf(ret_text, size, "withheld until an open transaction of its last holder ends");
+        else if (entry->withheld == HF_WITHHELD_OTHER)
+            snprintf(ret_text, size,
+                     "withheld for the TTL of a hold from before a floor or a promotion");
+        else if (entry->left_ms >= 0)
             snprintf(ret_text, size, "withheld after a break or a lock-delay, for another %s",
                      span(entry->left_ms));
         else

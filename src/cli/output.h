@@ -9,6 +9,10 @@
 /* One line on stderr, in one write so that lines of many processes do not mix: "holdfast: ...". */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* What a store said, followed by where to look if a holdfastd said that nobody leads. */
+void say_failure(const char *words);
+/* That last part of it; "" of other words. */
+const char *leader_advice(const char *words);
 /* hf_error() as a line, and the exit status that goes with the result. */
 int say_result(int result);
 int status_of(int result);
@@ -27,6 +31,8 @@ const char *clock_time(int64_t age_ms);
 
 /* Ages are by a clock that stands still while nobody leads, as that of holdfastd: then they are the least, and no time of day can be told. */
 bool ages_are_least(hf_store *store);
+/* Of a key for which hf_once_withheld is true. */
+#define WITHHELD_RUN "withheld for the TTL of a run from before a floor or a promotion"
 /* Of one report: "withheld after a break or a lock-delay, for another 3s"; "": it is not. */
 void describe_withheld(const hf_report *report, char *ret_text, size_t size);
 /* "root@host backup[17], token 4, since 02:14:05 (3.2 s)", or "..., for at least 3.2 s" */

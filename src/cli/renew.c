@@ -2,6 +2,7 @@
 #include "cli/adopt.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/slow.h"
 
 static const struct option_spec options[] = {
     ADOPT_OPTIONS,
@@ -14,13 +15,16 @@ static int run(struct cli *cli, struct args *args)
 {
     struct adoption adoption;
     struct json json;
+    struct slow slow;
     int64_t left_ms;
     int status, result;
 
     status = adopt(cli, args, &adoption);
     if (status >= 0)
         return status;
+    slow_begin(&slow, cli, "renew", "no word that it is renewed", SLOW_NO_LIMIT);
     result = hf_renew(adoption.lock);
+    slow_end(&slow);
     if (result != HF_OK) {
         status = say_result(result);
         hf_lock_detach(adoption.lock);

@@ -22,18 +22,32 @@ static bool lasts(struct slow *slow)
     return !over;
 }
 
+static void tell(const struct slow *slow, const char *missing, const char *how_long)
+{
+    const char *where = printable(hf_info(slow->cli->store)->where);
+
+    if (slow->capture)
+        capture_say(slow->capture, "%s: %s from %s for %s; %s", slow->what, missing, where,
+                    span(SLOW_MS), how_long);
+    else
+        say("%s: %s from %s for %s; %s", slow->what, missing, where, span(SLOW_MS), how_long);
+}
+
 static void *watch(void *context)
 {
     struct slow *slow = context;
-    bool reached;
+    char how_long[80] = "still trying";
 
     if (!lasts(slow))
         return NULL;
-    reached = hf_reached(slow->cli->store) != 0;
-    if (reached || !slow->reached_only)
-        say("%s: %s from %s for %s; trying for up to %s in all", slow->what,
-            reached ? slow->missing : "no answer", printable(hf_info(slow->cli->store)->where),
-            span(SLOW_MS), span(slow->limit_ms));
+    if (hf_reached(slow->cli->store) == 0) {
+        if (!slow->reached_only) /* how soon a store gives that up is its own matter */
+            tell(slow, "no answer", how_long);
+        return NULL;
+    }
+    if (slow->limit_ms != SLOW_NO_LIMIT)
+        snprintf(how_long, sizeof how_long, "trying for up to %s in all", span(slow->limit_ms));
+    tell(slow, slow->missing, how_long);
     return NULL;
 }
 
@@ -41,7 +55,7 @@ static void start(struct slow *slow)
 {
     pthread_condattr_t monotonic;
 
-    if (slow->cli->quiet || slow->limit_ms <= SLOW_MS ||
+    if (slow->cli->quiet || (slow->limit_ms != SLOW_NO_LIMIT && slow->limit_ms <= SLOW_MS) ||
         !(hf_info(slow->cli->store)->features & HF_HAS_TTL)) /* no server */
         return;
     pthread_mutex_init(&slow->mutex, NULL);
@@ -64,6 +78,14 @@ void slow_begin_reached(struct slow *slow, const struct cli *cli, const char *wh
 {
     *slow = (struct slow){
         .cli = cli, .what = what, .missing = missing, .limit_ms = limit_ms, .reached_only = true};
+    start(slow);
+}
+
+void slow_begin_captured(struct slow *slow, const struct cli *cli, struct capture *capture,
+                         const char *what, const char *missing, int64_t limit_ms)
+{
+    *slow = (struct slow){
+        .cli = cli, .capture = capture, .what = what, .missing = missing, .limit_ms = limit_ms};
     start(slow);
 }
 

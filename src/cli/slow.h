@@ -1,19 +1,25 @@
 /* slow.h: a line for whoever waits for a store that does not answer, or cannot do what is asked: early, and once.
  *
- *     slow_begin(&slow, cli, "ls", "no list", 30000);
+ *     slow_begin(&slow, cli, "ls", "no list", SLOW_NO_LIMIT);
  *     result = hf_list(...);
  *     slow_end(&slow); */
 #ifndef CLI_SLOW_H
 #define CLI_SLOW_H
 
+#include "cli/capture.h"
 #include "cli/cli.h"
 
 #include <pthread.h>
 
+#define SLOW_NO_LIMIT \
+    0 /* or none that could be said: the call may end long before it, with what the store says then */
+
 struct slow {
     const struct cli *cli;
+    struct capture *capture; /* what speaks, or NULL: we do */
     const char *what, *missing;
-    int64_t limit_ms; /* of the call, to be said */
+    int64_t
+        limit_ms; /* how long the call tries, to be said of a store that has answered something */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     pthread_t thread;
@@ -28,6 +34,9 @@ void slow_begin(struct slow *slow, const struct cli *cli, const char *what, cons
 /* Where a store that was never reached is found out soon. */
 void slow_begin_reached(struct slow *slow, const struct cli *cli, const char *what,
                         const char *missing, int64_t limit_ms);
+/* Of a job whose output is captured: the line comes behind that. */
+void slow_begin_captured(struct slow *slow, const struct cli *cli, struct capture *capture,
+                         const char *what, const char *missing, int64_t limit_ms);
 void slow_end(struct slow *slow);
 
 #endif

@@ -1,4 +1,5 @@
 /* stores.c: holdfast stores: what each store promises, and which one is in effect. */
+#include "base/clock.h"
 #include "cli/args.h"
 #include "cli/json.h"
 #include "cli/output.h"
@@ -133,21 +134,35 @@ static void note_server(const hf_store_info *info, void *arg)
     *(bool *)arg = (info->features & HF_HAS_TTL) != 0;
 }
 
-/* A store speaks of its server when it has asked it something. That it cannot is not what was asked here. Then it is not open. */
+static int show_something(hf_store *store)
+{
+    hf_report *report;
+    int result = hf_show(store, "holdfast", &report);
+
+    if (result == HF_OK)
+        hf_report_free(report);
+    return result;
+}
+
+/* A store speaks of its server when it has asked it something. That it cannot is told, but not what was asked here: the list is true all
+ * the same. Then it is not open. */
 static void ask_server(struct cli *cli)
 {
+    int64_t began_ms = clock_boot_ms();
     bool has_server = false;
-    hf_report *report;
+    int result;
 
-    if (hf_describe(cli->url, note_server, &has_server) != HF_OK || !has_server ||
-        hf_open(cli->url, &cli->store) != HF_OK)
+    if (hf_describe(cli->url, note_server, &has_server) != HF_OK || !has_server)
         return;
-    if (hf_show(cli->store, "holdfast", &report) == HF_OK) {
-        hf_report_free(report);
-    } else {
-        hf_close(cli->store);
-        cli->store = NULL;
-    }
+    result = hf_open(cli->url, &cli->store);
+    if (result == HF_OK)
+        result = show_something(cli->store);
+    if (result == HF_OK)
+        return;
+    say("the store in effect cannot be used now (asked for %s): %s",
+        span(clock_boot_ms() - began_ms), hf_error());
+    hf_close(cli->store);
+    cli->store = NULL;
 }
 
 /* The store that a command without --on would use. That it cannot be opened is worth knowing, but
@@ -165,7 +180,8 @@ static int in_effect(struct cli *cli)
     result = hf_describe(cli->url, print_effect, cli);
     fflush(stdout);
     if (result == HF_OK) {
-        ask_server(cli);
+        if (!cli->json)
+            ask_server(cli);
         if (cli->store)
             printf("  waiters: %s\n", hf_info(cli->store)->wakes);
         return EXIT_DONE;

@@ -2,6 +2,7 @@
 #include "cli/adopt.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/slow.h"
 
 static const struct option_spec options[] = {ADOPT_OPTIONS, {0}};
 
@@ -9,12 +10,15 @@ static int run(struct cli *cli, struct args *args)
 {
     struct adoption adoption;
     struct json json;
+    struct slow slow;
     int status, result;
 
     status = adopt(cli, args, &adoption);
     if (status >= 0)
         return status;
+    slow_begin(&slow, cli, "unlock", "no word that it is released", SLOW_NO_LIMIT);
     result = hf_release(adoption.lock);
+    slow_end(&slow);
     if (result != HF_OK)
         return say_result(result);
     if (cli->json) {

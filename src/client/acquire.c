@@ -61,10 +61,13 @@ static bool canceled(const struct acquisition *a)
     return false;
 }
 
-/* A request's deadline: the wait's end, within what is useful for one request. */
+/* A request's deadline: the wait's end, within what is useful for one request. Whoever does not wait for the lock waits for the
+ * connection nevertheless, once, for as long as the URL says. */
 static int64_t attempt_deadline(const struct acquisition *a, int64_t now_ms)
 {
-    int64_t least_ms = clock_after(now_ms, ATTEMPT_FLOOR_MS);
+    int64_t allowed_ms = a->may_wait || a->retries > 0 ? 0 : reach_allowed(a->store);
+    int64_t least_ms =
+        clock_after(now_ms, allowed_ms > ATTEMPT_FLOOR_MS ? allowed_ms : ATTEMPT_FLOOR_MS);
     int64_t most_ms = clock_after(now_ms, reach_span(a->store, ATTEMPT_MS));
 
     if (a->until_ms < least_ms)
@@ -237,7 +240,8 @@ static int attempt(struct acquisition *a, int64_t *ret_sent_ms)
     a->asked = true;
     outcome = store->engine->acquire(store->engine_store, &lock->claim,
                                      attempt_deadline(a, *ret_sent_ms), a->err);
-    reach_note(store, outcome, a->err);
+    if (!is_transient(outcome) || !canceled(a)) /* else it may be no fault of the store's */
+        reach_note(store, outcome, a->err);
     if (outcome == ENGINE_HELD)
         return outcome;
     pthread_mutex_lock(&store->mutex);
@@ -332,11 +336,16 @@ static bool lease_is_over(struct acquisition *a, int outcome)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
+static void heed_cancels(struct acquisition *a)
+{
+    if (!a->lock->waiter.registered)
+        waiter_register(&a->lock->waiter, a->cancels);
+}
+
 static void begin_waiting(struct acquisition *a)
 {
     a->waited = true;
-    if (!a->lock->waiter.registered)
-        waiter_register(&a->lock->waiter, a->cancels);
+    heed_cancels(a);
 }
 
 static void pause_for(struct acquisition *a, uint32_t seen, int64_t span_ms)
@@ -361,6 +370,8 @@ static bool wait_for_more(struct acquisition *a, uint32_t seen, uint32_t nudges,
     const struct engine *engine = a->store->engine;
     struct waiter *waiter = &a->lock->waiter;
 
+    if (canceled(a)) /* perhaps that is why there is no answer */
+        return true;
     if (!a->may_wait)
         return is_transient(*outcome) && a->retries++ == 0;
     if (*outcome == HF_EUNREACH && !reach_known(a->store))
@@ -407,6 +418,9 @@ static int give_up(struct acquisition *a, int outcome)
         return error_set(a->err, HF_EBUSY, "'%.100s' was not granted: answers were lost",
                          a->lock->claim.name);
     text_from_ms(clock_boot_ms() - a->began_ms, waited);
+    if (a->unsure && is_transient(outcome) && !a->queued) /* nobody may have held it */
+        return error_set(a->err, HF_EBUSY, "'%.100s' was not granted within %s: answers were lost",
+                         a->lock->claim.name, waited);
     return error_set(a->err, HF_EBUSY, "'%.100s' %s within %s", a->lock->claim.name,
                      a->terms ? "was not finished" : "did not become free", waited);
 }
@@ -435,6 +449,10 @@ static int run(struct acquisition *a, const hf_options *options)
         if (a->restart)
             outcome = start_afresh(a);
         if (outcome == HF_OK) {
+            if (store_has_server(a->store))
+                heed_cancels(a);
+            if (canceled(a))
+                continue;
             outcome = attempt(a, &sent_ms);
             if (outcome == ENGINE_HELD)
                 outcome = take_grant(a, options, sent_ms);

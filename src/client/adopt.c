@@ -54,7 +54,9 @@ static int take_mode(hf_lock *lock, struct error_text *err)
 /* Renews once, and again if an answer was lost. */
 static int prove_alive(hf_lock *lock, struct error_text *err)
 {
-    int64_t deadline_ms = clock_after(clock_boot_ms(), ATTEMPT_MS);
+    int64_t allowed_ms = reach_allowed(lock->store);
+    int64_t deadline_ms =
+        clock_after(clock_boot_ms(), allowed_ms > ATTEMPT_MS ? allowed_ms : ATTEMPT_MS);
     int result = HF_EUNREACH;
 
     for (int i = 0; i < SETTLE_TRIES && clock_boot_ms() < deadline_ms; i++) {
@@ -70,7 +72,8 @@ static int prove_alive(hf_lock *lock, struct error_text *err)
     }
     if (result == HF_ELOST)
         error_set(err, HF_ELOST,
-                  "the hold of '%.100s' is over: it was released, broken, or not renewed in time",
+                  "this lease and token do not hold '%.100s': the hold was released, broken or not "
+                  "renewed in time, or is another name's",
                   lock->claim.name);
     return result;
 }

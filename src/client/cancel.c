@@ -1,7 +1,7 @@
 /* cancel.c: ending somebody's sleep.
  *
  * A wait registers with up to three cancels (the caller's, its operation's, its store's), then
- * looks whether one has fired, then sleeps. Firing sets the flag, then wakes all who are
+ * looks whether one has fired, then sleeps; so does an attempt that may have to wait for a server. Firing sets the flag, then wakes all who are
  * registered. So a fire is either seen by the look or wakes the sleep; there is no gap between.
  *
  * One mutex serves all cancels of the process: they are used only by calls that wait anyway, and
@@ -60,7 +60,13 @@ void hf_cancel_fire(hf_cancel *cancel)
     pthread_mutex_lock(&cancels);
     atomic_store(&cancel->fired, true);
     LIST_EACH(node, &cancel->links)
-    waiter_interrupt(LIST_ENTRY(node, struct waiter_link, node)->waiter);
+    {
+        struct waiter *waiter = LIST_ENTRY(node, struct waiter_link, node)->waiter;
+
+        if (!store_forked(waiter->store))
+            atomic_store(&waiter->claim->interrupted, true);
+        waiter_interrupt(waiter);
+    }
     pthread_mutex_unlock(&cancels);
 }
 

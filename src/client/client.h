@@ -34,8 +34,9 @@
 
 /* ---- limits of this room --------------------------------------------------------------------- */
 
-#define ATTEMPT_MS 5000       /* the longest a single request to a store may take */
-#define FIRST_CONTACT_MS 2000 /* the same while the store was never reached */
+#define ATTEMPT_MS 5000 /* the longest a single request to a store may take */
+#define FIRST_CONTACT_MS \
+    2000 /* the same while the store was never reached, unless its URL allows more */
 #define ATTEMPT_FLOOR_MS 1000 /* and the shortest useful one, even when the wait ends sooner */
 #define SETTLE_MS 5000        /* for clean-up, counted from when clean-up begins */
 #define SETTLE_PAUSE_MS 10    /* between two tries of it; doubles */
@@ -188,13 +189,15 @@ struct hf_store {
     char *full_url; /* with its password; NULL where the engine has no cluster. Wiped */
     char where[HF_URL_MAX + 1];
     char origin[CONF_PATH_MAX];
-    char need_from[CONF_PATH_MAX]; /* the client.conf that refuses best-effort stores; "": none */
+    char other_conf[CONF_PATH_MAX]; /* of the host; "": none */
+    char need_from[CONF_PATH_MAX];  /* the client.conf that refuses best-effort stores; "": none */
 
     struct list node;         /* in the list of all stores; guarded by its mutex */
     struct hf_cancel closing; /* fired by hf_close */
 
     /* reach.c. Written under the mutex, but for `reached`, which only ever becomes true. */
     _Atomic bool reached; /* some server of it answered, if only to say that it cannot serve */
+    int64_t timeout_ms;   /* of its URL, constant; 0: it says none */
     _Atomic bool in_trouble;
     int64_t trouble_ms; /* since when */
     struct error_text trouble;
@@ -251,6 +254,8 @@ void store_free(hf_store *store);
 void store_register(hf_store *store);
 int store_watch_forks(struct error_text *err);
 bool store_forked(const hf_store *store);
+/* Does it take somebody else's answer to get a lock there? */
+bool store_has_server(const hf_store *store);
 /* HF_OK, HF_EINVAL for NULL, HF_EFORK. */
 int store_check(const hf_store *store, struct error_text *err);
 /* The id of the store as it is now. */
@@ -264,7 +269,9 @@ const char *store_owner(hf_store *store);
 
 /* reach.c. Not with the mutex held. */
 bool reach_known(const hf_store *store);
-/* How long a call may take: span_ms, or less as long as the store was never reached. */
+/* How long the URL says that it may take to reach the store, for the first time; 0: it does not, or the store was reached. */
+int64_t reach_allowed(const hf_store *store);
+/* How long a call may take: span_ms; as long as the store was never reached less, or what its URL allows. */
 int64_t reach_span(const hf_store *store, int64_t span_ms);
 /* Somebody answered, whatever it was. */
 void reach_answered(hf_store *store);

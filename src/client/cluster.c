@@ -12,9 +12,12 @@
 
 /* Until no node answers: longer than an engine sticks to one that is silent. */
 #define ANYBODY_MS 4000
-#define LEADER_MIN_MS 500 /* for finding the leader, even if finding anybody took all the time */
-#define UNKNOWN_TRIES 3   /* a look whose answer is lost again and again */
-#define BY_ITSELF_MS 500  /* for one server of several, where another has answered already */
+#define LEADER_MIN_MS 500  /* for finding the leader, even if finding anybody took all the time */
+#define UNKNOWN_TRIES 3    /* a look whose answer is lost again and again */
+#define BY_ITSELF_MS 500   /* for one server of several, where another has answered already */
+#define SILENT_MS 2000     /* since a member was heard: then it may have stopped, and say so */
+#define SILENT_EACH_MS 300 /* for asking one that is silent: it is down, or answers at once */
+#define SILENT_ALL_MS 1000 /* for all of them: an operator waits */
 
 #define CLUSTER_ID_MAX 64 /* bytes */
 #define ROLE_MAX 15
@@ -26,6 +29,7 @@
 struct seen {
     hf_member member; /* its texts are those below */
     char peer[HF_ADDRESS_MAX + 1], client[HF_ADDRESS_MAX + 1];
+    struct error_text stopped;
 };
 
 struct hf_cluster {
@@ -66,6 +70,8 @@ static int add(void *context, const hf_member *member)
     seen->member = *member;
     seen->member.peer = seen->peer;
     seen->member.client = seen->client;
+    seen->stopped.text[0] = '\0';
+    seen->member.stopped = seen->stopped.text;
     cluster->info.member_count++;
     return HF_OK;
 }
@@ -128,6 +134,61 @@ static void look_at_each(const hf_store *store, hf_cluster **cluster)
 
         *cluster = other;
         other = before;
+    }
+    if (url)
+        explicit_bzero(url, HF_URL_MAX + 1);
+    free(url);
+    free(other);
+}
+
+/* The node that answered hears nothing of it. A leader knows how far those are that are connected to it. */
+static bool is_silent(const hf_cluster *cluster, const struct seen *seen)
+{
+    const hf_member *member = &seen->member;
+    bool disconnected = cluster->info.leader == cluster->info.id && member->behind < 0;
+
+    return member->id != cluster->info.id &&
+           (disconnected || member->silent_ms < 0 || member->silent_ms >= SILENT_MS);
+}
+
+static bool any_is_silent(const hf_cluster *cluster)
+{
+    for (size_t i = 0; i < cluster->info.member_count; i++)
+        if (is_silent(cluster, &cluster->seen[i]))
+            return true;
+    return false;
+}
+
+/* `other`: what a node says of itself. */
+static void note_stopped(hf_cluster *cluster, const hf_cluster *other)
+{
+    if (strcmp(other->role, "stopped") != 0 || strcmp(other->cluster, cluster->cluster) != 0)
+        return;
+    for (size_t i = 0; i < cluster->info.member_count; i++)
+        if (cluster->seen[i].member.id == other->info.id && is_silent(cluster, &cluster->seen[i]))
+            cluster->seen[i].stopped = other->trouble;
+}
+
+/* A node that has stopped says nothing to the others, but answers its clients: what the others call silent has a reason, which it knows. */
+static void ask_the_silent(const hf_store *store, hf_cluster *cluster)
+{
+    int64_t until_ms = clock_after(clock_boot_ms(), SILENT_ALL_MS);
+    hf_cluster *other = any_is_silent(cluster) ? calloc(1, sizeof *other) : NULL;
+    char *url = other ? malloc(HF_URL_MAX + 1) : NULL;
+    struct error_text ignored;
+    hf_store *server;
+
+    for (size_t i = 0; url && clock_boot_ms() < until_ms && cluster_server_url(store, i, url);
+         i++) {
+        int64_t most_ms = clock_after(clock_boot_ms(), SILENT_EACH_MS);
+
+        if (hf_open(url, &server) != HF_OK)
+            continue;
+        if (server->engine->cluster_look(server->engine_store, false,
+                                         &(struct engine_cluster_sink){other, begin, add}, most_ms,
+                                         &ignored) == HF_OK)
+            note_stopped(cluster, other);
+        hf_close(server);
     }
     if (url)
         explicit_bzero(url, HF_URL_MAX + 1);
@@ -198,6 +259,7 @@ int hf_cluster_status(hf_store *store, int64_t wait_ms, hf_cluster **ret_cluster
                                     : error_set(&err, HF_ENOMEM, "out of memory");
     }
     if (result == HF_OK) {
+        ask_the_silent(store, pair[which]);
         *ret_cluster = pair[which];
         pair[which] = NULL;
     }

@@ -211,7 +211,7 @@ static int ignore(void *context, const hf_entry *entry)
 static int first_contact(hf_store *store, const char *name, struct error_text *err)
 {
     struct engine_sink sink = {NULL, ignore};
-    int64_t deadline_ms = clock_after(clock_boot_ms(), FIRST_CONTACT_MS);
+    int64_t deadline_ms = clock_after(clock_boot_ms(), reach_span(store, QUERY_MS));
     int result = store->engine->show(store->engine_store, name, &sink, deadline_ms, err);
 
     reach_note(store, result, err);

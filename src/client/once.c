@@ -85,6 +85,11 @@ int hf_once_state(const hf_once *once)
     return once ? once->state : HF_ONCE_NOTHING;
 }
 
+int hf_once_withheld(const hf_once *once)
+{
+    return hf_once_state(once) == HF_ONCE_NOTHING && once && once->record.withheld;
+}
+
 uint64_t hf_once_token(const hf_once *once)
 {
     return once ? once->record.token : 0;

@@ -98,6 +98,12 @@ static int read_ttl(hf_store *store, struct url *url, struct error_text *err)
     return HF_OK;
 }
 
+/* Where an engine has this option, it has checked it by now: what it says counts for the first contact, too. */
+static int read_timeout(hf_store *store, struct url *url, struct error_text *err)
+{
+    return url_get_ms(url, "timeout", 0, HF_DURATION_MAX_MS, &store->timeout_ms, err);
+}
+
 static int open_engine(hf_store *store, struct url *url, struct error_text *err)
 {
     int result = engines_find(url->scheme, &store->engine, err);
@@ -108,13 +114,15 @@ static int open_engine(hf_store *store, struct url *url, struct error_text *err)
         store->engine = store->engine->variant;
     store->info = store->engine->traits;
     /* What lives with its process is on this machine: nothing has to be reached. */
-    store->reached = !(store->info.features & HF_HAS_TTL) && !store->engine->remote;
+    store->reached = !store_has_server(store);
     if ((result = read_ttl(store, url, err)) != HF_OK)
         return result;
     result = store->engine->open(url, &store->host, &store->engine_store, store->where, err);
     if (result != HF_OK)
         return result;
     result = url_check_all_used(url, err);
+    if (result == HF_OK)
+        result = read_timeout(store, url, err);
     if (result != HF_OK)
         store->engine->close(store->engine_store);
     return result;
@@ -133,12 +141,29 @@ static int open_store(hf_store *store, const struct choice *choice, struct error
     return result;
 }
 
+/* A client.conf has a password, and its url is not the one that was chosen. */
+static void note_other_conf(hf_store *store, const struct choice *choice)
+{
+    const struct defaults *defaults = &choice->defaults;
+    char shown[HF_URL_MAX + 1];
+
+    copy_url_without_password(defaults->url, shown);
+    if (choice->url == defaults->url ||
+        (!strstr(defaults->url, "password-file=") && strcmp(shown, defaults->url) == 0))
+        return;
+    snprintf(store->other_conf, sizeof store->other_conf, "%s", defaults->url_from);
+    store->host.other_conf = store->other_conf;
+}
+
 static int open_choice(const struct choice *choice, struct error_text *err, hf_store **ret_store)
 {
     hf_store *store = store_new();
-    int result =
-        store ? open_store(store, choice, err) : error_set(err, HF_ENOMEM, "out of memory");
+    int result = store ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
 
+    if (result == HF_OK) {
+        note_other_conf(store, choice);
+        result = open_store(store, choice, err);
+    }
     if (result != HF_OK) {
         if (store)
             store_free(store);

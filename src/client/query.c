@@ -168,9 +168,10 @@ int hf_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_
     return failure_keep(result, &err);
 }
 
-int hf_floor(hf_store *store, uint64_t token)
+int hf_floor_at(hf_store *store, uint64_t token, uint64_t *ret_at, int *ret_ended)
 {
     struct error_text err = {""};
+    struct engine_floor floor = {0};
     int result = store_check(store, &err);
 
     if (result == HF_OK && (token < 1 || token >= HF_TOKEN_MAX))
@@ -182,8 +183,17 @@ int hf_floor(hf_store *store, uint64_t token)
                       "(man holdfast-guard-reset)",
                       text_kind(&store->info).text);
     if (result == HF_OK)
-        result =
-            store->engine->floor(store->engine_store, token,
-                                 clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)), &err);
+        result = store->engine->floor(store->engine_store, token,
+                                      clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)),
+                                      &floor, &err);
+    if (result == HF_OK && ret_at)
+        *ret_at = floor.at;
+    if (result == HF_OK && ret_ended)
+        *ret_ended = floor.ended;
     return failure_keep(result, &err);
+}
+
+int hf_floor(hf_store *store, uint64_t token)
+{
+    return hf_floor_at(store, token, NULL, NULL);
 }

@@ -17,8 +17,16 @@ bool reach_known(const hf_store *store)
     return atomic_load(&store->reached);
 }
 
+int64_t reach_allowed(const hf_store *store)
+{
+    return reach_known(store) ? 0 : store->timeout_ms;
+}
+
+/* A `timeout=` that is shorter shortens nothing: it is what one server may take, and there may be several. */
 int64_t reach_span(const hf_store *store, int64_t span_ms)
 {
+    if (reach_allowed(store) > FIRST_CONTACT_MS)
+        return store->timeout_ms;
     return reach_known(store) || span_ms < FIRST_CONTACT_MS ? span_ms : FIRST_CONTACT_MS;
 }
 

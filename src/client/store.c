@@ -67,6 +67,11 @@ bool store_forked(const hf_store *store)
     return store->generation != atomic_load_explicit(&fork_generation, memory_order_relaxed);
 }
 
+bool store_has_server(const hf_store *store)
+{
+    return (store->info.features & HF_HAS_TTL) || store->engine->remote;
+}
+
 int store_check(const hf_store *store, struct error_text *err)
 {
     if (!store)

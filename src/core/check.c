@@ -297,3 +297,34 @@ uint64_t core_hash(const struct core *core)
     free(writer.bytes);
     return hash;
 }
+
+typedef void write_record_fn(struct snapshot_writer *writer, const struct core *core,
+                             uint32_t slot);
+
+static void write_part(struct snapshot_writer *writer, const struct core *core,
+                       const struct slab *slab, write_record_fn *write, uint64_t number,
+                       uint32_t slots)
+{
+    uint32_t parts = (slab_top(slab) + slots - 1) / slots, first;
+
+    if (parts == 0)
+        return;
+    first = (uint32_t)(number % parts) * slots;
+    for (uint32_t i = slab_next(slab, first); i != NONE && i < first + slots;
+         i = slab_next(slab, i + 1))
+        write(writer, core, i);
+}
+
+uint64_t core_hash_part(const struct core *core, uint64_t number, uint32_t slots)
+{
+    struct snapshot_writer writer = {NULL};
+    uint64_t hash;
+
+    snapshot_write_header(&writer, core);
+    write_part(&writer, core, &core->leases, snapshot_write_lease, number, slots);
+    write_part(&writer, core, &core->locks, snapshot_write_lock_alone, number, slots);
+    write_part(&writer, core, &core->claims, snapshot_write_claim, number, slots);
+    hash = hash_bytes(writer.bytes, writer.size);
+    free(writer.bytes);
+    return hash;
+}

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORESEEN_AGAIN 4u /* commands later */
+#define PREFETCHED_AGAIN 4u /* commands later */
 
 static struct timer *timer_of(void *context, enum timer_kind kind, uint32_t slot)
 {
@@ -69,7 +69,7 @@ void core_free(struct core *core)
     slab_free(&core->records);
     texts_free(core);
     free(core->renewing);
-    free(core->foreseen);
+    free(core->prefetched);
     free(core);
 }
 
@@ -492,6 +492,17 @@ static void apply_finish(struct core *core, uint32_t number, const struct core_c
     answer(core, number, ANSWER_NUMBER, 1);
 }
 
+uint64_t core_restored_token(uint64_t last, uint64_t clock)
+{
+    uint64_t above_clock =
+        clock > HF_TOKEN_MAX - CORE_RESTORE_JUMP ? HF_TOKEN_MAX : clock + CORE_RESTORE_JUMP;
+    uint64_t jump = CORE_RESTORE_JUMP + clock % CORE_RESTORE_JUMP;
+
+    if (clock > 0 && above_clock > last)
+        return above_clock;
+    return last > HF_TOKEN_MAX - jump ? HF_TOKEN_MAX : last + jump;
+}
+
 static void apply_identity(struct core *core, uint32_t number, const struct core_command *command)
 {
     bool force = command->flags & CORE_FORCE;
@@ -503,12 +514,7 @@ static void apply_identity(struct core *core, uint32_t number, const struct core
         memcpy(core->id, command->result.bytes, sizeof core->id);
         core->identified = true;
         if (force) { /* after a restored backup, tokens go on far above what may have been given, */
-            if (command->token >
-                core->last_token) /* by another that was restored from the same, too */
-                core->last_token = command->token;
-            core->last_token = core->last_token > HF_TOKEN_MAX - CORE_RESTORE_JUMP
-                                   ? HF_TOKEN_MAX
-                                   : core->last_token + CORE_RESTORE_JUMP;
+            core->last_token = core_restored_token(core->last_token, command->token);
             core->member_count = 0; /* and the members are others, perhaps with the same numbers */
             core->members_version++;
         }
@@ -578,11 +584,11 @@ int core_apply(struct core *core, const void *bytes, size_t size, const struct c
     for (uint32_t i = 0; i < header.count; i++) {
         core_unpack(&unpacker, &command);
         /* Once more: of a large entry, what was fetched while it was checked may be gone again. */
-        if (i + FORESEEN_AGAIN < header.count) {
-            index_foresee(&core->lease_index, core->foreseen[i + FORESEEN_AGAIN].lease_hash);
-            index_foresee(&core->lock_index, core->foreseen[i + FORESEEN_AGAIN].name_hash);
+        if (i + PREFETCHED_AGAIN < header.count) {
+            index_prefetch(&core->lease_index, core->prefetched[i + PREFETCHED_AGAIN].lease_hash);
+            index_prefetch(&core->lock_index, core->prefetched[i + PREFETCHED_AGAIN].name_hash);
         }
-        core->known = &core->foreseen[i];
+        core->known = &core->prefetched[i];
         apply_command(core, i, &command);
     }
     core->known = NULL;

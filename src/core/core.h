@@ -61,7 +61,8 @@
 #define CORE_TTL_MAX_MS (HF_TTL_MAX_MS + 1)
 #define CORE_SPAN_MAX_MS (HF_DURATION_MAX_MS + 1)
 #define CORE_ENDED_DEFAULT_MS 30000 /* how long an unknown lease that was ended is remembered */
-#define CORE_RESTORE_JUMP (UINT64_C(1) << 40) /* what restoring a backup adds to the tokens */
+#define CORE_RESTORE_JUMP \
+    (UINT64_C(1) << 40) /* so far above the clock, or the last token, is a restored backup's next */
 
 /* ---- commands, and entries as bytes (entry.c) ------------------------------------------------- */
 
@@ -108,7 +109,7 @@ struct core_command {
     uint64_t delay_ms;      /* ACQUIRE: lock-delay; of a once-record: how long its death is known */
     struct core_text owner; /* ACQUIRE */
     uint64_t token;      /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR; MEMBER: its id;
-                       * IDENTITY: what the tokens of a new table begin above, or of a restored one */
+                       * IDENTITY: the clock, which the tokens of a new table begin above; see core_restored_token */
     uint64_t keep_ms;    /* FINISH: how long the result is kept */
     uint32_t attachment; /* LEAVE: as the ACQUIRE was answered */
     struct core_text result; /* FINISH; IDENTITY: 16 bytes; MEMBER: its address, "" forgets it */
@@ -233,6 +234,10 @@ struct core_counts {
     char id[33]; /* of the store, in hex */
 };
 void core_count(const struct core *core, struct core_counts *ret_counts);
+/* What the tokens of a restored table are greater than, whose last was `last`: CORE_RESTORE_JUMP above the clock, so that whatever is
+ * restored later gives greater ones, of whatever age its copy is. A table that is ahead even of that (somebody has raised its tokens, or the
+ * clock is wrong) goes on above its last, and as much more as the clock's lower bits say. clock 0: it is not known. */
+uint64_t core_restored_token(uint64_t last, uint64_t clock);
 /* Where clients find this member of the cluster; "": nobody has said. Lives until the next apply. */
 struct core_text core_member(const struct core *core, uint64_t id);
 /* The id of the nth of those that are known, from 0; 0: there are not so many. */
@@ -305,6 +310,9 @@ int core_restore(struct core *core, const void *bytes, size_t size, struct error
 
 /* Equal for equal states, whatever way they came about. Takes a look at everything. */
 uint64_t core_hash(const struct core *core);
+/* Of the counters, and of the number-th part of so many slots of each kind of record; after the last part comes the first again. Equal for equal
+ * states. What it costs does not grow with the table. */
+uint64_t core_hash_part(const struct core *core, uint64_t number, uint32_t slots);
 /* HF_OK, or HF_EIO with the number of the invariant that does not hold. Takes a look at everything. */
 int core_check(const struct core *core, struct error_text *err);
 

@@ -434,7 +434,7 @@ int core_unpack_begin(struct unpacker *unpacker, struct core *core, const void *
     for (uint32_t i = 0; i < ret_header->count; i++) {
         if (!core_unpack(unpacker, &command))
             return error_set(err, HF_EREFUSED, "command %u of an entry of the log is damaged", i);
-        core_foresee(core, i, &command);
+        core_prefetch(core, i, &command);
     }
     if (!only_padding(unpacker))
         return error_set(err, HF_EREFUSED, "an entry of the log has bytes behind its commands");

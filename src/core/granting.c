@@ -1,4 +1,5 @@
 /* granting.c: who gets a name, and what happens when a hold, a place or a lease ends. */
+#include "base/switches.h"
 #include "core/inside.h"
 
 #include <stdlib.h>
@@ -244,7 +245,7 @@ static int64_t withheld_until(const struct core *core, const struct claim *claim
 
     if (!withhold || (why != WHY_BROKEN && why != WHY_EXPIRED))
         return from;
-    if (why == WHY_BROKEN)
+    if (why == WHY_BROKEN && !SWITCHED(SWITCH_BREAK_NOT_WITHHELD))
         from = lease_end_ms(core, lease_at(core, claim->lease));
     if (lock_at(core, claim->lock)->once)
         return from; /* its delay means something else */

@@ -44,8 +44,8 @@ void index_remove(struct index *index, uint32_t slot);
 uint32_t index_first(const struct index *index, uint32_t hash);
 uint32_t index_next(const struct index *index, uint32_t slot);
 /* This hash will be looked for soon. */
-__attribute__((always_inline)) static inline void index_foresee(const struct index *index,
-                                                                uint32_t hash)
+__attribute__((always_inline)) static inline void index_prefetch(const struct index *index,
+                                                                 uint32_t hash)
 {
     fetch(&index->cells.at[hash & (index->cells.capacity - 1)]);
     if (index->old.at)

@@ -94,7 +94,7 @@ _Static_assert(sizeof(struct lease) == 36, "a lease has its deadline in one plac
 _Static_assert(sizeof(struct claim) == 56, "what few claims have is in their extra");
 _Static_assert(sizeof(struct lock) == 44, "what few locks have belongs elsewhere");
 
-struct foreseen { /* of a command: where its texts are, and their hashes */
+struct prefetched { /* of a command: where its texts are, and their hashes */
     const char *lease, *name;
     uint32_t lease_hash, name_hash;
     bool once;
@@ -129,11 +129,11 @@ struct core {
     uint32_t ended, places, ghosts; /* how many */
     uint64_t grants, expired, broken;
 
-    const struct core_sink *sink; /* while applying */
-    struct core_text *renewing;   /* CORE_RENEW_MAX: of the RENEW being read */
-    struct foreseen *foreseen;    /* of the commands of the entry */
-    uint32_t foreseen_capacity;
-    const struct foreseen *known; /* of the command being applied; NULL: there is none */
+    const struct core_sink *sink;  /* while applying */
+    struct core_text *renewing;    /* CORE_RENEW_MAX: of the RENEW being read */
+    struct prefetched *prefetched; /* of the commands of the entry */
+    uint32_t prefetched_capacity;
+    const struct prefetched *known; /* of the command being applied; NULL: there is none */
     struct snapshot *snapshot;
     uint8_t epoch; /* of the last snapshot begun; 0 until there was one */
 };
@@ -234,7 +234,7 @@ struct extra *extra_make(struct core *core, uint32_t claim);
 void extra_drop(struct core *core, uint32_t claim);
 /* What the command, the entry's so-and-so-manieth, will look for is fetched from memory while others are
  * being read; and its hashes are remembered. */
-void core_foresee(struct core *core, uint32_t number, const struct core_command *command);
+void core_prefetch(struct core *core, uint32_t number, const struct core_command *command);
 void lease_set_deadline(struct core *core, uint32_t lease, int64_t deadline_ms);
 /* One more of its places is kept, and no time ends it. */
 void lease_keep(struct core *core, uint32_t lease);
@@ -264,7 +264,7 @@ void record_forget(struct core *core, uint32_t lock);
 void record_set(struct core *core, uint32_t lock, struct core_text result, uint64_t token,
                 int64_t deadline_ms);
 
-/* ---- endings.c ---- */
+/* ---- expiry.c ---- */
 /* Ends what is due, in its order, at most CORE_ENDINGS_MAX. */
 void core_end_due(struct core *core);
 void core_unkeep_all(struct core *core);

@@ -395,24 +395,24 @@ void claim_forget(struct core *core, uint32_t slot)
     slab_give(&core->claims, slot);
 }
 
-void core_foresee(struct core *core, uint32_t number, const struct core_command *command)
+void core_prefetch(struct core *core, uint32_t number, const struct core_command *command)
 {
-    struct foreseen foreseen = {.lease = command->lease.bytes,
-                                .name = command->name.bytes,
-                                .once = command->flags & CORE_ONCE};
+    struct prefetched prefetched = {.lease = command->lease.bytes,
+                                    .name = command->name.bytes,
+                                    .once = command->flags & CORE_ONCE};
 
-    if (number >= core->foreseen_capacity) {
-        core->foreseen_capacity = core->foreseen_capacity ? 2 * core->foreseen_capacity : 64;
-        core->foreseen =
-            core_realloc(core->foreseen, core->foreseen_capacity * sizeof *core->foreseen);
+    if (number >= core->prefetched_capacity) {
+        core->prefetched_capacity = core->prefetched_capacity ? 2 * core->prefetched_capacity : 64;
+        core->prefetched =
+            core_realloc(core->prefetched, core->prefetched_capacity * sizeof *core->prefetched);
     }
     if (command->lease.size) {
-        foreseen.lease_hash = lease_hash(core, command->lease);
-        index_foresee(&core->lease_index, foreseen.lease_hash);
+        prefetched.lease_hash = lease_hash(core, command->lease);
+        index_prefetch(&core->lease_index, prefetched.lease_hash);
     }
     if (command->name.size) {
-        foreseen.name_hash = lock_hash(core, command->name, foreseen.once);
-        index_foresee(&core->lock_index, foreseen.name_hash);
+        prefetched.name_hash = lock_hash(core, command->name, prefetched.once);
+        index_prefetch(&core->lock_index, prefetched.name_hash);
     }
-    core->foreseen[number] = foreseen;
+    core->prefetched[number] = prefetched;
 }

@@ -351,6 +351,20 @@ static void replace(struct core *core, struct core *fresh)
     core_free(fresh);
 }
 
+/* For a switch. */
+static void lose_places(struct core *core)
+{
+    for (uint32_t i = slab_next(&core->locks, 0); i != NONE; i = slab_next(&core->locks, i + 1)) {
+        uint32_t place = lock_at(core, i)->first_place;
+        uint32_t lease = place == NONE ? NONE : claim_at(core, place)->lease;
+
+        if (place == NONE)
+            continue;
+        place_end(core, place, WHY_LEFT);
+        lease_tidy(core, lease);
+    }
+}
+
 int core_restore(struct core *core, const void *bytes, size_t size, struct error_text *err)
 {
     struct core *fresh;
@@ -376,5 +390,7 @@ int core_restore(struct core *core, const void *bytes, size_t size, struct error
     replace(core, fresh);
     if (SWITCHED(SWITCH_TOKENS_REPEAT) && core->last_token > 0)
         core->last_token--;
+    if (SWITCHED(SWITCH_QUEUE_LOST))
+        lose_places(core);
     return HF_OK;
 }

@@ -186,3 +186,12 @@ uint32_t slab_next(const struct slab *slab, uint32_t slot)
     }
     return SLAB_NONE;
 }
+
+uint32_t slab_top(const struct slab *slab)
+{
+    uint32_t page = slab->pages;
+
+    while (page > 0 && slab->page_used[page - 1] == 0)
+        page--;
+    return page * SLAB_PAGE_SLOTS;
+}

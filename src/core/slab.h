@@ -38,6 +38,8 @@ void slab_give(struct slab *slab, uint32_t slot);
 bool slab_is_used(const struct slab *slab, uint32_t slot);
 /* The first slot in use from `slot` on, or SLAB_NONE. */
 uint32_t slab_next(const struct slab *slab, uint32_t slot);
+/* No slot from here on is in use: the end of the last page that has one; 0: none has. */
+uint32_t slab_top(const struct slab *slab);
 /* No slot from here on was ever used. */
 static inline uint32_t slab_end(const struct slab *slab)
 {
@@ -59,8 +61,8 @@ __attribute__((always_inline)) static inline void fetch(const void *address)
 
 /* This slot will be looked at, and perhaps given back, soon: the record, which mostly lies across two lines of memory, and the bit
  * that says that it is in use. */
-__attribute__((always_inline)) static inline void slab_foresee(const struct slab *slab,
-                                                               uint32_t slot)
+__attribute__((always_inline)) static inline void slab_prefetch(const struct slab *slab,
+                                                                uint32_t slot)
 {
     const char *record = slab_at(slab, slot);
 

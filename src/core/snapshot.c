@@ -120,7 +120,7 @@ void snapshot_write_lease(struct snapshot_writer *writer, const struct core *cor
     commit(writer, at);
 }
 
-static void write_claim(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
+void snapshot_write_claim(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct claim *claim = claim_at(core, slot);
     int64_t deadline_ms = claim_deadline(core, claim);
@@ -157,7 +157,7 @@ static void write_record(struct snapshot_writer *writer, const struct record *re
     commit(writer, at);
 }
 
-void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
+static void write_lock_head(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct lock *lock = lock_at(core, slot);
     struct core_text name = lock_name(core, lock);
@@ -171,11 +171,25 @@ void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core
     at = put(at, lock->holds);
     at = put(at, lock->places);
     commit(writer, at);
+}
+
+void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
+{
+    const struct lock *lock = lock_at(core, slot);
+
+    write_lock_head(writer, core, slot);
     for (uint32_t i = lock->first_hold; i != NONE; i = claim_at(core, i)->lock_next)
-        write_claim(writer, core, i);
+        snapshot_write_claim(writer, core, i);
     for (uint32_t i = lock->first_place; i != NONE; i = claim_at(core, i)->lock_next)
-        write_claim(writer, core, i);
+        snapshot_write_claim(writer, core, i);
     write_record(writer, record_of(core, lock));
+}
+
+void snapshot_write_lock_alone(struct snapshot_writer *writer, const struct core *core,
+                               uint32_t slot)
+{
+    write_lock_head(writer, core, slot);
+    write_record(writer, record_of(core, lock_at(core, slot)));
 }
 
 /* ---- in steps --------------------------------------------------------------------------------- */

@@ -45,6 +45,10 @@ struct snapshot_writer {
 void snapshot_write_header(struct snapshot_writer *writer, const struct core *core);
 void snapshot_write_lease(struct snapshot_writer *writer, const struct core *core, uint32_t lease);
 void snapshot_write_lock(struct snapshot_writer *writer, const struct core *core, uint32_t lock);
+/* Of a lock without its claims, and a claim by itself: neither grows with how many wait. */
+void snapshot_write_lock_alone(struct snapshot_writer *writer, const struct core *core,
+                               uint32_t lock);
+void snapshot_write_claim(struct snapshot_writer *writer, const struct core *core, uint32_t claim);
 /* The sum so far, and one more block. */
 uint64_t snapshot_sum(uint64_t sum, const void *block, size_t size);
 

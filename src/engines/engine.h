@@ -28,11 +28,12 @@
 #include "base/url.h"
 
 #include <holdfast/cluster.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 9
+#define ENGINE_ABI 12
 
 struct engine_store; /* each engine's own */
 
@@ -57,6 +58,8 @@ struct engine_record {
     /* Set by once_read with ENGINE_HELD, where the store knows. */
     char *owner;    /* of whoever runs it; malloc'ed, or NULL; the client frees it */
     int64_t age_ms; /* since it began to run; -1, as the client sets it before, when not known */
+    /* Set by once_read with ENGINE_BUSY: nobody gets it yet. A run from before the store became another one counts for its TTL. */
+    bool withheld;
 };
 
 struct engine_claim {
@@ -75,6 +78,11 @@ struct engine_claim {
     bool no_heir;     /* if its runner died, say ENGINE_DIED instead of running it */
     int64_t death_ms; /* for how long its death is known, if this lease runs out; 0: not at all */
 
+    /* Set by the client, before `wake`, for good: whoever wanted this has given it up. An acquire that
+     * waits for a server is to end soon, with HF_EUNREACH or HF_EUNKNOWN as at its deadline. It does not
+     * concern the other calls: abandon comes after it. */
+    _Atomic bool interrupted;
+
     uint64_t token;              /* set by acquire when HELD (by the client for an adopted claim) */
     struct engine_record record; /* set by acquire when DONE or DIED */
     void *private;               /* the engine's; NULL at the start; freed by dispose */
@@ -87,6 +95,8 @@ struct engine_claim {
  * takes note; nothing comes back into the engine on that stack). */
 struct engine_host {
     void *context;
+    const char *
+        other_conf; /* a client.conf with a password for its own url, which is not this store's; NULL: none */
     /* A waiting claim should be tried again now (queue moved, release heard). */
     void (*nudge)(void *context, struct engine_claim *claim);
     /* A held claim is over. Why, in words, for the holder: "broken by an operator". */
@@ -123,6 +133,13 @@ struct engine_cluster_sink {
     int (*add)(void *context, const hf_member *member);
 };
 
+/* What a floor came to. */
+struct engine_floor {
+    uint64_t
+        at; /* every later token is greater than this. Above what was asked for: so it was before, and nothing was changed */
+    bool ended; /* all that was held before is over */
+};
+
 enum engine_change { ENGINE_ADD = 1, ENGINE_REMOVE, ENGINE_TRANSFER, ENGINE_INIT };
 
 struct engine {
@@ -138,8 +155,8 @@ struct engine {
     /* Without HF_HAS_TTL: there is a server all the same, which has to be reached. */
     bool remote;
 
-    /* url: borrowed during the call; mark every parameter it understands by url_get. host: lives
-     * until close. ret_where: HF_URL_MAX + 1 bytes, in words where the locks live, no password. */
+    /* url: borrowed during the call; mark every parameter it understands by url_get. `timeout`, where it is one, is how long
+     * a server may take, and the client gives a first contact as much. host: lives until close. ret_where: HF_URL_MAX + 1 bytes, in words where the locks live, no password. */
     int (*open)(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
                 char *ret_where, struct error_text *err);
     /* NULL where traits say all. Changes in ret_info what is otherwise here, as far as the store has found out by now: features, wakes. */
@@ -174,7 +191,8 @@ struct engine {
      * be called beside renew. */
     int (*wait)(struct engine_store *store, struct engine_claim *claim, int64_t until_ms,
                 struct error_text *err);
-    /* With wait: makes the present or else the next wait of this claim return. */
+    /* With wait: makes the present or else the next wait of this claim return. Also called during acquire, once
+     * claim->interrupted is set; where there is no `wake`, acquire looks for that by itself. */
     void (*wake)(struct engine_store *store, struct engine_claim *claim);
     /* NULL where wait serves observers (or where nothing can push, then the client polls): starts
      * nudges for every change of holder of an ENGINE_OBSERVE claim, until it is disposed of. */
@@ -218,11 +236,11 @@ struct engine {
      * that it was done, and was not waited for. */
     int (*break_name)(struct engine_store *store, const char *name, int64_t grace_ms,
                       uint32_t *ret_broken, struct error_text *err);
-    /* NULL without HF_HAS_FLOOR. */
+    /* NULL without HF_HAS_FLOOR. Where all later tokens are greater than `token` anyway, it ends nothing. */
     /* A higher floor makes it another store: what was held is lost, and the engine warns of that first. */
     bool floor_replaces;
     int (*floor)(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-                 struct error_text *err);
+                 struct engine_floor *ret_floor, struct error_text *err);
 
     /* Both NULL without HF_HAS_ONCE. Keeps what came out of a once-record that this claim holds for
      * keep_ms, gives up the hold, and tells those who wait, in one step. HF_ESTALE: the claim's

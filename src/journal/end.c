@@ -1,7 +1,7 @@
 #include "journal/end.h"
 #include "base/crc32c.h"
 #include "base/text.h"
-#include "journal/note.h"
+#include "journal/text_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -51,9 +51,9 @@ static bool parse(const char *text, struct end *ret_end)
 /* Whatever is read must be, byte for byte, what would be written. */
 int end_load(const struct directory *directory, struct end *ret_end, struct error_text *err)
 {
-    char text[NOTE_MAX + 1], again[TEXT_MAX];
+    char text[TEXT_FILE_MAX + 1], again[TEXT_MAX];
     struct end end;
-    int result = note_read(directory, END_FILE, text, err);
+    int result = text_file_read(directory, END_FILE, text, err);
 
     *ret_end = (struct end){0};
     if (result != HF_OK)
@@ -76,7 +76,7 @@ int end_store(const struct directory *directory, const struct end *end, struct e
     char text[TEXT_MAX];
 
     render(end, text);
-    return note_write(directory, END_FILE, text, err);
+    return text_file_write(directory, END_FILE, text, err);
 }
 
 bool end_is_same(const struct end *one, const struct end *other)

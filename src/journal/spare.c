@@ -45,7 +45,7 @@ void salt_write(unsigned char *block, uint64_t salt, uint64_t number, uint64_t m
 static int fill(const struct disk *disk, const struct journal_spare *spare)
 {
     const size_t bytes = spare->bytes;
-    unsigned char *zeros = blocks_new(ZEROS_AT_ONCE);
+    unsigned char *zeros = blocks_new(bytes < ZEROS_AT_ONCE ? bytes : ZEROS_AT_ONCE);
     int failure = zeros ? disk->make_room(disk, spare->file, bytes) : ENOMEM;
 
     for (size_t at = 0; at < bytes && !failure; at += ZEROS_AT_ONCE)

@@ -219,6 +219,17 @@ void access_add_origin(const struct access *access, struct error_text *err)
                  access->password_file);
 }
 
+void access_add_unused(const char *conf, struct error_text *err)
+{
+    size_t size = strlen(err->text);
+
+    if (conf)
+        snprintf(err->text + size, sizeof err->text - size,
+                 " (that of %s is for the url there, and not used for one from --on, HOLDFAST_URL "
+                 "or hf_open)",
+                 conf);
+}
+
 static int read_password(struct url *url, struct access *access, struct error_text *err)
 {
     const char *path = url_get(url, "password-file");

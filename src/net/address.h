@@ -53,6 +53,9 @@ int access_read(struct url *url, const char *userinfo, size_t userinfo_length,
 bool access_password(const struct access *access, char password[PASSWORD_MAX + 1]);
 /* A server has refused the password: adds to the words where it came from, if that is a file. */
 void access_add_origin(const struct access *access, struct error_text *err);
+/* A server wants a password, and none was given: adds to the words that the one of client.conf was not used. conf: its path, or NULL if there
+ * is none. */
+void access_add_unused(const char *conf, struct error_text *err);
 void access_wipe(struct access *access);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <poll.h>
+#include <stdatomic.h>
 
 struct turn { /* of one call, while its link is pumped */
     struct exchange *exchange;
@@ -80,15 +81,24 @@ static bool is_done(struct exchange *exchange)
     return !open || (exchange->enough && exchange->enough(exchange->context));
 }
 
+static int poll_span(int64_t span_ms)
+{
+    if (span_ms < 0)
+        return 0;
+    return span_ms > INT_MAX ? INT_MAX : (int)span_ms;
+}
+
 /* False when the time is up. */
 static bool wait_for_some(struct exchange *exchange)
 {
     struct pollfd fds[EXCHANGE_CALLS_MAX];
-    int64_t left_ms = exchange->deadline_ms - clock_boot_ms();
+    int64_t now_ms = clock_boot_ms(), until_ms = exchange->deadline_ms;
     int count = 0, indexes[EXCHANGE_CALLS_MAX];
 
-    if (left_ms <= 0)
+    if (now_ms >= until_ms || (exchange->interrupted && atomic_load(exchange->interrupted)))
         return false;
+    if (exchange->interrupted && until_ms - now_ms > EXCHANGE_LOOK_MS)
+        until_ms = now_ms + EXCHANGE_LOOK_MS;
     for (int i = 0; i < exchange->count; i++) {
         struct call *call = &exchange->calls[i];
 
@@ -97,11 +107,14 @@ static bool wait_for_some(struct exchange *exchange)
         fds[count] =
             (struct pollfd){.fd = stream_fd(call->link->stream), .events = link_events(call->link)};
         indexes[count++] = i;
+        if (link_look_ms(call->link) < until_ms)
+            until_ms = link_look_ms(call->link);
     }
-    if (poll(fds, (nfds_t)count, left_ms > INT_MAX ? INT_MAX : (int)left_ms) <= 0)
+    if (poll(fds, (nfds_t)count, poll_span(until_ms - now_ms)) < 0)
         return true; /* the clock is looked at again */
+    now_ms = clock_boot_ms();
     for (int i = 0; i < count; i++)
-        if (fds[i].revents)
+        if (fds[i].revents || now_ms >= link_look_ms(exchange->calls[indexes[i]].link))
             pump(exchange, indexes[i]);
     return true;
 }

@@ -11,6 +11,7 @@
 #include "net/link.h"
 
 #define EXCHANGE_CALLS_MAX 16
+#define EXCHANGE_LOOK_MS 50
 #define CALL_OPEN 1 /* result, while it may still be answered */
 
 struct call {
@@ -30,6 +31,8 @@ struct exchange {
     struct call *calls;
     int count;
     int64_t deadline_ms;
+    /* NULL, or what makes the time be up within EXCHANGE_LOOK_MS. */
+    const _Atomic bool *interrupted;
     void *context;
     /* Each reply as it comes. The value lives during the call. */
     void (*on_reply)(void *context, int call, int reply, const struct resp_node *value);

@@ -1,4 +1,5 @@
 #include "net/link.h"
+#include "base/clock.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -19,30 +20,58 @@ static void wipe_hello(struct link *link)
 
 static int write_hello(struct link *link, struct error_text *err)
 {
-    if (link->greeting->replies > 0)
-        link->greeting->write(link->greeting->context, &link->hello);
+    if (link->handshake->replies > 0)
+        link->handshake->write(link->handshake->context, &link->hello);
     return link->reader && !link->hello.failed ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
 }
 
-int link_open(const struct address *address, const struct access *access,
-              const struct link_greeting *greeting, struct link **ret_link, struct error_text *err)
+int link_new(const struct link_handshake *handshake, struct link **ret_link, struct error_text *err)
 {
     struct link *link = calloc(1, sizeof *link);
     int result;
 
     if (!link)
         return error_set(err, HF_ENOMEM, "out of memory");
-    link->greeting = greeting;
+    link->handshake = handshake;
     link->reader = resp_reader_new(&reply_limits);
     result = write_hello(link, err);
-    if (result == HF_OK)
-        result = stream_open(address, access, &link->stream, err);
     if (result != HF_OK) {
         link_close(link);
         return result;
     }
     *ret_link = link;
     return HF_OK;
+}
+
+int link_dial(struct link *link, const struct address *address, const struct access *access,
+              struct turns *turns, struct error_text *err)
+{
+    int result = stream_new(address, access, turns, &link->stream, err);
+
+    return result == HF_OK ? stream_begin(link->stream, err) : result;
+}
+
+int link_open(const struct address *address, const struct access *access, struct turns *turns,
+              const struct link_handshake *handshake, struct link **ret_link,
+              struct error_text *err)
+{
+    struct link *link;
+    int result = link_new(handshake, &link, err);
+
+    if (result != HF_OK)
+        return result;
+    result = link_dial(link, address, access, turns, err);
+    if (result == HF_OK)
+        *ret_link = link;
+    else
+        link_close(link);
+    return result;
+}
+
+void link_after_fork(struct link *link)
+{
+    if (link && link->stream)
+        stream_after_fork(link->stream);
 }
 
 void link_close(struct link *link)
@@ -65,6 +94,16 @@ static bool has_output(const struct link *link)
 short link_events(const struct link *link)
 {
     return stream_events(link->stream, has_output(link));
+}
+
+static bool is_answered(const struct link *link)
+{
+    return link->state == LINK_READY || link->greeted > 0;
+}
+
+int64_t link_look_ms(const struct link *link)
+{
+    return is_answered(link) ? CLOCK_NEVER : stream_turn_until(link->stream);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -124,9 +163,10 @@ static int take_value(struct link *link, const struct resp_node *value, link_val
         *ret_more = fn(context, value);
         return HF_OK;
     }
-    result = link->greeting->on_reply(link->greeting->context, link->greeted++, value, err);
-    if (result == HF_OK && link->greeted == link->greeting->replies) {
+    result = link->handshake->on_reply(link->handshake->context, link->greeted++, value, err);
+    if (result == HF_OK && link->greeted == link->handshake->replies) {
         link->state = LINK_READY;
+        wipe_hello(link);
         *ret_more = false; /* whoever wanted to ask something can do so now */
     }
     return result;
@@ -162,7 +202,7 @@ static int read_values(struct link *link, link_value_fn *fn, void *context, stru
     return HF_OK;
 }
 
-int link_pump(struct link *link, link_value_fn *fn, void *context, struct error_text *err)
+static int pump(struct link *link, link_value_fn *fn, void *context, struct error_text *err)
 {
     int result = HF_OK;
 
@@ -171,14 +211,37 @@ int link_pump(struct link *link, link_value_fn *fn, void *context, struct error_
         if (result == STREAM_AGAIN)
             return HF_OK;
         if (result == HF_OK) {
-            link->state = link->greeting->replies > 0 ? LINK_GREETING : LINK_READY;
+            link->state = link->handshake->replies > 0 ? LINK_HANDSHAKE : LINK_READY;
             result = send_bytes(link, link->hello.bytes, link->hello.size, err);
-            wipe_hello(link);
         }
     } else {
         result = flush(link, err);
     }
     return result == HF_OK ? read_values(link, fn, context, err) : result;
+}
+
+/* Nothing was answered yet, and nothing but our handshake was sent: the next address gets that. */
+static int pass_on(struct link *link, struct error_text *err)
+{
+    resp_reader_free(link->reader);
+    link->reader = resp_reader_new(&reply_limits);
+    if (!link->reader)
+        return error_set(err, HF_ENOMEM, "out of memory");
+    resp_writer_clear(&link->out);
+    link->out_sent = 0;
+    link->state = LINK_CONNECTING;
+    return stream_pass_on(link->stream, err);
+}
+
+int link_pump(struct link *link, link_value_fn *fn, void *context, struct error_text *err)
+{
+    int result = pump(link, fn, context, err);
+
+    if (is_answered(link))
+        stream_answered(link->stream);
+    if (result == HF_OK && clock_boot_ms() >= link_look_ms(link))
+        result = pass_on(link, err);
+    return result;
 }
 
 bool link_has_news(const struct link *link)

@@ -1,13 +1,18 @@
 /* stream.c: sockets that never wait.
  *
- *     CONNECTING ──(refused, and the host has another address)──▶ CONNECTING
+ *     CONNECTING ──(refused, or silent for too long, and the host has another address)──▶ CONNECTING
  *         │
  *         ├──(no TLS)──▶ CONNECTED
  *         └──▶ SHAKING_HANDS ──▶ CONNECTED
  *
  * A failed handshake is not tried with the next address: somebody was there, and what is wrong with
- * their certificate is worth more to the reader than "connection refused" from the next one. */
+ * their certificate is worth more to the reader than "connection refused" from the next one.
+ *
+ * The addresses of a host take turns. One that is silent, because it is stopped or its packets are dropped, is left for the next one soon, and
+ * gets another turn, a longer one, when the others have had theirs: so a server that is only slow is reached too. It is over when all of them
+ * have failed, one after the other. Whoever ends it sooner, because the time is up, keeps `struct turns`: the next stream goes on from there. */
 #include "net/stream.h"
+#include "base/clock.h"
 #include "base/modules.h"
 #include "net/lookup.h"
 #include "net/tls.h"
@@ -31,16 +36,40 @@
 #define KEEPALIVE_COUNT 3
 #define UNANSWERED_MAX_MS 30000
 
+/* How long one of several addresses may be silent in its first turn; and all of those together. */
+#define TURN_MS 250
+#define TURN_MS_MIN 20
+#define TURNS_MS 750
+/* In its second turn: a first packet that was lost is sent again after a second, and is still answered then. Together with the first turns, one such
+ * turn is less than the two seconds of a first contact. A server behind silent addresses that needs longer than a first turn may not be reached in these two
+ * seconds; with the next streams of the same `struct turns` it is. The turns after that grow. */
+#define TURN_AGAIN_MS 1200
+#define TURN_MS_MAX 8000
+#define TURN_GROWS 4
+/* struct turns: how many were in vain since somebody has answered, above the index of an address. */
+#define TURNS_VAIN_BIT 16
+#define TURNS_VAIN_MAX 0xffffu
+#define TURNS_INDEX_MASK 0xffffu
+
 enum state { LOOKING_UP, CONNECTING, SHAKING_HANDS, CONNECTED };
 
 struct stream {
     const struct address *address;
+    const struct access *access;
     enum state state;
     int fd;
 
-    struct addrinfo *resolved;   /* of a number; else NULL, */
-    struct lookup *lookup;       /* and of a name what will be, or was, found */
-    const struct addrinfo *next; /* to try if the present one fails */
+    struct addrinfo *resolved;    /* of a number; else NULL, */
+    struct lookup *lookup;        /* and of a name what will be, or was, found */
+    const struct addrinfo *first; /* of all */
+    uint32_t count;               /* of all */
+    uint32_t failures;            /* one after the other */
+    uint32_t index;               /* whose turn it is */
+    uint32_t vain;                /* turns, since somebody has answered */
+    int64_t since_ms;             /* since when; 0: there was none yet */
+    struct turns *turns;          /* or NULL */
+    uint32_t known;               /* what we have read there, or written */
+    bool answered;
     struct sockaddr_un unix_address;
     struct addrinfo unix_info; /* so that a unix socket is a host with one address */
 
@@ -80,6 +109,73 @@ static int find_tls(const struct tls_provider **ret_tls, struct error_text *err)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
+static uint32_t turns_of(const struct stream *stream)
+{
+    return stream->vain << TURNS_VAIN_BIT | (stream->index & TURNS_INDEX_MASK);
+}
+
+void turns_shorten(struct turns *turns)
+{
+    atomic_fetch_and(&turns->next, TURNS_INDEX_MASK);
+}
+
+static void know_addresses(struct stream *stream, const struct addrinfo *first)
+{
+    stream->first = first;
+    for (const struct addrinfo *at = first; at; at = at->ai_next)
+        stream->count++;
+    if (!stream->turns)
+        return;
+    stream->known = atomic_load(&stream->turns->next);
+    stream->index = (stream->known & TURNS_INDEX_MASK) % stream->count; /* it may have fewer now */
+    stream->vain = stream->known >> TURNS_VAIN_BIT;
+}
+
+/* For the next stream; unless another one has had its say meanwhile. */
+static void leave_word(struct stream *stream)
+{
+    uint32_t known = stream->known, next = turns_of(stream);
+
+    if (stream->turns && atomic_compare_exchange_strong(&stream->turns->next, &known, next))
+        stream->known = next;
+}
+
+/* The present address has had its turn in vain. After the last it is the first one's again. */
+static void end_turn(struct stream *stream)
+{
+    INVARIANT(stream->count > 0);
+    stream->index = (stream->index + 1) % stream->count;
+    if (stream->count > 1 && stream->vain < TURNS_VAIN_MAX)
+        stream->vain++;
+    leave_word(stream);
+}
+
+static const struct addrinfo *present_address(const struct stream *stream)
+{
+    const struct addrinfo *at = stream->first;
+
+    for (uint32_t i = 0; i < stream->index; i++)
+        at = at->ai_next;
+    return at;
+}
+
+/* How long the present one may be silent. */
+static int64_t turn_ms(const struct stream *stream)
+{
+    int64_t span_ms = TURNS_MS / (int64_t)stream->count;
+
+    if (stream->vain < stream->count) {
+        if (span_ms < TURN_MS_MIN)
+            span_ms = TURN_MS_MIN;
+        return span_ms < TURN_MS ? span_ms : TURN_MS;
+    }
+    span_ms = TURN_AGAIN_MS;
+    for (uint32_t i = 2 * stream->count; i <= stream->vain && span_ms < TURN_MS_MAX;
+         i += stream->count)
+        span_ms *= TURN_GROWS;
+    return span_ms < TURN_MS_MAX ? span_ms : TURN_MS_MAX;
+}
+
 static void resolve_unix(struct stream *stream)
 {
     stream->unix_address.sun_family = AF_UNIX;
@@ -88,7 +184,7 @@ static void resolve_unix(struct stream *stream)
     stream->unix_info = (struct addrinfo){.ai_family = AF_UNIX,
                                           .ai_addr = (struct sockaddr *)&stream->unix_address,
                                           .ai_addrlen = sizeof stream->unix_address};
-    stream->next = &stream->unix_info;
+    know_addresses(stream, &stream->unix_info);
 }
 
 static int resolve_host(struct stream *stream, struct error_text *err)
@@ -110,7 +206,7 @@ static int resolve_host(struct stream *stream, struct error_text *err)
     if (failure)
         return error_set(err, failure == EAI_MEMORY ? HF_ENOMEM : HF_EUNREACH, "%s: %s",
                          address->shown, gai_strerror(failure));
-    stream->next = stream->resolved;
+    know_addresses(stream, stream->resolved);
     return HF_OK;
 }
 
@@ -154,6 +250,7 @@ static enum state after_connect(const struct stream *stream)
 static int begin(struct stream *stream, const struct addrinfo *to)
 {
     drop_socket(stream);
+    stream->since_ms = clock_boot_ms();
     stream->fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (stream->fd < 0)
         return errno;
@@ -172,14 +269,19 @@ static int begin(struct stream *stream, const struct addrinfo *to)
  * none. */
 static int begin_next(struct stream *stream, int failure, struct error_text *err)
 {
-    while (stream->next) {
-        const struct addrinfo *to = stream->next;
-
-        stream->next = to->ai_next;
-        failure = begin(stream, to);
+    stream->failures = failure == 0 ? 0 : stream->failures + 1;
+    if (stream->since_ms != 0)
+        end_turn(stream);
+    while (stream->failures < stream->count) {
+        failure = begin(stream, present_address(stream));
         if (failure == 0)
             return HF_OK;
+        stream->failures++;
+        end_turn(stream);
     }
+    stream->vain = 0; /* none of them is silent */
+    leave_word(stream);
+    stream->turns = NULL;
     if (failure == EMFILE || failure == ENFILE || failure == ENOMEM || failure == ENOBUFS)
         return error_set_errno(err, HF_ENOMEM, failure, "%s", stream->address->shown);
     if (failure == ECONNREFUSED || failure == ENOENT)
@@ -188,8 +290,8 @@ static int begin_next(struct stream *stream, int failure, struct error_text *err
     return error_set_errno(err, HF_EUNREACH, failure, "%s", stream->address->shown);
 }
 
-int stream_open(const struct address *address, const struct access *access,
-                struct stream **ret_stream, struct error_text *err)
+int stream_new(const struct address *address, const struct access *access, struct turns *turns,
+               struct stream **ret_stream, struct error_text *err)
 {
     struct stream *stream;
     int result;
@@ -201,24 +303,46 @@ int stream_open(const struct address *address, const struct access *access,
     if (!stream)
         return error_set(err, HF_ENOMEM, "out of memory");
     stream->address = address;
+    stream->access = access;
+    stream->turns = turns;
     stream->fd = -1;
     result = access->tls ? find_tls(&stream->tls, err) : HF_OK;
     if (result == HF_OK && stream->tls)
         result = stream->tls->session_new(access, address, &stream->session, err);
-    if (result != HF_OK)
-        goto failed;
-    if (address->path[0])
+    if (result != HF_OK) {
+        stream_close(stream);
+        return result;
+    }
+    *ret_stream = stream;
+    return HF_OK;
+}
+
+int stream_begin(struct stream *stream, struct error_text *err)
+{
+    int result = HF_OK;
+
+    if (stream->address->path[0])
         resolve_unix(stream);
     else
         result = resolve_host(stream, err);
     if (result == HF_OK && !stream->lookup)
         result = begin_next(stream, 0, err);
+    return result;
+}
+
+int stream_open(const struct address *address, const struct access *access, struct turns *turns,
+                struct stream **ret_stream, struct error_text *err)
+{
+    struct stream *stream;
+    int result = stream_new(address, access, turns, &stream, err);
+
     if (result != HF_OK)
-        goto failed;
-    *ret_stream = stream;
-    return HF_OK;
-failed:
-    stream_close(stream);
+        return result;
+    result = stream_begin(stream, err);
+    if (result == HF_OK)
+        *ret_stream = stream;
+    else
+        stream_close(stream);
     return result;
 }
 
@@ -232,6 +356,8 @@ void stream_close(struct stream *stream)
 {
     if (!stream)
         return;
+    if (stream->since_ms != 0 && !stream->answered)
+        end_turn(stream);
     if (stream->tls)
         stream->tls->session_free(stream->session);
     drop_socket(stream);
@@ -256,14 +382,17 @@ static int ask_socket(int fd, int *ret_failure)
 
 int stream_connect(struct stream *stream, struct error_text *err)
 {
+    const struct addrinfo *found;
     int failure = 0, result;
 
     if (stream->state == LOOKING_UP) {
-        result = lookup_result(stream->lookup, &stream->next, err);
+        result = lookup_result(stream->lookup, &found, err);
         if (result == LOOKUP_AGAIN)
             return STREAM_AGAIN;
-        if (result == HF_OK)
-            result = begin_next(stream, 0, err);
+        if (result != HF_OK)
+            return result;
+        know_addresses(stream, found);
+        result = begin_next(stream, 0, err);
         if (result != HF_OK)
             return result;
     }
@@ -285,6 +414,38 @@ int stream_connect(struct stream *stream, struct error_text *err)
         stream->state = CONNECTED;
     }
     return HF_OK;
+}
+
+int64_t stream_turn_until(const struct stream *stream)
+{
+    if (stream->count < 2)
+        return CLOCK_NEVER;
+    return clock_after(stream->since_ms, turn_ms(stream));
+}
+
+int stream_pass_on(struct stream *stream, struct error_text *err)
+{
+    int result;
+
+    INVARIANT(stream->count > 1);
+    if (stream->tls) {
+        stream->tls->session_free(stream->session);
+        stream->session = NULL;
+        result = stream->tls->session_new(stream->access, stream->address, &stream->session, err);
+        if (result != HF_OK)
+            return result;
+    }
+    return begin_next(stream, 0, err);
+}
+
+void stream_answered(struct stream *stream)
+{
+    if (stream->answered)
+        return;
+    stream->answered = true;
+    stream->vain = 0;
+    if (stream->turns)
+        atomic_store(&stream->turns->next, turns_of(stream));
 }
 
 bool stream_same_peer(const struct stream *a, const struct stream *b)

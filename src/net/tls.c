@@ -190,7 +190,7 @@ static int new_context(const struct access *access, SSL_CTX **ret_context, struc
     return result;
 }
 
-/* Whom the certificate must name: a number as a number, a name also in the greeting (SNI). */
+/* Whom the certificate must name: a number as a number, a name also in the handshake (SNI). */
 static bool expect_host(SSL *ssl, const char *host)
 {
     unsigned char binary[sizeof(struct in6_addr)];
@@ -272,7 +272,7 @@ static int session_new(const struct access *access, const struct address *addres
 
 static int say_closed(const struct tls_session *session, struct error_text *err)
 {
-    /* A server that expects something else than TLS may well hang up at our greeting. */
+    /* A server that expects something else than TLS may well hang up at our handshake. */
     return error_set(err, HF_EUNREACH, "%s: the server closed the connection%s",
                      session->address->shown,
                      session->done ? "" : " instead of speaking TLS: is this its TLS port?");

@@ -20,10 +20,11 @@ struct incoming {
     uv_write_t write; /* of the reply */
     unsigned handles;
     bool closed;
+    bool replaced; /* by another connection from the same node */
     enum state state;
-    struct greeting greeting;
+    struct handshake handshake;
     char from[PEERS_ADDRESS_MAX + 1]; /* where it comes from, by the kernel */
-    unsigned char reply[GREETING_REPLY];
+    unsigned char reply[HANDSHAKE_REPLY];
 
     unsigned char *message; /* being received, NULL: none */
     size_t size, got;
@@ -65,7 +66,7 @@ static void end(struct incoming *incoming, const char *why)
     if (why && incoming->state == OPEN)
         peers_note(incoming->peers, &(struct note){.level = 2,
                                                    .words = "the connection from a node is closed",
-                                                   .node = incoming->greeting.from,
+                                                   .node = incoming->handshake.from,
                                                    .peer = incoming->from,
                                                    .why = why});
     else if (why && may_note(incoming->peers))
@@ -76,7 +77,9 @@ static void end(struct incoming *incoming, const char *why)
                                   .why = why});
     incoming->closed = true;
     if (incoming->state != OPEN)
-        incoming->peers->strangers--;
+        incoming->peers->unauthenticated--;
+    else if (!incoming->replaced)
+        peers_ended(incoming->peers, incoming->handshake.from);
     list_remove(&incoming->node);
     uv_close((uv_handle_t *)&incoming->tcp, on_handle_closed);
     uv_close((uv_handle_t *)&incoming->timer, on_handle_closed);
@@ -87,20 +90,20 @@ static void on_late(uv_timer_t *timer)
     end(timer->data, "it did not say in time who it is");
 }
 
-/* ---- greeting --------------------------------------------------------------------------------- */
+/* ---- handshake --------------------------------------------------------------------------------- */
 
-static const char *in_words(enum greeting_result result)
+static const char *in_words(enum handshake_result result)
 {
     switch (result) {
-    case GREETING_STRANGER:
+    case HANDSHAKE_STRANGER:
         return "it speaks something else: is it of another version?";
-    case GREETING_MISTAKEN:
+    case HANDSHAKE_MISTAKEN:
         return "it takes this node for another: look at the ids and addresses of --cluster";
-    case GREETING_UNPROVEN:
+    case HANDSHAKE_UNPROVEN:
         return PEERS_UNPROVEN;
-    case GREETING_ELSEWHERE:
+    case HANDSHAKE_ELSEWHERE:
         return "it belongs to another cluster";
-    case GREETING_OK:
+    case HANDSHAKE_OK:
         break;
     }
     return NULL;
@@ -123,14 +126,14 @@ static bool take(struct incoming *incoming, void *ret_bytes, size_t size)
     return true;
 }
 
-static void on_hello(struct incoming *incoming, const unsigned char hello[GREETING_HELLO])
+static void on_hello(struct incoming *incoming, const unsigned char hello[HANDSHAKE_HELLO])
 {
     const struct peers *peers = incoming->peers;
-    enum greeting_result result =
-        greeting_reply(&incoming->greeting, &peers->own, hello, incoming->reply);
-    uv_buf_t buffer = uv_buf_init((char *)incoming->reply, GREETING_REPLY);
+    enum handshake_result result =
+        handshake_reply(&incoming->handshake, &peers->own, hello, incoming->reply);
+    uv_buf_t buffer = uv_buf_init((char *)incoming->reply, HANDSHAKE_REPLY);
 
-    if (result != GREETING_OK) {
+    if (result != HANDSHAKE_OK) {
         end(incoming, in_words(result));
         return;
     }
@@ -148,8 +151,10 @@ static void end_earlier(struct incoming *incoming)
         struct incoming *other = LIST_ENTRY(node, struct incoming, node);
 
         if (other != incoming && other->state == OPEN &&
-            other->greeting.from == incoming->greeting.from)
+            other->handshake.from == incoming->handshake.from) {
+            other->replaced = true;
             end(other, NULL);
+        }
     }
 }
 
@@ -168,7 +173,7 @@ static const char *unproven(struct incoming *incoming)
 static void turn_away(struct incoming *incoming)
 {
     const struct peers_host *host = &incoming->peers->host;
-    char why = host->why_not ? host->why_not(host->context, incoming->greeting.from) : 0;
+    char why = host->why_not ? host->why_not(host->context, incoming->handshake.from) : 0;
     uv_buf_t buffer = uv_buf_init(&why, 1);
 
     if (why && !incoming->closed)
@@ -176,17 +181,18 @@ static void turn_away(struct incoming *incoming)
     end(incoming, NULL);
 }
 
-static void on_proof(struct incoming *incoming, const unsigned char proof[GREETING_PROOF])
+static void on_proof(struct incoming *incoming, const unsigned char proof[HANDSHAKE_PROOF])
 {
     const struct peers_host *host = &incoming->peers->host;
-    struct greeting *greeting = &incoming->greeting;
-    const struct peers_node node = {greeting->from, greeting->about, greeting->cluster};
-    enum greeting_result result = greeting_accept(greeting, proof);
+    struct handshake *handshake = &incoming->handshake;
+    const struct peers_node node = {handshake->from, handshake->about, handshake->cluster,
+                                    incoming->from};
+    enum handshake_result result = handshake_accept(handshake, proof);
 
-    if (result == GREETING_ELSEWHERE)
+    if (result == HANDSHAKE_ELSEWHERE)
         peers_note_elsewhere(incoming->peers, node.id, incoming->from, node.cluster);
-    if (result != GREETING_OK) {
-        end(incoming, result == GREETING_ELSEWHERE ? NULL : unproven(incoming));
+    if (result != HANDSHAKE_OK) {
+        end(incoming, result == HANDSHAKE_ELSEWHERE ? NULL : unproven(incoming));
         return;
     }
     if (host->met && !host->met(host->context, &node)) {
@@ -196,23 +202,23 @@ static void on_proof(struct incoming *incoming, const unsigned char proof[GREETI
     if (incoming->closed) /* the host has closed everything */
         return;
     incoming->state = OPEN;
-    incoming->peers->strangers--;
+    incoming->peers->unauthenticated--;
     uv_timer_stop(&incoming->timer);
     end_earlier(incoming);
-    outgoing_is_there(incoming->peers, incoming->greeting.from);
+    outgoing_is_there(incoming->peers, incoming->handshake.from);
 }
 
 /* False: it needs more bytes, or is at its end. */
 static bool greet(struct incoming *incoming)
 {
-    unsigned char hello[GREETING_HELLO], proof[GREETING_PROOF];
+    unsigned char hello[HANDSHAKE_HELLO], proof[HANDSHAKE_PROOF];
 
     if (incoming->state == HELLO && take(incoming, hello, sizeof hello))
         on_hello(incoming, hello);
     else if (incoming->state == PROOF && take(incoming, proof, sizeof proof))
         on_proof(incoming, proof);
-    else if (incoming->state == HELLO && !greeting_may_be_hello(incoming->room, incoming->used))
-        end(incoming, in_words(GREETING_STRANGER));
+    else if (incoming->state == HELLO && !handshake_may_be_hello(incoming->room, incoming->used))
+        end(incoming, in_words(HANDSHAKE_STRANGER));
     else
         return false;
     return !incoming->closed;
@@ -231,10 +237,10 @@ static void on_whole(struct incoming *incoming)
         end(incoming, "a message has the wrong checksum");
         return;
     }
-    host->received(host->context, &(struct peers_message){.from = incoming->greeting.from,
-                                                          .address = incoming->greeting.address,
-                                                          .about = incoming->greeting.about,
-                                                          .cluster = incoming->greeting.cluster,
+    host->received(host->context, &(struct peers_message){.from = incoming->handshake.from,
+                                                          .address = incoming->handshake.address,
+                                                          .about = incoming->handshake.about,
+                                                          .cluster = incoming->handshake.cluster,
                                                           .bytes = message,
                                                           .size = incoming->size});
 }
@@ -342,16 +348,16 @@ void incoming_accept(struct peers *peers)
     uv_timer_init(peers->loop, &incoming->timer);
     incoming->tcp.data = incoming->timer.data = incoming;
     list_append(&peers->incoming, &incoming->node);
-    peers->strangers++;
+    peers->unauthenticated++;
     if (uv_accept((uv_stream_t *)&peers->listener, (uv_stream_t *)&incoming->tcp) != 0) {
         end(incoming, NULL);
         return;
     }
     address_of_connection(&incoming->tcp, incoming->from);
-    if (peers->strangers > PEERS_STRANGERS_MAX)
+    if (peers->unauthenticated > PEERS_UNAUTHENTICATED_MAX)
         end_oldest_stranger(peers);
     peers_tune(&incoming->tcp);
-    uv_timer_start(&incoming->timer, on_late, PEERS_GREETING_MS, 0);
+    uv_timer_start(&incoming->timer, on_late, PEERS_HANDSHAKE_MS, 0);
     if (uv_read_start((uv_stream_t *)&incoming->tcp, on_alloc, on_read) != 0)
         end(incoming, NULL);
 }
@@ -361,7 +367,7 @@ void incoming_close_elsewhere(struct peers *peers)
     LIST_EACH_SAFE(node, &peers->incoming)
     {
         struct incoming *incoming = LIST_ENTRY(node, struct incoming, node);
-        const char *cluster = incoming->greeting.cluster;
+        const char *cluster = incoming->handshake.cluster;
 
         if (cluster[0] && strcmp(cluster, peers->cluster) != 0)
             end(incoming, NULL);
@@ -374,7 +380,7 @@ void incoming_close_from(struct peers *peers, uint64_t id)
     {
         struct incoming *incoming = LIST_ENTRY(node, struct incoming, node);
 
-        if (incoming->state == OPEN && incoming->greeting.from == id)
+        if (incoming->state == OPEN && incoming->handshake.from == id)
             end(incoming, NULL);
     }
 }

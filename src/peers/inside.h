@@ -2,13 +2,14 @@
  *
  *     address.c    "host:port" as text
  *     peers.c      opening and closing, listening
- *     outgoing.c   to a node: connecting, greeting, sending
- *     incoming.c   from a node: greeting, receiving */
+ *     outgoing.c   to a node: connecting, handshake
+ *     send.c       to a node: messages
+ *     incoming.c   from a node: handshake, receiving */
 #ifndef PEERS_INSIDE_H
 #define PEERS_INSIDE_H
 
 #include "base/list.h"
-#include "peers/greeting.h"
+#include "peers/handshake.h"
 #include "peers/peers.h"
 
 #include <uv.h>
@@ -18,21 +19,22 @@
 /* Before each message: its size and its checksum, 4 bytes each, the lowest first. */
 #define FRAME_HEADER 8
 
-_Static_assert(PEERS_CLUSTER == GREETING_CLUSTER, "one length");
-_Static_assert(PEERS_ADDRESS_MAX < GREETING_TEXT && PEERS_ABOUT_MAX < GREETING_TEXT,
+_Static_assert(PEERS_CLUSTER == HANDSHAKE_CLUSTER, "one length");
+_Static_assert(PEERS_ADDRESS_MAX < HANDSHAKE_TEXT && PEERS_ABOUT_MAX < HANDSHAKE_TEXT,
                "a hello has room for both, each with its NUL");
 
 struct peers {
     uv_loop_t *loop;
     struct peers_host host;
     uint64_t id;
-    struct greeting_own own; /* what follows, for greetings */
-    char address[GREETING_TEXT], about[GREETING_TEXT], cluster[GREETING_CLUSTER + 1];
+    struct handshake_own own; /* what follows, for handshakes */
+    char address[HANDSHAKE_TEXT], about[HANDSHAKE_TEXT], cluster[HANDSHAKE_CLUSTER + 1];
     unsigned char secret[SECRET_MAX], other[SECRET_MAX];
     uv_tcp_t listener;
     struct list outgoing, incoming; /* all that are not yet freed */
-    unsigned strangers;
-    unsigned notes; /* lines about strangers, in the span that began then */
+    unsigned unauthenticated;
+    unsigned
+        notes; /* lines about those that have not proved themselves, in the span that began then */
     int64_t notes_ms;
     struct noted {
         uint64_t whom;
@@ -41,7 +43,7 @@ struct peers {
         [PEERS_NOTED_MAX], /* nodes of other clusters, and when that was last said of them; */
         unproven[PEERS_NOTED_MAX]; /* machines without the secret, by a hash of their address */
     unsigned handles;              /* that are open, or closing */
-    bool mute;                     /* nothing more is sent */
+    bool stopped;                  /* nothing more is sent */
     bool closing;
     void (*done)(void *context);
     void *done_context;
@@ -50,6 +52,8 @@ struct peers {
 void peers_note(const struct peers *peers, const struct note *note);
 /* Who is refused comes again and again: a line about the same one now and then is enough. */
 bool peers_may_repeat(struct noted slots[PEERS_NOTED_MAX], uint64_t whom);
+/* Tells the host, see `ended` in peers.h. */
+void peers_ended(const struct peers *peers, uint64_t id);
 /* A handle of this is open from now on, and now is not any more. */
 void peers_hold(struct peers *peers);
 void peers_release(struct peers *peers);
@@ -81,7 +85,7 @@ void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *address,
 
 void outgoing_close_all(struct peers *peers);
 /* All of them are made anew. */
-void outgoing_greet_again(struct peers *peers);
+void outgoing_handshake_again(struct peers *peers);
 /* It has come to us: no need to wait before it is tried again. */
 void outgoing_is_there(struct peers *peers, uint64_t id);
 void incoming_accept(struct peers *peers);

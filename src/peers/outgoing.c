@@ -1,16 +1,14 @@
 /* outgoing.c: the connection to a node.
  *
- *     CLOSED ──dialled, or something to send──▶ RESOLVING ──▶ CONNECTING ──▶ GREETING ──proved──▶ OPEN
+ *     CLOSED ──dialled, or something to send──▶ RESOLVING ──▶ CONNECTING ──▶ HANDSHAKE ──proved──▶ OPEN
  *        ▲                              │              │             │                 │
  *        └──────── any failure: not again for a while ─┴─────────────┴─────────────────┘
  *
  * A number needs no RESOLVING. A name may have several addresses: one is tried at a time, after a failure the
  * next one, and at once; only when none of them is left, it is said and waited. */
+#include "peers/outgoing.h"
 #include "base/clock.h"
-#include "base/crc32c.h"
-#include "peers/inside.h"
 
-#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,57 +16,6 @@
 #define AGAIN_MIN_MS 50
 #define AGAIN_MAX_MS 1000
 #define LASTS_MS 1000 /* a connection that is as old as this */
-#define WHY_MAX 127   /* bytes of a reason that are kept */
-
-enum state { CLOSED, RESOLVING, CONNECTING, GREETING, OPEN };
-
-struct outgoing {
-    struct list node;
-    struct peers *peers;
-    uint64_t to;
-    char address[PEERS_ADDRESS_MAX + 1];
-    enum state state;
-    struct connection *connection; /* NULL: CLOSED */
-    int64_t again_ms;              /* not before this */
-    int64_t wait_ms;
-    unsigned addresses; /* behind its name, when that was last resolved; 1 for a number */
-    unsigned turn;      /* whose it is, of those */
-    bool guarded;       /* see peers_set_guarded */
-    bool noted;         /* that it cannot be reached, */
-    bool mistrusted;    /* and that this is because of the secret, which others must not hide */
-    int64_t open_ms;    /* since when it can */
-    size_t unsent;
-    char why[WHY_MAX +
-             1]; /* it could not be reached the last time; "": it was not tried, or could */
-};
-
-/* One attempt. It lives until its handles are closed and nobody resolves for it, the node may have another by
- * then. */
-struct connection {
-    struct outgoing *outgoing; /* NULL: it is being closed */
-    struct peers *peers;
-    uv_tcp_t tcp;
-    uv_timer_t timer;
-    uv_getaddrinfo_t resolve;
-    uv_connect_t connect;
-    uv_write_t write; /* of the greeting */
-    struct greeting greeting;
-    unsigned char words[GREETING_HELLO + GREETING_PROOF];
-    unsigned char reply[GREETING_REPLY];
-    size_t got;
-    unsigned users; /* handles, and the thread that resolves */
-};
-
-struct sending {
-    uv_write_t write; /* first */
-    struct connection *connection;
-    size_t size;
-    unsigned first; /* of the buffers that are not sent yet */
-    unsigned char header[FRAME_HEADER];
-    peers_sent_fn *done;
-    void *context;
-    uv_buf_t buffers[];
-};
 
 /* ---- connections ------------------------------------------------------------------------------ */
 
@@ -105,10 +52,10 @@ static void wait_a_while(struct outgoing *outgoing)
     outgoing->wait_ms = outgoing->wait_ms * 2 < AGAIN_MAX_MS ? outgoing->wait_ms * 2 : AGAIN_MAX_MS;
 }
 
-static void drop(struct outgoing *outgoing, const char *why)
+void outgoing_drop(struct outgoing *outgoing, const char *why)
 {
     struct connection *connection = outgoing->connection;
-    bool is_tried = outgoing->state == CONNECTING || outgoing->state == GREETING;
+    bool is_tried = outgoing->state == CONNECTING || outgoing->state == HANDSHAKE;
     bool has_another =
         outgoing->state == CONNECTING && (outgoing->turn + 1) % outgoing->addresses != 0;
 
@@ -117,6 +64,8 @@ static void drop(struct outgoing *outgoing, const char *why)
     snprintf(outgoing->why, sizeof outgoing->why, "%s", why ? why : "");
     if (why && !has_another)
         complain(outgoing, why);
+    if (why && outgoing->state == OPEN)
+        peers_ended(outgoing->peers, outgoing->to);
     if (outgoing->state == RESOLVING) /* perhaps too late; on_resolved comes in any case */
         uv_cancel((uv_req_t *)&connection->resolve);
     outgoing->turn += is_tried;
@@ -139,17 +88,17 @@ static void on_late(uv_timer_t *timer)
     if (outgoing && outgoing->state == RESOLVING)
         complain(outgoing, "the resolver does not answer in time");
     else if (outgoing)
-        drop(outgoing, "it does not answer in time");
+        outgoing_drop(outgoing, "it does not answer in time");
 }
 
-/* ---- greeting --------------------------------------------------------------------------------- */
+/* ---- handshake --------------------------------------------------------------------------------- */
 
-static void on_greeting_written(uv_write_t *write, int status)
+static void on_handshake_written(uv_write_t *write, int status)
 {
     struct connection *connection = write->data;
 
     if (status != 0 && connection->outgoing)
-        drop(connection->outgoing, uv_strerror(status));
+        outgoing_drop(connection->outgoing, uv_strerror(status));
 }
 
 static void say(struct connection *connection, const unsigned char *bytes, unsigned size)
@@ -158,15 +107,16 @@ static void say(struct connection *connection, const unsigned char *bytes, unsig
 
     connection->write.data = connection;
     if (uv_write(&connection->write, (uv_stream_t *)&connection->tcp, &buffer, 1,
-                 on_greeting_written) != 0)
-        drop(connection->outgoing, "it cannot be written to");
+                 on_handshake_written) != 0)
+        outgoing_drop(connection->outgoing, "it cannot be written to");
 }
 
 static bool is_wanted(const struct connection *connection)
 {
     const struct peers_host *host = &connection->peers->host;
-    const struct greeting *greeting = &connection->greeting;
-    const struct peers_node node = {greeting->to, greeting->about, greeting->cluster};
+    const struct handshake *handshake = &connection->handshake;
+    const struct peers_node node = {handshake->to, handshake->about, handshake->cluster,
+                                    connection->outgoing->address};
 
     return !host->reached || host->reached(host->context, &node);
 }
@@ -177,10 +127,10 @@ static void on_elsewhere(struct connection *connection, const unsigned char *pro
     struct outgoing *outgoing = connection->outgoing;
 
     peers_note_elsewhere(outgoing->peers, outgoing->to, outgoing->address,
-                         connection->greeting.cluster);
-    say(connection, proof, GREETING_PROOF);
+                         connection->handshake.cluster);
+    say(connection, proof, HANDSHAKE_PROOF);
     if (connection->outgoing)
-        drop(outgoing, NULL);
+        outgoing_drop(outgoing, NULL);
     snprintf(outgoing->why, sizeof outgoing->why, "it belongs to another cluster");
 }
 
@@ -189,38 +139,39 @@ static void on_unproven(struct connection *connection, unsigned char *proof)
 {
     struct outgoing *outgoing = connection->outgoing;
 
-    memset(proof, 0, GREETING_PROOF);
+    memset(proof, 0, HANDSHAKE_PROOF);
     outgoing->noted = outgoing->noted && outgoing->mistrusted;
     outgoing->mistrusted = true;
-    say(connection, proof, GREETING_PROOF);
+    say(connection, proof, HANDSHAKE_PROOF);
     if (connection->outgoing)
-        drop(outgoing, PEERS_UNPROVEN);
+        outgoing_drop(outgoing, PEERS_UNPROVEN);
 }
 
 static void on_reply(struct connection *connection)
 {
     struct outgoing *outgoing = connection->outgoing;
-    unsigned char *proof = connection->words + GREETING_HELLO;
-    enum greeting_result result = greeting_prove(&connection->greeting, connection->reply, proof);
+    unsigned char *proof = connection->words + HANDSHAKE_HELLO;
+    enum handshake_result result =
+        handshake_prove(&connection->handshake, connection->reply, proof);
 
-    if (result == GREETING_ELSEWHERE) {
+    if (result == HANDSHAKE_ELSEWHERE) {
         on_elsewhere(connection, proof);
         return;
     }
-    if (result != GREETING_OK) {
+    if (result != HANDSHAKE_OK) {
         on_unproven(connection, proof);
         return;
     }
     if (!is_wanted(connection)) {
         if (connection->outgoing)
-            drop(outgoing, NULL); /* the host knows why */
+            outgoing_drop(outgoing, NULL); /* the host knows why */
         return;
     }
     outgoing->state = OPEN;
     outgoing->why[0] = '\0';
     outgoing->open_ms = clock_boot_ms();
     uv_timer_stop(&connection->timer);
-    say(connection, proof, GREETING_PROOF);
+    say(connection, proof, HANDSHAKE_PROOF);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buffer)
@@ -244,17 +195,18 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     if (!outgoing || count == 0)
         return;
     if (count < 0) {
-        drop(outgoing, outgoing->state == OPEN
-                           ? "it has closed the connection, and its log may say why"
-                           : "it closed the connection at our greeting: has it another id or "
-                             "secret, or is that its port for clients?");
+        outgoing_drop(outgoing,
+                      outgoing->state == OPEN
+                          ? "it has closed the connection, and its log may say why"
+                          : "it closed the connection at our handshake: has it another id or "
+                            "secret, or is that its port for clients?");
         return;
     }
     if (outgoing->state == OPEN) { /* one byte, if it does not let this node in */
         if (host->turned_away)
             host->turned_away(host->context, outgoing->to, (char)connection->reply[0]);
         if (connection->outgoing)
-            drop(outgoing, "it does not let this node in");
+            outgoing_drop(outgoing, "it does not let this node in");
         return;
     }
     connection->got += (size_t)count;
@@ -270,16 +222,16 @@ static void on_connected(uv_connect_t *connect, int status)
     if (!outgoing)
         return;
     if (status != 0) {
-        drop(outgoing, uv_strerror(status));
+        outgoing_drop(outgoing, uv_strerror(status));
         return;
     }
-    outgoing->state = GREETING;
+    outgoing->state = HANDSHAKE;
     peers_tune(&connection->tcp);
-    greeting_hello(&connection->greeting, &outgoing->peers->own, outgoing->to, connection->words);
+    handshake_hello(&connection->handshake, &outgoing->peers->own, outgoing->to, connection->words);
     if (uv_read_start((uv_stream_t *)&connection->tcp, on_alloc, on_read) != 0)
-        drop(outgoing, "it cannot be read from");
+        outgoing_drop(outgoing, "it cannot be read from");
     else
-        say(connection, connection->words, GREETING_HELLO);
+        say(connection, connection->words, HANDSHAKE_HELLO);
 }
 
 /* ---- connecting -------------------------------------------------------------------------------- */
@@ -290,10 +242,10 @@ static void connect_at(struct outgoing *outgoing, const struct sockaddr *address
     int failure;
 
     outgoing->state = CONNECTING;
-    uv_timer_start(&connection->timer, on_late, PEERS_GREETING_MS, 0);
+    uv_timer_start(&connection->timer, on_late, PEERS_HANDSHAKE_MS, 0);
     failure = uv_tcp_connect(&connection->connect, &connection->tcp, address, on_connected);
     if (failure != 0)
-        drop(outgoing, uv_strerror(failure));
+        outgoing_drop(outgoing, uv_strerror(failure));
 }
 
 static void drop_unresolved(struct outgoing *outgoing, const char *why)
@@ -301,7 +253,7 @@ static void drop_unresolved(struct outgoing *outgoing, const char *why)
     char text[ERROR_TEXT_MAX];
 
     snprintf(text, sizeof text, "its name cannot be resolved: %s", why);
-    drop(outgoing, text);
+    outgoing_drop(outgoing, text);
 }
 
 static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *results)
@@ -336,7 +288,7 @@ static void resolve(struct outgoing *outgoing, const struct address *address)
     }
     outgoing->state = RESOLVING;
     connection->users++;
-    uv_timer_start(&connection->timer, on_late, PEERS_GREETING_MS, 0);
+    uv_timer_start(&connection->timer, on_late, PEERS_HANDSHAKE_MS, 0);
 }
 
 static bool begin(struct outgoing *outgoing)
@@ -365,15 +317,15 @@ static void connect_to(struct outgoing *outgoing)
     if (clock_boot_ms() < outgoing->again_ms || !begin(outgoing))
         return;
     if (!address_parse(outgoing->address, &address))
-        drop(outgoing, outgoing->address[0] ? "that is no address: it is HOST:PORT"
-                                            : "its address is not known here yet");
+        outgoing_drop(outgoing, outgoing->address[0] ? "that is no address: it is HOST:PORT"
+                                                     : "its address is not known here yet");
     else if (address.is_number)
         connect_at(outgoing, (const struct sockaddr *)&address.number);
     else
         resolve(outgoing, &address);
 }
 
-/* ---- sending ---------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------- */
 
 static struct outgoing *find(struct peers *peers, uint64_t to)
 {
@@ -397,7 +349,7 @@ static struct outgoing *make(struct peers *peers, uint64_t to, const char *addre
     if (strlen(address) > PEERS_ADDRESS_MAX)
         return NULL;
     if (outgoing) {
-        drop(outgoing, NULL);
+        outgoing_drop(outgoing, NULL);
     } else {
         outgoing = calloc(1, sizeof *outgoing);
         if (!outgoing)
@@ -415,43 +367,6 @@ static struct outgoing *make(struct peers *peers, uint64_t to, const char *addre
     return outgoing;
 }
 
-static void on_sent(uv_write_t *write, int status)
-{
-    struct sending *sending = (struct sending *)(void *)write;
-    struct connection *connection = sending->connection;
-
-    if (connection->outgoing) {
-        connection->outgoing->unsent -= sending->size;
-        if (status != 0)
-            drop(connection->outgoing, uv_strerror(status));
-    }
-    sending->done(sending->context, status == 0 ? HF_OK : HF_EUNREACH);
-    free(sending);
-}
-
-static struct sending *prepare(struct outgoing *outgoing, const struct iovec *pieces,
-                               unsigned count, size_t size)
-{
-    struct sending *sending = malloc(sizeof *sending + (count + 1) * sizeof *sending->buffers);
-    uint32_t sum = 0, number;
-
-    if (!sending)
-        return NULL;
-    sending->connection = outgoing->connection;
-    sending->size = size;
-    sending->first = 0;
-    sending->buffers[0] = uv_buf_init((char *)sending->header, FRAME_HEADER);
-    for (unsigned i = 0; i < count; i++) {
-        sum = crc32c(sum, pieces[i].iov_base, pieces[i].iov_len);
-        sending->buffers[i + 1] = (uv_buf_t){.base = pieces[i].iov_base, .len = pieces[i].iov_len};
-    }
-    number = htole32((uint32_t)size);
-    memcpy(sending->header, &number, sizeof number);
-    number = htole32(sum);
-    memcpy(sending->header + 4, &number, sizeof number);
-    return sending;
-}
-
 /* One that does not want this node closes the connection when it knows who it is: only what lasts is a connection. */
 static void welcome(struct outgoing *outgoing)
 {
@@ -465,7 +380,7 @@ static void welcome(struct outgoing *outgoing)
 
 void peers_dial(struct peers *peers, uint64_t to, const char *address)
 {
-    struct outgoing *outgoing = peers->mute ? NULL : make(peers, to, address);
+    struct outgoing *outgoing = peers->stopped ? NULL : make(peers, to, address);
 
     if (outgoing && !outgoing->connection)
         connect_to(outgoing);
@@ -479,29 +394,10 @@ void outgoing_is_there(struct peers *peers, uint64_t id)
         outgoing->again_ms = 0;
 }
 
-/* What the kernel takes without waiting: all of it, mostly. libuv's own way costs one more system call each time. */
-static bool is_taken_at_once(const struct outgoing *outgoing, struct sending *sending,
-                             unsigned count)
+int outgoing_find_open(struct peers *peers, uint64_t to, const char *address, size_t size,
+                       struct outgoing **ret_outgoing)
 {
-    uv_stream_t *stream = (uv_stream_t *)&outgoing->connection->tcp;
-    int result = outgoing->unsent > 0 ? 0 : uv_try_write(stream, sending->buffers, count);
-    size_t taken = result > 0 ? (size_t)result : 0;
-
-    if (taken == FRAME_HEADER + sending->size)
-        return true;
-    while (taken >= sending->buffers[sending->first].len)
-        taken -= sending->buffers[sending->first++].len;
-    sending->buffers[sending->first].base += taken;
-    sending->buffers[sending->first].len -= taken;
-    return false;
-}
-
-int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,
-               unsigned count, peers_sent_fn *done, void *context)
-{
-    struct outgoing *outgoing = peers->mute ? NULL : make(peers, to, address);
-    struct sending *sending;
-    size_t size = 0;
+    struct outgoing *outgoing = peers->stopped ? NULL : make(peers, to, address);
 
     if (!outgoing)
         return HF_EUNREACH;
@@ -511,28 +407,10 @@ int peers_send(struct peers *peers, uint64_t to, const char *address, const stru
         return HF_EUNREACH;
     if (outgoing->noted || outgoing->wait_ms > AGAIN_MIN_MS)
         welcome(outgoing);
-    for (unsigned i = 0; i < count; i++)
-        size += pieces[i].iov_len;
     if (size > PEERS_MESSAGE_MAX ||
         (outgoing->unsent > 0 && outgoing->unsent + size > PEERS_UNSENT_MAX))
         return HF_EBUSY;
-    sending = prepare(outgoing, pieces, count, size);
-    if (!sending)
-        return HF_EBUSY;
-    sending->done = done;
-    sending->context = context;
-    if (is_taken_at_once(outgoing, sending, count + 1)) {
-        free(sending);
-        done(context, HF_OK);
-        return HF_OK;
-    }
-    if (uv_write(&sending->write, (uv_stream_t *)&outgoing->connection->tcp,
-                 sending->buffers + sending->first, count + 1 - sending->first, on_sent) != 0) {
-        drop(outgoing, "it cannot be written to"); /* perhaps a part of it was */
-        free(sending);
-        return HF_EUNREACH;
-    }
-    outgoing->unsent += size;
+    *ret_outgoing = outgoing;
     return HF_OK;
 }
 
@@ -540,7 +418,7 @@ const char *peers_about(struct peers *peers, uint64_t id)
 {
     const struct outgoing *outgoing = find(peers, id);
 
-    return outgoing && outgoing->state == OPEN ? outgoing->connection->greeting.about : NULL;
+    return outgoing && outgoing->state == OPEN ? outgoing->connection->handshake.about : NULL;
 }
 
 const char *peers_why(struct peers *peers, uint64_t id)
@@ -560,7 +438,7 @@ void peers_set_guarded(struct peers *peers, uint64_t id, bool guarded)
 
 static void forget(struct outgoing *outgoing)
 {
-    drop(outgoing, NULL);
+    outgoing_drop(outgoing, NULL);
     list_remove(&outgoing->node);
     free(outgoing);
 }
@@ -574,13 +452,13 @@ void peers_forget(struct peers *peers, uint64_t id)
     incoming_close_from(peers, id);
 }
 
-void outgoing_greet_again(struct peers *peers)
+void outgoing_handshake_again(struct peers *peers)
 {
     LIST_EACH(node, &peers->outgoing)
     {
         struct outgoing *outgoing = LIST_ENTRY(node, struct outgoing, node);
 
-        drop(outgoing, NULL);
+        outgoing_drop(outgoing, NULL);
         outgoing->again_ms = 0;
     }
 }

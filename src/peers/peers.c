@@ -156,16 +156,22 @@ static int check_size(size_t size, struct error_text *err)
 
 static int check(const struct peers_options *options, struct error_text *err)
 {
-    if (!greeting_text_ok(options->address))
+    if (!handshake_text_ok(options->address))
         return error_set(err, HF_EINVAL, "'%s' is no address of a node: it is HOST:PORT",
                          options->address);
-    if (options->about && !greeting_text_ok(options->about))
+    if (options->about && !handshake_text_ok(options->about))
         return error_set(err, HF_EINVAL,
                          "'%s' cannot be told to other nodes: it is too long, or not visible ASCII",
                          options->about);
-    if (options->cluster && options->cluster[0] && !greeting_cluster_ok(options->cluster))
+    if (options->cluster && options->cluster[0] && !handshake_cluster_ok(options->cluster))
         return error_set(err, HF_EINVAL, "'%.40s' is no id of a cluster", options->cluster);
     return HF_OK;
+}
+
+void peers_ended(const struct peers *peers, uint64_t id)
+{
+    if (peers->host.ended && !peers->stopped && !peers->closing)
+        peers->host.ended(peers->host.context, id);
 }
 
 int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
@@ -187,10 +193,10 @@ int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
     peers->id = options->id;
     if (options->cluster)
         memcpy(peers->cluster, options->cluster, strlen(options->cluster));
-    peers->own = (struct greeting_own){.id = options->id,
-                                       .address = peers->address,
-                                       .about = peers->about,
-                                       .cluster = peers->cluster};
+    peers->own = (struct handshake_own){.id = options->id,
+                                        .address = peers->address,
+                                        .about = peers->about,
+                                        .cluster = peers->cluster};
     result = peers_set_secrets(peers, options->secret, options->secret_size, options->other,
                                options->other_size, err);
     if (result != HF_OK) {
@@ -239,15 +245,15 @@ uint16_t peers_port(const struct peers *peers)
 
 void peers_set_cluster(struct peers *peers, const char *cluster)
 {
-    INVARIANT(greeting_cluster_ok(cluster));
-    memcpy(peers->cluster, cluster, GREETING_CLUSTER + 1);
-    outgoing_greet_again(peers);
+    INVARIANT(handshake_cluster_ok(cluster));
+    memcpy(peers->cluster, cluster, HANDSHAKE_CLUSTER + 1);
+    outgoing_handshake_again(peers);
     incoming_close_elsewhere(peers);
 }
 
 void peers_hang_up(struct peers *peers)
 {
-    peers->mute = true;
+    peers->stopped = true;
     outgoing_close_all(peers);
 }
 

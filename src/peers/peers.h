@@ -1,13 +1,13 @@
 /* peers.h: the connections between the nodes of a cluster, on a libuv loop: whole messages, only to and from
- * nodes that know the cluster's secret (greeting.h). Nothing here knows what is in them.
+ * nodes that know the cluster's secret (handshake.h). Nothing here knows what is in them.
  *
  * A connection is used in one direction, by who made it. One that fails is made again when there is
  * something to send; what was on its way is lost, and whoever sent it must be able to live with that. A
  * node's name is looked up each time, by another thread: the address behind it may change.
  *
  * [P1] Not a byte of a message is looked at before the other side has proved that it knows the secret.
- * [P2] What has not proved itself yet may send a greeting, has five seconds for it, and there are at most
- *      PEERS_STRANGERS_MAX of that kind: the oldest makes room for the next.
+ * [P2] What has not proved itself yet may send a handshake, has five seconds for it, and there are at most
+ *      PEERS_UNAUTHENTICATED_MAX of that kind: the oldest makes room for the next.
  * [P3] A message arrives whole, unchanged (by its checksum), once, in order, or not at all.
  * [P4] A node of another cluster is not heard, and hears nothing. One that belongs to no cluster yet is: the host decides
  *      what its messages are worth. */
@@ -23,9 +23,10 @@
 #include <sys/uio.h>
 
 #define PEERS_MESSAGE_MAX UINT32_MAX        /* bytes; a snapshot is one message */
+#define PEERS_PIECES_MAX 257u               /* of one message */
 #define PEERS_UNSENT_MAX ((size_t)64 << 20) /* to one node; with more, nothing is added */
-#define PEERS_STRANGERS_MAX 64              /* connections that have not proved themselves */
-#define PEERS_GREETING_MS 5000
+#define PEERS_UNAUTHENTICATED_MAX 64        /* connections that have not proved themselves */
+#define PEERS_HANDSHAKE_MS 5000
 #define PEERS_NOTES_MAX 10u   /* lines about them that are logged within, */
 #define PEERS_NOTES_MS 10000  /* so long: who sends nothing but a packet must not fill a disk */
 #define PEERS_ADDRESS_MAX 271 /* bytes of "host:port" */
@@ -39,6 +40,7 @@ struct peers_node { /* what another node has said of itself, and proved to be a 
     uint64_t id;
     const char *about;   /* visible ASCII, perhaps empty */
     const char *cluster; /* its id; "": it belongs to none yet */
+    const char *peer;    /* where it came from, by the kernel, or was reached */
 };
 
 struct peers_message {
@@ -65,6 +67,9 @@ struct peers_host {
     char (*why_not)(void *context, uint64_t id);
     /* Another node has not let this one in. May be NULL. */
     void (*turned_away)(void *context, uint64_t by, char why);
+    /* A connection with a node, in either direction, has ended: what was on its way is lost. Not of one that this node has made anew.
+     * Perhaps from within any function here; it may only take note. May be NULL. */
+    void (*ended)(void *context, uint64_t id);
 };
 
 struct peers_options {
@@ -75,7 +80,7 @@ struct peers_options {
     const char *listen;
     const void *secret; /* copied, as is the next */
     size_t secret_size;
-    const void *other; /* secret that is valid, too (greeting.h); NULL: none */
+    const void *other; /* secret that is valid, too (handshake.h); NULL: none */
     size_t other_size;
     /* What others are told about this node: visible ASCII, at most PEERS_ABOUT_MAX bytes; NULL is "". Copied. */
     const char *about;
@@ -93,9 +98,9 @@ int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
                const struct peers_host *host, struct peers **ret_peers, struct error_text *err);
 /* The port that it listens at. */
 uint16_t peers_port(const struct peers *peers);
-/* Nothing more is sent from now on; what was not sent has failed, and done is called for it soon. */
+/* Nothing more is sent from now on. */
 void peers_hang_up(struct peers *peers);
-/* Calls done when nothing of it is left; the loop runs on until then. Whatever was not sent has failed. */
+/* Calls done when nothing of it is left; the loop runs on until then. */
 void peers_close(struct peers *peers, void (*done)(void *context), void *context);
 
 /* This node belongs to this cluster from now on. Connections to others are made anew, so that they hear of it; those from nodes of
@@ -106,12 +111,10 @@ void peers_set_cluster(struct peers *peers, const char *cluster);
 int peers_set_secrets(struct peers *peers, const void *secret, size_t secret_size,
                       const void *other, size_t other_size, struct error_text *err);
 
-/* One message, of several pieces, which stay as they are until done is called (perhaps at once). HF_OK: done
- * will be called, with HF_OK if the kernel has taken all of it. HF_EUNREACH: there is no connection (yet; one
- * is being made). HF_EBUSY: too much is unsent. Then done is not called. */
-typedef void peers_sent_fn(void *context, int result);
+/* One message, of several pieces, which are borrowed for the call: what the kernel does not take at once is copied. HF_OK: it is on its way.
+ * HF_EUNREACH: there is no connection (yet; one is being made). HF_EBUSY: too much is unsent, or there is no memory. */
 int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,
-               unsigned count, peers_sent_fn *done, void *context);
+               unsigned count);
 /* Makes a connection, if there is none, before there is something to send: votes must not wait for one. To be
  * called now and then. */
 void peers_dial(struct peers *peers, uint64_t to, const char *address);

@@ -15,6 +15,7 @@ void append_acknowledge(struct raft *raft, struct raft_output *output)
     if (!raft->ack_due || raft->role != RAFT_FOLLOWER || raft->leader == 0)
         return;
     raft->ack_due = false;
+    raft->ack_us = raft->now_us;
     answer = output_message(raft, output, RAFT_APPEND_REPLY, raft->leader);
     answer->yes = true;
     answer->index = acknowledged(raft);
@@ -116,8 +117,18 @@ void append_hear(struct raft *raft, const struct raft_message *message, struct r
     }
     if (raft->role != RAFT_FOLLOWER || raft->leader != message->from)
         become_follower(raft, raft->term, message->from, output);
-    election_put_off(raft);
+    election_postpone(raft);
     raft->heard_us = raft->now_us;
+}
+
+/* What is below the window is committed, and fits. The append's `id` is known to be here if it is not above what was acknowledged. */
+bool append_is_lost(const struct raft *raft, const struct raft_message *message)
+{
+    if (message->acked == 0 || message->acked_by != raft->incarnation ||
+        SWITCHED(SWITCH_OLD_COPY_GOES_ON))
+        return false;
+    return raft->term < message->term || raft->last < message->acked ||
+           (message->id.index <= message->acked && fits(raft, &message->id) == MISSING);
 }
 
 void append_on_entries(struct raft *raft, const struct raft_message *message,
@@ -151,6 +162,8 @@ void append_on_entries(struct raft *raft, const struct raft_message *message,
         raft->verified = index;
     commit = message->commit < raft->verified ? message->commit : raft->verified;
     commit_to(raft, commit, output);
-    raft->ack_due = true;
     raft->ack_round = message->round;
+    /* What was taken is acknowledged when it is durable. Until then there is nothing to say but that this node is alive. */
+    if (output->taken == 0 || raft->now_us - raft->ack_us >= raft->limits.heartbeat_us)
+        raft->ack_due = true;
 }

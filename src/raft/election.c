@@ -1,7 +1,7 @@
 /* election.c: campaigns and votes. §3.4, §9.6 */
 #include "raft/inside.h"
 
-void election_put_off(struct raft *raft)
+void election_postpone(struct raft *raft)
 {
     raft->election_us = raft->now_us + raft->limits.election_us +
                         (int64_t)draw(raft, (uint64_t)raft->limits.election_us);
@@ -15,6 +15,12 @@ static bool may_campaign(const struct raft *raft)
     if (member_find(raft, LATEST, raft->id) >= 0)
         return is_voter_itself(raft, LATEST);
     return config_of(raft, LATEST)->index > raft->commit && is_voter_itself(raft, PREVIOUS);
+}
+
+bool election_is_settled(const struct raft *raft)
+{
+    return raft->role == RAFT_FOLLOWER && raft->leader == 0 && voter_count(raft, LATEST) == 1 &&
+           is_voter_itself(raft, LATEST) && may_campaign(raft);
 }
 
 static int count_yes(const struct raft *raft)
@@ -74,7 +80,7 @@ static void become_candidate(struct raft *raft, struct raft_output *output)
     raft->leader = 0;
     raft->yes = 0;
     output->changed = true;
-    election_put_off(raft);
+    election_postpone(raft);
     note_yes(raft, raft->id);
     if (count_yes(raft) >= majority(raft))
         become_leader(raft, output);
@@ -84,12 +90,12 @@ static void become_candidate(struct raft *raft, struct raft_output *output)
 
 void election_begin(struct raft *raft, bool by_order, struct raft_output *output)
 {
-    election_put_off(raft);
+    election_postpone(raft);
     raft->heard_us = 0;
     if (!may_campaign(raft)) {
         if (raft->leader)
             become_follower(raft, raft->term, 0, output);
-        election_put_off(raft);
+        election_postpone(raft);
         return;
     }
     raft->transferring = by_order;
@@ -161,7 +167,7 @@ void election_on_vote(struct raft *raft, const struct raft_message *message,
         become_follower(raft, raft->term, raft->leader, output);
         raft->vote = message->from;
         output->persist = true;
-        election_put_off(raft);
+        election_postpone(raft);
     }
     reply(raft, message, yes, output);
 }

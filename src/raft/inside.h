@@ -31,9 +31,10 @@ struct progress {
     int64_t goal_us;
     int64_t
         leaving_us; /* not a member any more; served until then, so that it learns of that. 0: a member */
-    uint8_t state;     /* of enum progress_state */
-    bool probing;      /* PROBE: the message is under way */
-    bool answered;     /* in this term: until then acked_us is when the term began */
+    uint8_t state; /* of enum progress_state */
+    bool probing;  /* PROBE: the message is under way */
+    bool
+        answered; /* in this term, and since its connection last ended; at first acked_us is when the term began */
     bool caught_up;    /* of a learner */
     bool snapshot_due; /* SNAPSHOT: the caller has not been told */
 };
@@ -59,6 +60,7 @@ struct raft {
     uint64_t seed;
     uint8_t role;      /* of enum raft_role */
     bool stopped;      /* after a fatal error nothing happens any more */
+    bool writing;      /* what is recovered is not durable yet */
     bool transferring; /* CANDIDATE: by order of the leader before */
 
     /* The log. The window holds what is above base, up to last. */
@@ -76,6 +78,7 @@ struct raft {
     int64_t heard_us; /* the leader; 0: not for an election timeout, or it is known to be gone */
     bool ack_due;
     int64_t ack_round;
+    int64_t ack_us; /* when the last one was sent */
 
     /* PRE_CANDIDATE, CANDIDATE */
     uint64_t yes; /* bits, by the place in the latest configuration */
@@ -172,7 +175,9 @@ void members_committed(struct raft *raft, struct raft_output *output);
 
 /* ---- election.c */
 
-void election_put_off(struct raft *raft);
+/* A lone voter has nobody to wait for: it campaigns at once. */
+bool election_is_settled(const struct raft *raft);
+void election_postpone(struct raft *raft);
 void election_begin(struct raft *raft, bool by_order, struct raft_output *output);
 void election_on_vote(struct raft *raft, const struct raft_message *message,
                       struct raft_output *output);
@@ -185,6 +190,8 @@ void election_on_reply(struct raft *raft, const struct raft_message *message,
 void append_hear(struct raft *raft, const struct raft_message *message, struct raft_output *output);
 void append_on_entries(struct raft *raft, const struct raft_message *message,
                        struct raft_output *output);
+/* R21. Of an append that is not of an earlier term. */
+bool append_is_lost(const struct raft *raft, const struct raft_message *message);
 void append_acknowledge(struct raft *raft, struct raft_output *output);
 uint64_t acknowledged(const struct raft *raft);
 
@@ -201,9 +208,13 @@ void replicate_probe(struct raft *raft, struct progress *progress);
 void replicate_snapshot(struct raft *raft, struct progress *progress, struct raft_output *output);
 /* All that a majority has, of this term. */
 void replicate_commit(struct raft *raft, struct raft_output *output);
-/* Has a majority of the latest configuration's voters answered lately? One left out, another counted as a voter (0: none). surely: whoever has not answered in this term is not there; else he is, for
- * an election timeout. */
-bool majority_answers(const struct raft *raft, uint64_t without, uint64_t with, bool surely);
+/* R17. Has a majority of the voters answered lately? Whoever has not answered in this term is taken to be there for an election
+ * timeout. */
+bool majority_answers(const struct raft *raft);
+/* R22. Would a majority be there with one voter left out, and a learner counted as one (0: none)? Whoever has answered a message
+ * that was sent later than since_us is. */
+bool majority_would_answer(const struct raft *raft, uint64_t without, uint64_t with,
+                           int64_t since_us);
 int64_t replicate_next_us(const struct raft *raft);
 
 /* ---- transfer.c */

@@ -169,25 +169,26 @@ static int add(struct raft *raft, struct raft_members *members, const struct raf
     return RAFT_OK;
 }
 
-static int promote(struct raft *raft, struct raft_members *members, int place)
+static int promote(struct raft *raft, struct raft_members *members, int place, int64_t since_us)
 {
     if (place < 0)
         return RAFT_NO_SUCH;
     if (members->at[place].votes)
         return RAFT_NOT_NEEDED;
-    if (!majority_answers(raft, 0, members->at[place].id, true))
+    if (!majority_would_answer(raft, 0, members->at[place].id, since_us)) /* R22 */
         return RAFT_NO_MAJORITY;
     members->at[place].votes = true;
     return RAFT_OK;
 }
 
-static int remove_one(struct raft *raft, struct raft_members *members, int place)
+static int remove_one(struct raft *raft, struct raft_members *members, int place, int64_t since_us)
 {
     if (place < 0)
         return RAFT_NO_SUCH;
     if (members->at[place].votes && voter_count(raft, LATEST) == 1)
         return RAFT_LAST_VOTER;
-    if (members->at[place].votes && !majority_answers(raft, members->at[place].id, 0, true))
+    if (members->at[place].votes &&
+        !majority_would_answer(raft, members->at[place].id, 0, since_us)) /* R22 */
         return RAFT_NO_MAJORITY;
     members->count--;
     memmove(&members->at[place], &members->at[place + 1],
@@ -205,9 +206,11 @@ static int apply_change(struct raft *raft, const struct raft_event *event,
     case RAFT_ADD:
         return add(raft, members, &event->member);
     case RAFT_PROMOTE:
-        return promote(raft, members, place);
+        return promote(raft, members, place, event->since_us);
     case RAFT_REMOVE:
-        return remove_one(raft, members, place);
+        return remove_one(raft, members, place, event->since_us);
+    case RAFT_MOVE:
+        return place < 0 ? RAFT_NO_SUCH : RAFT_OK;
     default:
         return RAFT_NO_SUCH;
     }

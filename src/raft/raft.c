@@ -52,14 +52,15 @@ void raft_init(struct raft *ret, const struct raft_limits *limits, const struct 
     ret->last = ret->verified = ret->written = ret->durable = boot->snapshot.index;
     ret->commit = boot->commit;
     ret->now_us = boot->now_us;
+    ret->writing = boot->writing;
     if (boot->members)
         config_set(ret, LATEST, boot->members);
-    election_put_off(ret);
+    election_postpone(ret);
 }
 
 bool can_follow(const struct raft *raft, const struct raft_entry *entry)
 {
-    return entry->type >= RAFT_COMMAND && entry->type <= RAFT_CONFIG && entry->term > 0 &&
+    return entry->type >= RAFT_COMMAND && entry->type <= RAFT_VERSION && entry->term > 0 &&
            entry->term >= window_term(raft, raft->last) && entry->term <= raft->term &&
            entry->chain == raft_chain(window_id(raft, raft->last).chain, entry->term, entry->type,
                                       entry->size, entry->sum);
@@ -82,7 +83,9 @@ bool raft_recover(struct raft *raft, const struct raft_entry *entry)
         return false;
     window_append(raft, entry->term, entry->type, entry->size, entry->chain);
     raft->commit = commit;
-    raft->written = raft->durable = raft->last;
+    raft->written = raft->last;
+    if (!raft->writing)
+        raft->durable = raft->last;
     raft->verified = commit < raft->last ? commit : raft->last;
     if (entry->type == RAFT_CONFIG)
         config_push(raft, &members);
@@ -141,7 +144,7 @@ void become_follower(struct raft *raft, uint64_t term, uint64_t leader, struct r
     raft->transferring = false;
     raft->progress_count = 0;
     if (!was)
-        election_put_off(raft);
+        election_postpone(raft);
 }
 
 void commit_to(struct raft *raft, uint64_t index, struct raft_output *output)
@@ -213,6 +216,13 @@ static void on_message(struct raft *raft, const struct raft_message *message,
         answer_stale(raft, message, output);
         return;
     }
+    if (message->type == RAFT_APPEND && append_is_lost(raft, message)) {
+        raft_fatal(raft, output,
+                   "this node's data directory is an older copy of itself: it lacks what this node "
+                   "has acknowledged to the leader: replace this node (remove it, then add it with "
+                   "an empty directory)");
+        return;
+    }
     /* R15, R16: the sender's term, whatever it says about the asked one. Who is not counted does not depose anybody. */
     if (message->term > raft->term) {
         int place = member_find(raft, LATEST, message->from);
@@ -251,11 +261,11 @@ static void on_time(struct raft *raft, struct raft_output *output)
         if (raft->transferee && raft->now_us >= raft->transfer_until_us)
             transfer_end(raft);
         /* R17 */
-        if (!majority_answers(raft, 0, 0, false))
+        if (!majority_answers(raft))
             become_follower(raft, raft->term, 0, output);
         else
             replicate_send(raft, output);
-    } else if (raft->now_us >= raft->election_us) {
+    } else if (raft->now_us >= raft->election_us || election_is_settled(raft)) {
         election_begin(raft, false, output);
     }
 }
@@ -264,6 +274,7 @@ static void on_propose(struct raft *raft, const struct raft_event *event,
                        struct raft_output *output)
 {
     uint64_t before = window_id(raft, raft->last).chain;
+    uint8_t type = event->entry_type == RAFT_VERSION ? RAFT_VERSION : RAFT_COMMAND;
 
     if (raft->role != RAFT_LEADER)
         output->result = RAFT_NOT_LEADER;
@@ -271,8 +282,8 @@ static void on_propose(struct raft *raft, const struct raft_event *event,
         output->result = RAFT_BUSY;
     if (output->result != RAFT_OK)
         return;
-    window_append(raft, raft->term, RAFT_COMMAND, event->size,
-                  raft_chain(before, raft->term, RAFT_COMMAND, event->size, event->sum));
+    window_append(raft, raft->term, type, event->size,
+                  raft_chain(before, raft->term, type, event->size, event->sum));
     output->index = raft->last;
 }
 
@@ -309,6 +320,8 @@ static void on_peer_down(struct raft *raft, uint64_t id)
 {
     struct progress *progress = raft->role == RAFT_LEADER ? progress_find(raft, id) : NULL;
 
+    if (progress)
+        progress->answered = false;
     if (progress && progress->state != PROGRESS_SNAPSHOT)
         replicate_probe(raft, progress);
     /* R16: nobody waits a whole timeout for a leader whose process is gone. */
@@ -397,7 +410,9 @@ int64_t raft_next_us(const struct raft *raft)
 {
     if (raft->stopped)
         return NEVER_US;
-    return raft->role == RAFT_LEADER ? replicate_next_us(raft) : raft->election_us;
+    if (raft->role == RAFT_LEADER)
+        return replicate_next_us(raft);
+    return election_is_settled(raft) ? raft->now_us : raft->election_us;
 }
 
 enum raft_role raft_role(const struct raft *raft)
@@ -450,6 +465,7 @@ bool raft_progress(const struct raft *raft, uint64_t id, struct raft_progress *r
     if (!progress)
         return false;
     *ret_progress = (struct raft_progress){.match = progress->match,
+                                           .answered = progress->answered,
                                            .acked_us = progress->acked_us,
                                            .probing = progress->probing,
                                            .snapshotting = progress->state == PROGRESS_SNAPSHOT};

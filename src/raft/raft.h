@@ -38,6 +38,23 @@
  *  R19 chain(i) is a checksum of all entries up to i. Same index and term but another chain: nobody knows who is wrong, and
  *      the one who sees it stops.
  *  R20 A member is an id and an incarnation, which is drawn with its data directory. Whoever counts checks both.
+ *  R21 An append says what its receiver, that incarnation of it, has acknowledged in this term, as far as the leader knows.
+ *      Whoever does not have that, or was never in that term, has lost what a majority may count on: its directory is an older
+ *      copy of itself. It stops before it helps to forget. An honest node is never hit:
+ *      - What it acknowledged was durable, and so was the term (R6, R7): a restart loses neither. A term is never left for an
+ *        earlier one, and in a later one the append is not looked at: so it is still in that term.
+ *      - In that term nothing up to there is replaced: it agrees with the log of the term's leader, who only appends (R2), so
+ *        entries of that leader match, however late or often they come. A snapshot that this leader sends has the same entry if
+ *        it is not above what was acknowledged, and the log stays (R12); if it is above, the log goes further than before. One
+ *        of an earlier leader is refused (RAFT_ON_INSTALLED); if that one's was complete when the term began, then nothing but what is
+ *        committed is acknowledged until it is installed, and it goes further than that.
+ *      - What the append says was true when it left, so it is true whenever it comes. A learner, or one that is being removed,
+ *        acknowledges like any other; one that is added again, or has a new directory, is another incarnation (R20), of which
+ *        the append does not speak.
+ *      A copy that comes back when another leads in a later term cannot be told from a node that was away: copies are not for
+ *      putting back.
+ *  R22 A change of the voters is appended only if a majority of the voters as they would be has answered messages that the leader
+ *      sent after it was asked for the change: whoever was heard just before may be gone, and then nobody could take it back.
  */
 #ifndef RAFT_RAFT_H
 #define RAFT_RAFT_H
@@ -69,7 +86,12 @@ struct raft_id {
     uint64_t index, term, chain;
 };
 
-enum raft_entry_type { RAFT_COMMAND = 1, RAFT_FIRST_OF_TERM, RAFT_CONFIG };
+enum raft_entry_type {
+    RAFT_COMMAND = 1,
+    RAFT_FIRST_OF_TERM,
+    RAFT_CONFIG,
+    RAFT_VERSION /* the caller's, like a command, but not for its state machine */
+};
 
 struct raft_entry {
     uint64_t term, chain;
@@ -127,6 +149,8 @@ struct raft_message {
     uint32_t count;
     uint64_t commit;
     int64_t round; /* when it was sent, by the leader's clock; the reply repeats it */
+    uint64_t acked,
+        acked_by; /* R21: all up to here is durable at that incarnation of the receiver */
 
     /* Replies. */
     bool yes;
@@ -144,10 +168,10 @@ struct raft_message {
 enum raft_event_type {
     RAFT_ON_MESSAGE = 1,
     RAFT_ON_TIME,          /* raft_next_us has come, or any other time */
-    RAFT_ON_PROPOSE,       /* size, sum: result, index */
+    RAFT_ON_PROPOSE,       /* entry_type, size, sum: result, index */
     RAFT_ON_PERSISTED,     /* all up to index is durable, as of that epoch */
     RAFT_ON_FLUSH,         /* the end of a round: now appends, acknowledgements and writes leave */
-    RAFT_ON_CHANGE,        /* member, change, bytes: result, index */
+    RAFT_ON_CHANGE,        /* member, change, since_us, bytes: result, index */
     RAFT_ON_TRANSFER,      /* to member.id, or 0: any */
     RAFT_ON_PEER_DOWN,     /* the connection with member.id ended */
     RAFT_ON_GONE,          /* a follower needs entries that the log has no more */
@@ -158,16 +182,23 @@ enum raft_event_type {
     RAFT_ON_INSTALLED
 };
 
-enum raft_change { RAFT_ADD = 1, RAFT_PROMOTE, RAFT_REMOVE };
+enum raft_change {
+    RAFT_ADD = 1,
+    RAFT_PROMOTE,
+    RAFT_REMOVE,
+    RAFT_MOVE /* the members are as they were, and what the caller has about this one is not */
+};
 
 struct raft_event {
     uint8_t type; /* of enum raft_event_type */
     int64_t now_us;
     struct raft_message message;
+    uint8_t entry_type; /* RAFT_VERSION; else it is a RAFT_COMMAND */
     uint32_t size, sum;
     uint64_t index, epoch;
     uint8_t change; /* of enum raft_change */
     struct raft_member member;
+    int64_t since_us;  /* ON_CHANGE: when it was asked for, as now_us counts (R22) */
     const void *bytes; /* ON_CHANGE: what is to follow the members in the entry; borrowed */
     size_t bytes_size;
     struct raft_id id;
@@ -181,7 +212,7 @@ enum raft_result {
     RAFT_NO_SUCH,     /* member */
     RAFT_NOT_NEEDED,  /* it is so already */
     RAFT_TOO_MANY,    /* members */
-    RAFT_NO_MAJORITY, /* of the members as they would be is there */
+    RAFT_NO_MAJORITY, /* of the voters as they would be has answered yet (R22): ask again */
     RAFT_LAST_VOTER   /* would be removed */
 };
 
@@ -226,6 +257,7 @@ struct raft_boot {
     const struct raft_members *members; /* as of the snapshot; borrowed */
     uint64_t
         commit; /* known to be committed, at least the snapshot; the entries above fit into the window */
+    bool writing; /* the entries of raft_recover are not durable before RAFT_ON_PERSISTED says so */
     uint64_t seed;
     int64_t now_us;
 };
@@ -256,6 +288,7 @@ bool raft_may_propose(const struct raft *raft);
 uint64_t raft_transferee(const struct raft *raft); /* 0: no transfer is under way */
 
 struct raft_progress {
+    bool answered;  /* this leader, at all */
     uint64_t match; /* all up to here is durable there */
     int64_t
         acked_us; /* when the newest message was sent that it has answered; at first, when this leader began */

@@ -98,21 +98,36 @@ static void drop_who_left(struct raft *raft)
     }
 }
 
-bool majority_answers(const struct raft *raft, uint64_t without, uint64_t with, bool surely)
+static bool answers_lately(const struct raft *raft, const struct progress *progress)
+{
+    return progress && raft->now_us - progress->acked_us < raft->limits.election_us;
+}
+
+bool majority_answers(const struct raft *raft)
+{
+    const struct raft_member *members = members_of(raft, LATEST);
+    int there = 0;
+
+    for (uint32_t i = 0; i < config_of(raft, LATEST)->count; i++)
+        there += members[i].votes && (members[i].id == raft->id ||
+                                      answers_lately(raft, progress_find(raft, members[i].id)));
+    return there >= majority(raft);
+}
+
+bool majority_would_answer(const struct raft *raft, uint64_t without, uint64_t with,
+                           int64_t since_us)
 {
     const struct raft_member *members = members_of(raft, LATEST);
     int voters = 0, there = 0;
 
     for (uint32_t i = 0; i < config_of(raft, LATEST)->count; i++) {
-        const struct progress *progress;
+        const struct progress *progress = progress_find(raft, members[i].id);
 
         if (members[i].id == without || !(members[i].votes || members[i].id == with))
             continue;
         voters++;
-        progress = progress_find(raft, members[i].id);
-        there += members[i].id == raft->id ||
-                 (progress && (progress->answered || !surely) &&
-                  raft->now_us - progress->acked_us < raft->limits.election_us);
+        there += members[i].id == raft->id || (answers_lately(raft, progress) &&
+                                               progress->answered && progress->acked_us > since_us);
     }
     return 2 * there > voters;
 }
@@ -212,10 +227,13 @@ void replicate_on_reply(struct raft *raft, const struct raft_message *message,
 {
     struct progress *progress = progress_find(raft, message->from);
 
-    /* R20. And nobody has more of this leader's log than the leader. */
-    if (!progress || progress->incarnation != message->incarnation ||
-        (message->yes && message->index > raft->last))
+    if (!progress || progress->incarnation != message->incarnation) /* R20 */
         return;
+    if (message->yes && message->index > raft->last) { /* R9 */
+        raft_fatal(raft, output,
+                   "a member has committed entries that this leader, its own majority's, has not");
+        return;
+    }
     if (message->round > progress->acked_us && message->round <= raft->now_us)
         progress->acked_us = message->round;
     progress->answered = true;
@@ -242,6 +260,8 @@ static struct raft_message *send_append(struct raft *raft, struct progress *prog
         message->id = window_id(raft, before);
     message->commit = raft->commit;
     message->round = raft->now_us;
+    message->acked = progress->match;
+    message->acked_by = progress->incarnation;
     message->first = 1; /* none: last is 0 */
     progress->sent_us = raft->now_us;
     progress->commit_sent = raft->commit;
@@ -341,7 +361,8 @@ void replicate_send(struct raft *raft, struct raft_output *output)
 
 int64_t replicate_next_us(const struct raft *raft)
 {
-    int64_t next_us = raft->now_us + raft->limits.heartbeat_us;
+    int64_t next_us =
+        raft->progress_count > 0 ? raft->now_us + raft->limits.heartbeat_us : NEVER_US;
 
     for (int i = 0; i < raft->progress_count; i++) {
         const struct progress *progress = progress_of(raft, i);

@@ -8,7 +8,7 @@
 
 struct applying {
     struct replica *replica;
-    const struct flight *flight; /* NULL: another node's entry, or one without answers */
+    const struct proposal *proposal; /* NULL: another node's entry, or one without answers */
 };
 
 static void on_effect(void *context, const struct core_effect *effect)
@@ -18,10 +18,10 @@ static void on_effect(void *context, const struct core_effect *effect)
     void *request = NULL;
 
     if (effect->kind == EFFECT_ANSWER || effect->kind == EFFECT_READ) {
-        if (!applying->flight)
+        if (!applying->proposal)
             return;
-        INVARIANT(effect->command < applying->flight->count);
-        request = applying->flight->requests[effect->command];
+        INVARIANT(effect->command < applying->proposal->count);
+        request = applying->proposal->requests[effect->command];
     }
     if (applying->replica->live)
         host->effect(host->context, request, effect);
@@ -39,14 +39,17 @@ static void begin_serving(struct replica *replica, uint64_t term)
 
 static void apply_command(struct replica *replica, uint64_t index, const struct log_entry *entry)
 {
-    struct flight *flight = flight_front(replica);
+    struct proposal *proposal = in_flight_front(replica);
     /* [P4] */
-    bool is_own = flight && flight->index == index && flight->term == entry->term;
-    struct applying applying = {replica, is_own && !flight->new_term ? flight : NULL};
+    bool is_own = proposal && proposal->index == index && proposal->term == entry->term;
+    struct applying applying = {replica, is_own && !proposal->new_term ? proposal : NULL};
     const struct core_sink sink = {&applying, on_effect};
     struct core_entry_header header;
     struct error_text err = {"it is none of ours"};
 
+    if (SWITCHED(SWITCH_TABLE_DIVERGES) && !is_own && replica->live &&
+        replica->options.id % 2 == 0 && index % 101 == 0)
+        return;
     if (!core_entry_header(entry->bytes, entry->size, &header) ||
         core_apply(replica->table, entry->bytes, entry->size, &sink, &err) != HF_OK) {
         replica_stop(replica, "entry %" PRIu64 " of the log cannot be applied: %s", index,
@@ -57,10 +60,18 @@ static void apply_command(struct replica *replica, uint64_t index, const struct 
         replica->schedule.command_us = replica->now_us;
     if (!is_own)
         return;
-    flight = flight_front(replica); /* whoever was answered may have submitted, but nothing more */
-    if (flight->new_term)
+    proposal =
+        in_flight_front(replica); /* whoever was answered may have submitted, but nothing more */
+    if (proposal->new_term)
         begin_serving(replica, entry->term);
-    flight_over(replica);
+    in_flight_pop(replica);
+    replica->schedule.answering = true;
+}
+
+static void apply_members(struct replica *replica, uint64_t index, const struct log_entry *entry)
+{
+    members_applied(replica, index, entry->bytes, entry->size);
+    changes_applied(replica, index, entry->term);
 }
 
 static void apply_next(struct replica *replica)
@@ -73,9 +84,13 @@ static void apply_next(struct replica *replica)
     if (entry.type == RAFT_COMMAND)
         apply_command(replica, index, &entry);
     else if (entry.type == RAFT_CONFIG)
-        members_applied(replica, index, entry.term, entry.bytes, entry.size);
-    if (!is_stopped(replica))
-        snapshots_count(replica, entry.size);
+        apply_members(replica, index, &entry);
+    else if (entry.type == RAFT_VERSION)
+        version_applied(replica, index, entry.bytes, entry.size);
+    if (is_stopped(replica))
+        return;
+    snapshots_count(replica, entry.size);
+    divergence_applied(replica);
 }
 
 static uint64_t committed(const struct replica *replica)
@@ -95,6 +110,13 @@ void apply_some(struct replica *replica, size_t bytes)
                          ? log_at(&replica->log, replica->applied.index)->size
                          : 0);
     }
+}
+
+void apply_terms(struct replica *replica, uint64_t term)
+{
+    while (!is_stopped(replica) && replica->applied.index < committed(replica) &&
+           log_at(&replica->log, replica->applied.index + 1)->term <= term)
+        apply_next(replica);
 }
 
 void apply_all(struct replica *replica)

@@ -23,6 +23,23 @@ static int by_id(const void *a, const void *b)
     return one->id < other->id ? -1 : one->id > other->id;
 }
 
+/* Returns the size. */
+static size_t write_sorted(const struct replica_config *config,
+                           uint8_t ret_bytes[REPLICA_CONFIG_BYTES_MAX])
+{
+    struct replica_config sorted = *config;
+
+    qsort(sorted.at, (size_t)sorted.count, sizeof *sorted.at, by_id);
+    return replica_config_write(&sorted, ret_bytes);
+}
+
+void replica_cluster_id(const struct replica_config *config, unsigned char ret_id[REPLICA_CLUSTER])
+{
+    uint8_t bytes[REPLICA_CONFIG_BYTES_MAX];
+
+    bootstrap_cluster_id(bytes, write_sorted(config, bytes), ret_id);
+}
+
 static bool has_itself(const struct replica *replica, const struct replica_config *config)
 {
     for (int i = 0; i < config->count; i++)
@@ -35,7 +52,7 @@ static bool has_itself(const struct replica *replica, const struct replica_confi
 static size_t first_entry(const struct replica *replica, const struct replica_config *config,
                           uint8_t ret_bytes[REPLICA_CONFIG_BYTES_MAX])
 {
-    struct replica_config sorted = *config, again;
+    struct replica_config again;
     size_t size;
 
     if (config->count < 1 || config->count > (int)REPLICA_MEMBERS_MAX ||
@@ -44,8 +61,7 @@ static size_t first_entry(const struct replica *replica, const struct replica_co
     for (int i = 0; i < config->count; i++)
         if (strnlen(config->at[i].address, REPLICA_ADDRESS_MAX + 1) > REPLICA_ADDRESS_MAX)
             return 0;
-    qsort(sorted.at, (size_t)sorted.count, sizeof *sorted.at, by_id);
-    size = replica_config_write(&sorted, ret_bytes);
+    size = write_sorted(config, ret_bytes);
     return replica_config_read(ret_bytes, size, &again) ? size : 0;
 }
 
@@ -77,11 +93,11 @@ int replica_found(struct replica *replica, const struct replica_config *config, 
     copy = replica_realloc(NULL, size);
     memcpy(copy, bytes, size);
     log_add(&replica->log, &entry, copy);
-    /* Committed by definition. What is written behind it is durable after it. */
-    if (!replica_boot_raft(replica, &nothing, 1))
+    /* Committed by definition, and acknowledged when it is durable. */
+    if (!replica_boot_raft(replica, &nothing, 1, true))
         return error_set(err, HF_EINVAL, "these members cannot begin a cluster");
     replica_write(replica, 1, 1, 0);
-    replica->founding = replica->write_number;
+    replica->bootstrap_append = replica->write_number;
     apply_all(replica);
     return HF_OK;
 }

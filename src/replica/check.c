@@ -19,8 +19,9 @@ uint64_t replica_leader(const struct replica *replica)
 
 const unsigned char *replica_cluster(const struct replica *replica)
 {
-    return replica->has_cluster && replica->log.written >= replica->founding ? replica->cluster
-                                                                             : NULL;
+    return replica->has_cluster && replica->log.written >= replica->bootstrap_append
+               ? replica->cluster
+               : NULL;
 }
 
 void replica_status(const struct replica *replica, struct replica_status *ret_status)
@@ -43,18 +44,21 @@ void replica_status(const struct replica *replica, struct replica_status *ret_st
                                           .snapshotting = snapshots->state != TAKING_NOTHING};
 }
 
-void replica_progress(const struct replica *replica, uint64_t id, uint64_t *ret_match,
-                      int64_t *ret_heard_us)
+bool replica_progress(const struct replica *replica, uint64_t id, uint64_t *ret_match)
 {
     struct raft_progress progress = {0};
 
-    *ret_heard_us = -1;
-    if (replica->raft)
-        raft_progress(replica->raft, id, &progress);
+    *ret_match = 0;
+    if (!replica->raft || raft_role(replica->raft) != RAFT_LEADER)
+        return false;
+    if (id == replica->options.id) {
+        *ret_match = raft_last(replica->raft);
+        return true;
+    }
+    if (!raft_progress(replica->raft, id, &progress) || !progress.answered)
+        return false;
     *ret_match = progress.match;
-    for (unsigned i = 0; i < PEERS_MAX; i++)
-        if (replica->peers[i].id == id)
-            *ret_heard_us = replica->peers[i].heard_us;
+    return true;
 }
 
 void replica_digest(const struct replica *replica, struct replica_digest *ret_digest)
@@ -64,7 +68,8 @@ void replica_digest(const struct replica *replica, struct replica_digest *ret_di
     *ret_digest = (struct replica_digest){.index = replica->applied.index,
                                           .table = core_hash(replica->table),
                                           .chain = replica->applied.chain,
-                                          .members_index = replica->members.applied.index};
+                                          .members_index = replica->members.applied.index,
+                                          .version = replica->versions.now};
     if (replica->members.applied.count > 0)
         ret_digest->members =
             hash_bytes(bytes, replica_config_write(&replica->members.applied, bytes));
@@ -94,22 +99,22 @@ static const char *check_log(const struct replica *replica)
 
 static const char *check_order(const struct replica *replica)
 {
-    const struct flights *flights = &replica->flights;
+    const struct in_flight *in_flight = &replica->in_flight;
     uint64_t elapsed_ms = 0, before = replica->applied.index;
 
     if (replica->applied.index > raft_commit(replica->raft))
         return "more is applied than is committed";
-    for (uint32_t i = 0; i < flights->count; i++) {
-        const struct flight *flight = &flights->at[flights->first + i];
+    for (uint32_t i = 0; i < in_flight->count; i++) {
+        const struct proposal *proposal = &in_flight->at[in_flight->first + i];
 
-        if (flight->index <= before || flight->index > replica->log.last)
+        if (proposal->index <= before || proposal->index > replica->log.last)
             return "entries in flight are not in order, or applied, or not in the log";
-        before = flight->index;
-        elapsed_ms += flight->elapsed_ms;
+        before = proposal->index;
+        elapsed_ms += proposal->elapsed_ms;
     }
-    if (elapsed_ms != flights->elapsed_ms)
+    if (elapsed_ms != in_flight->elapsed_ms)
         return "the time in flight is miscounted";
-    if ((flights->count > 0 || replica->batch.packer.count > 0) && replica->leading == LEAD_IDLE)
+    if ((in_flight->count > 0 || replica->batch.packer.count > 0) && replica->leading == LEAD_IDLE)
         return "somebody waits for a node that does not lead";
     for (size_t i = 1; i < replica->write_count; i++)
         if (replica->writes[i].number != replica->writes[i - 1].number + 1)

@@ -1,6 +1,6 @@
 /* inside.h: one replica, for the files of this room.
  *
- *     life.c       from what is on disk to its end
+ *     lifecycle.c  from what is on disk to its end
  *     replica.c    events, and what raft puts out
  *     schedule.c   all tuning constants; when to propose, apply, and take a snapshot
  *     propose.c    batches, and what is in flight
@@ -10,10 +10,13 @@
  *     message.c    messages as bytes
  *     snapshots.c  taking a snapshot
  *     install.c    receiving one, and install_send.c sending one
- *     image.c      a snapshot as bytes
- *     members.c    configurations, and their changes
+ *     snapshot_format.c      a snapshot as bytes
+ *     members.c    configurations, as the log has them
+ *     changes.c    how they change, and who leads
  *     config.c     a configuration as bytes
  *     bootstrap.c  the first entry of all
+ *     version.c    which version of the formats is in use
+ *     divergence.c do all members have the same table?
  *     check.c      does it contradict itself?
  *
  * Leading has four states:
@@ -24,6 +27,7 @@
 #ifndef REPLICA_INSIDE_H
 #define REPLICA_INSIDE_H
 
+#include "base/switches.h"
 #include "replica/message.h"
 #include "replica/replica.h"
 
@@ -37,8 +41,8 @@
 struct tuning {
     uint32_t election_ms, heartbeat_ms, window, in_flight_bytes;
     uint32_t batch_commands, batch_bytes;
-    uint32_t many, depth_few, depth_many;
-    int64_t gather_us;
+    uint32_t many, together, enough, depth;
+    int64_t gather_us, far_us, far_times;
     int64_t tick_min_ms, tick_max_ms;
     uint64_t apply_backlog;
     size_t apply_bytes;
@@ -48,23 +52,28 @@ struct tuning {
     uint32_t snapshot_trailing;
     uint64_t log_times; /* of snapshot_bytes, kept for followers that are alive */
     uint64_t memory_bytes;
-    int64_t image_silence_us, image_again_us;
-    uint32_t image_pieces;
-    uint64_t image_max;
-    int64_t transfer_timeouts;
-    uint32_t late_entries;
-    int64_t late_us, late_patience_us;
+    int64_t snapshot_silence_us, snapshot_again_us;
+    uint32_t snapshot_pieces;
+    uint64_t snapshot_max;
+    int64_t transfer_timeouts, confirm_timeouts;
+    uint32_t deferred_entries;
+    int64_t deferred_us, quorum_patience_us;
+    int64_t version_say_us;
+    int64_t digest_us;
 };
 extern const struct tuning tuning;
 
 struct schedule {
-    uint32_t expected;  /* as last said to replica_pump */
-    int64_t commit_us;  /* smoothed: from proposal to commit */
-    int64_t batch_us;   /* when the oldest command of the batch came */
-    int64_t counted_us; /* up to where this term's entries have brought the time [P3] */
-    int64_t command_us; /* when something else than a tick was applied */
-    unsigned prompt;    /* from which of the other voters on they get entries at once */
-    uint64_t overdue;   /* the entry for whose sake others became prompt */
+    uint32_t expected;     /* as last said to replica_pump */
+    int64_t commit_us;     /* smoothed: from proposal to commit, */
+    int64_t write_us;      /* and this node's own part of that */
+    int64_t batch_us;      /* when the oldest command of the batch came */
+    bool answering;        /* clients are being answered, and it is not known yet */
+    int64_t answered_us;   /* when they had their answers: they come back soon, or not at all */
+    int64_t counted_us;    /* up to where this term's entries have brought the time [P3] */
+    int64_t command_us;    /* when something else than a tick was applied */
+    unsigned quorum_first; /* from which of the other voters on they get entries at once */
+    uint64_t overdue;      /* the entry for whose sake others came first */
 };
 
 /* ---- log.c ------------------------------------------------------------------------------------ */
@@ -119,7 +128,7 @@ struct batch {
 };
 
 /* An entry that this node has proposed, until it is applied. */
-struct flight {
+struct proposal {
     uint64_t index, term;
     int64_t since_us;
     uint32_t elapsed_ms;
@@ -129,8 +138,8 @@ struct flight {
     uint32_t count;
 };
 
-struct flights {
-    struct flight *at;               /* in the order of their indexes */
+struct in_flight {
+    struct proposal *at;             /* in the order of their indexes */
     uint32_t first, count, capacity; /* those before first are over */
     uint32_t elapsed_ms;             /* of all of them */
 };
@@ -142,26 +151,27 @@ enum taking { TAKING_NOTHING, TAKING_SLICES, TAKING_WRITE };
 struct snapshots {
     enum taking state;
     bool wanted; /* by a follower that needs one */
-    struct replica_image image;
+    struct replica_snapshot snapshot;
     void *bytes;                     /* of its table */
     uint64_t log_bytes, log_entries; /* applied since the last one */
     uint64_t covered_bytes, covered_entries;
     uint64_t kept_bytes;   /* of the log in snapshots, for followers that are slow */
     struct raft_id stored; /* the newest on disk; index 0: none */
+    uint64_t before;       /* the index of the one before that */
     uint64_t last_size;
     uint64_t taken, installed;
 };
 
 enum receiving { RECEIVING_NOTHING, RECEIVING_PIECES, RECEIVING_WAITS, RECEIVING_WRITE };
 
-struct receiving_image { /* install.c */
+struct receiving_snapshot { /* install.c */
     enum receiving state;
     uint64_t from;
     struct raft_id id;
     uint64_t total;
     unsigned char *bytes;
     size_t have, capacity;
-    struct replica_image image;
+    struct replica_snapshot snapshot;
     struct core *table;
     bool keeps_log;
 };
@@ -174,6 +184,7 @@ struct reading { /* entries from disk for it, send.c */
     bool one;      /* a single message, of which raft awaits the answer */
     uint64_t first, last, commit;
     int64_t round;
+    uint64_t acked, acked_by;
 };
 
 struct sending { /* a snapshot to it, install.c */
@@ -194,36 +205,67 @@ struct held { /* entries that go out a little later, send.c */
 };
 
 struct peer {
-    uint64_t id;      /* 0: unused */
-    int64_t heard_us; /* -1: never */
-    bool gone;        /* raft is to be told that the log does not go back so far */
-    bool image_over;  /* or that no snapshot is being sent any more */
+    uint64_t id;        /* 0: unused */
+    int64_t heard_us;   /* -1: never */
+    bool gone;          /* raft is to be told that the log does not go back so far */
+    bool snapshot_over; /* or that no snapshot is being sent any more */
+    uint32_t version;   /* of the formats: what it has said that it reads; 0: nothing */
+    int64_t version_us;
+    struct digest digest; /* its last answer */
     struct reading reading;
     struct sending sending;
     struct held held;
 };
 
-enum change_kind { CHANGE_NONE, CHANGE_MEMBERS, CHANGE_LEADER };
+/*     NONE ──add, move──────────────────────────────────────▶ MEMBERS ──applied, or deposed──▶ NONE
+ *      │ ──remove──▶ CONFIRMING ──a majority of the rest answers──▲
+ *      │                 └──nobody has in time, or deposed: nothing was appended──▶ NONE
+ *      └──transfer──▶ LEADER ──another leads, or it has failed──▶ NONE */
+enum change_kind { CHANGE_NONE, CHANGE_CONFIRMING, CHANGE_MEMBERS, CHANGE_LEADER };
 
 struct change { /* that somebody has asked for and not yet heard of */
     enum change_kind kind;
     void *request;
-    uint64_t index, term; /* of its entry */
-    uint64_t to;
-    bool particular; /* it is this one or none */
-    int64_t until_us;
+    uint64_t index, term; /* MEMBERS: of its entry */
+    uint64_t to;          /* LEADER: the next one; CONFIRMING: who is to go */
+    bool particular;      /* LEADER: it is this one or none */
+    int64_t since_us;     /* CONFIRMING: answers to what was sent later count (R22) */
+    int64_t until_us;     /* CONFIRMING, LEADER */
 };
 
 struct members {
     struct replica_config latest, previous; /* as raft has them (R11), with addresses */
     struct replica_config applied;          /* [P6] */
     uint64_t version, told; /* grows with each change of `latest`; the host knows of that */
-    uint64_t caught_up;     /* a learner that could be promoted */
+    uint64_t caught_up;     /* a learner that could be promoted, */
+    int64_t caught_up_us;   /* and since when that is known */
     struct change change;
+};
+
+#define VERSION_FIRST 1u
+
+struct versions { /* version.c */
+    uint32_t now;
+    uint64_t asked, asked_term; /* the entry that this node has proposed last, */
+    uint32_t asked_version;     /* and what it says */
+    uint64_t said_to;           /* to this leader was said what this node reads, */
+    int64_t said_us;            /* then */
+};
+
+#define DIGEST_EVERY 64u /* entries; all nodes of a cluster have the same, like the next */
+#define DIGEST_SLOTS 128u
+#define DIGESTS_KEPT 16u
+
+struct divergence { /* divergence.c */
+    struct digest own[DIGESTS_KEPT];
+    uint64_t asked, asked_by; /* this one is to be told that digest when there is one; 0: none */
+    struct digest round;      /* LEADER: what the members were asked for */
+    int64_t next_us;
 };
 
 struct write { /* given to the disk */
     uint64_t number, last, epoch;
+    int64_t since_us;
 };
 
 enum leading { LEAD_IDLE, LEAD_ELECTED, LEAD_BEGINNING, LEAD_SERVING };
@@ -248,9 +290,10 @@ struct replica {
     struct error_text trouble; /* why it has stopped */
     struct raft_id applied;
     uint64_t known_commit; /* while it recovers */
-    bool log_fits;         /* while it recovers: the log holds the image's entry */
+    bool log_begun;        /* while it recovers: a record has come */
+    bool log_fits;         /* while it recovers: the log holds the snapshot's entry */
     bool has_cluster;
-    uint64_t founding; /* the number of the append that founds it */
+    uint64_t bootstrap_append; /* the number of the append that founds it */
     unsigned char cluster[REPLICA_CLUSTER];
 
     struct log log;
@@ -261,12 +304,14 @@ struct replica {
     size_t record_capacity;
 
     struct batch batch;
-    struct flights flights;
+    struct in_flight in_flight;
     uint64_t sequence;
     struct schedule schedule;
     struct snapshots snapshots;
-    struct receiving_image receiving;
+    struct receiving_snapshot receiving;
     struct members members;
+    struct versions versions;
+    struct divergence divergence;
     struct peer peers[PEERS_MAX];
     uint64_t entries, commands, ticks;
 };
@@ -297,9 +342,10 @@ int replica_store_term(struct replica *replica, uint64_t term, uint64_t vote,
 /* Gives entries of the log to the disk. */
 void replica_write(struct replica *replica, uint64_t first, uint64_t last, uint64_t epoch);
 
-/* life.c */
-/* raft from what is applied, and the log above it. False: they do not go together. */
-bool replica_boot_raft(struct replica *replica, const struct raft_id *base, uint64_t commit);
+/* lifecycle.c */
+/* raft from what is applied, and the log above it, which is durable, or being written. False: they do not go together. */
+bool replica_boot_raft(struct replica *replica, const struct raft_id *base, uint64_t commit,
+                       bool writing);
 
 /* schedule.c */
 void schedule_limits(struct replica *replica);
@@ -310,26 +356,31 @@ uint32_t schedule_elapsed(struct replica *replica);
 int64_t schedule_propose_us(const struct replica *replica);
 bool schedule_batch_full(const struct replica *replica);
 void schedule_committed(struct replica *replica, int64_t took_us);
+void schedule_written(struct replica *replica, int64_t took_us);
+void schedule_begin(struct replica *replica, uint32_t expected);
 /* How many bytes of entries may be applied in this round; 0: it can wait. */
 size_t schedule_apply(const struct replica *replica);
 bool schedule_snapshot(const struct replica *replica);
 /* The log up to here is not kept after a snapshot. */
 uint64_t schedule_trim(const struct replica *replica);
 /* Does this follower get entries a little later? */
-bool schedule_is_late(const struct replica *replica, uint64_t id);
+bool schedule_defers(const struct replica *replica, uint64_t id);
 int64_t schedule_overdue_us(const struct replica *replica);
 /* Then the rest gets it at once, and another majority is served first from now on. */
 void schedule_overdue(struct replica *replica);
 
 /* propose.c */
+/* Takes the bytes (malloc'ed). raft_may_propose said yes. Returns the index. */
+uint64_t propose_entry(struct replica *replica, enum raft_entry_type type, unsigned char *bytes,
+                       size_t size);
 /* Proposes what is due. */
 void propose_due(struct replica *replica);
 /* Of those that raft has committed, the time it took is counted. */
 void propose_committed(struct replica *replica);
-uint32_t flights_uncommitted(const struct replica *replica);
+uint32_t in_flight_uncommitted(const struct replica *replica);
 /* The first that is not applied; NULL: none. */
-struct flight *flight_front(const struct replica *replica);
-void flight_over(struct replica *replica);
+struct proposal *in_flight_front(const struct replica *replica);
+void in_flight_pop(struct replica *replica);
 /* [P4] */
 void propose_fail(struct replica *replica);
 void propose_free(struct replica *replica);
@@ -337,6 +388,8 @@ void propose_free(struct replica *replica);
 /* apply.c */
 /* Committed entries, as many as have so many bytes, at least one if there is one. */
 void apply_some(struct replica *replica, size_t bytes);
+/* Those of terms up to this one. */
+void apply_terms(struct replica *replica, uint64_t term);
 void apply_all(struct replica *replica);
 
 /* send.c */
@@ -351,7 +404,7 @@ void snapshots_count(struct replica *replica, size_t bytes);
 bool snapshots_pump(struct replica *replica);
 void snapshots_give_up(struct replica *replica);
 void snapshots_free(struct replica *replica);
-/* Which file the result of store_image belongs to is known by the states. */
+/* Which file the result of store_snapshot belongs to is known by the states. */
 void snapshots_stored(struct replica *replica);
 
 /* install_send.c */
@@ -363,7 +416,7 @@ int64_t install_next_us(const struct replica *replica);
 /* install.c */
 void install_on_piece(struct replica *replica, const struct message *message);
 void install_stored(struct replica *replica);
-/* An image may wait for the disk. */
+/* A snapshot may wait for the disk. */
 void install_pump(struct replica *replica);
 void install_free(struct replica *replica);
 /* Entries of the log are not taken now: the log is about to be dropped. */
@@ -374,18 +427,48 @@ static inline bool install_blocks(const struct replica *replica)
 }
 
 /* members.c */
+/* Of the latest configuration; NULL: it is none of them. */
+const struct replica_member *members_find(const struct replica *replica, uint64_t id);
 const char *members_address(const struct replica *replica, uint64_t id);
 void members_push(struct replica *replica, uint64_t index, const void *bytes, size_t size);
 void members_cut(struct replica *replica, uint64_t index);
 void members_set(struct replica *replica, const struct replica_config *config);
-void members_applied(struct replica *replica, uint64_t index, uint64_t term, const void *bytes,
-                     size_t size);
-/* Tells the host, promotes, and looks after a transfer. */
-void members_pump(struct replica *replica);
-int64_t members_next_us(const struct replica *replica);
-/* This node leads no more; for_good: nor does it take part. */
-void members_fail(struct replica *replica, bool for_good);
+void members_applied(struct replica *replica, uint64_t index, const void *bytes, size_t size);
 void members_to_raft(const struct replica_config *config, struct raft_members *ret_members);
+
+/* changes.c */
+/* The configuration at this index was. */
+void changes_applied(struct replica *replica, uint64_t index, uint64_t term);
+/* Tells the host, promotes, and looks after a removal and a transfer. */
+void changes_pump(struct replica *replica);
+int64_t changes_next_us(const struct replica *replica);
+/* This node leads no more; for_good: nor does it take part. */
+void changes_fail(struct replica *replica, bool for_good);
+
+/* version.c */
+int version_begin(struct replica *replica, struct error_text *err);
+/* The bytes of a RAFT_VERSION; 0: they are none. */
+uint32_t version_of_entry(const void *bytes, size_t size);
+/* It is in effect. HF_EIO, in words: this node does not read it. */
+int version_use(struct replica *replica, uint32_t version, struct error_text *err);
+void version_applied(struct replica *replica, uint64_t index, const void *bytes, size_t size);
+/* To the leader, who was sent an acknowledgement, if there is something to say. */
+void version_say(struct replica *replica, uint64_t to);
+void version_heard(struct replica *replica, const struct message *message);
+/* Proposes what all read. */
+void version_pump(struct replica *replica);
+/* A message in a version that this node does not read: of a member, it stops. False: it is for somebody else, or of nobody. */
+bool version_on_newer(struct replica *replica, uint64_t from, const void *bytes, size_t size);
+int version_check_new(const struct replica *replica, const struct replica_member *member,
+                      struct error_text *err);
+
+/* divergence.c */
+/* An entry has been applied. */
+void divergence_applied(struct replica *replica);
+/* There is another table. */
+void divergence_reset(struct replica *replica);
+void divergence_on_message(struct replica *replica, const struct message *message);
+void divergence_pump(struct replica *replica);
 
 /* bootstrap.c */
 void bootstrap_cluster_id(const void *bytes, size_t size, unsigned char ret_id[REPLICA_CLUSTER]);

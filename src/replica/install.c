@@ -12,18 +12,18 @@
 
 static void forget(struct replica *replica)
 {
-    struct receiving_image *receiving = &replica->receiving;
+    struct receiving_snapshot *receiving = &replica->receiving;
 
     free(receiving->bytes);
     if (receiving->table)
         core_free(receiving->table);
-    *receiving = (struct receiving_image){.state = RECEIVING_NOTHING};
+    *receiving = (struct receiving_snapshot){.state = RECEIVING_NOTHING};
 }
 
 static void acknowledge(struct replica *replica, const struct message *piece, uint64_t offset,
                         bool again)
 {
-    struct message message = {.raft = {.type = MESSAGE_IMAGE_ACK,
+    struct message message = {.raft = {.type = MESSAGE_SNAPSHOT_ACK,
                                        .to = piece->raft.from,
                                        .term = raft_term(replica->raft),
                                        .id = piece->raft.id},
@@ -40,7 +40,7 @@ static bool is_same(const struct raft_id *a, const struct raft_id *b)
 
 static void begin_receiving(struct replica *replica, const struct message *piece)
 {
-    struct receiving_image *receiving = &replica->receiving;
+    struct receiving_snapshot *receiving = &replica->receiving;
 
     if (receiving->state == RECEIVING_PIECES && receiving->from == piece->raft.from &&
         is_same(&receiving->id, &piece->raft.id) && receiving->total == piece->total)
@@ -53,7 +53,7 @@ static void begin_receiving(struct replica *replica, const struct message *piece
 }
 
 /* Memory grows with what has come, not with what is said to come. */
-static void collect(struct receiving_image *receiving, const struct message *piece)
+static void collect(struct receiving_snapshot *receiving, const struct message *piece)
 {
     if (receiving->have + piece->size > receiving->capacity) {
         receiving->capacity = 2 * receiving->capacity > receiving->have + piece->size
@@ -69,20 +69,25 @@ static void collect(struct receiving_image *receiving, const struct message *pie
 /* [P7] */
 static bool makes_a_table(struct replica *replica, struct error_text *err)
 {
-    struct receiving_image *receiving = &replica->receiving;
-    struct replica_image *image = &receiving->image;
+    struct receiving_snapshot *receiving = &replica->receiving;
+    struct replica_snapshot *snapshot = &receiving->snapshot;
 
-    if (!replica_image_decode(receiving->bytes, receiving->have, image) ||
-        !is_same(&image->id, &receiving->id)) {
+    if (!replica_snapshot_decode(receiving->bytes, receiving->have, snapshot) ||
+        !is_same(&snapshot->id, &receiving->id)) {
         error_set(err, HF_EIO, "it is damaged, or not the one that was announced");
         return false;
     }
-    if (replica->has_cluster && memcmp(image->cluster, replica->cluster, REPLICA_CLUSTER) != 0) {
+    if (replica->has_cluster && memcmp(snapshot->cluster, replica->cluster, REPLICA_CLUSTER) != 0) {
         error_set(err, HF_EIO, "it is of another cluster");
         return false;
     }
+    if (snapshot->version > replica->options.version) {
+        error_set(err, HF_EIO, "it is in version %u of the formats: run a newer holdfastd",
+                  snapshot->version);
+        return false;
+    }
     receiving->table = core_new(replica->hash_seed);
-    return core_restore(receiving->table, image->table, image->table_size, err) == HF_OK;
+    return core_restore(receiving->table, snapshot->table, snapshot->table_size, err) == HF_OK;
 }
 
 static void complete(struct replica *replica)
@@ -109,7 +114,7 @@ static void tell_installed(struct replica *replica, const struct raft_id *id,
 
 void install_on_piece(struct replica *replica, const struct message *piece)
 {
-    struct receiving_image *receiving = &replica->receiving;
+    struct receiving_snapshot *receiving = &replica->receiving;
     struct raft_event event = {.type = RAFT_ON_MESSAGE, .message = piece->raft};
 
     if (replica_step(replica, &event) != RAFT_OK || is_stopped(replica))
@@ -124,7 +129,7 @@ void install_on_piece(struct replica *replica, const struct message *piece)
             acknowledge(replica, piece, piece->total, false);
         return;
     }
-    if (piece->total > tuning.image_max) {
+    if (piece->total > tuning.snapshot_max) {
         replica_note(replica, 1, "a snapshot of %" PRIu64 " bytes is too large", piece->total);
         return;
     }
@@ -139,7 +144,7 @@ void install_on_piece(struct replica *replica, const struct message *piece)
 /* Nothing is being written, and nothing will be until it is stored. */
 static void store(struct replica *replica)
 {
-    struct receiving_image *receiving = &replica->receiving;
+    struct receiving_snapshot *receiving = &replica->receiving;
     struct raft_id own;
     bool same_term =
         log_id(&replica->log, receiving->id.index, &own) && own.term == receiving->id.term;
@@ -160,35 +165,38 @@ static void store(struct replica *replica)
     snapshots_give_up(replica);
     receiving->keeps_log = same_term;
     receiving->state = RECEIVING_WRITE;
-    replica->io.store_image(replica->io.context, &receiving->image, true, receiving->keeps_log);
+    replica->io.store_snapshot(replica->io.context, &receiving->snapshot, true,
+                               receiving->keeps_log);
 }
 
 /* The table, and all that belongs to it. */
 static void swap(struct replica *replica)
 {
-    struct receiving_image *receiving = &replica->receiving;
-    struct replica_image *image = &receiving->image;
+    struct receiving_snapshot *receiving = &replica->receiving;
+    struct replica_snapshot *snapshot = &receiving->snapshot;
 
     core_free(replica->table);
     replica->table = receiving->table;
     receiving->table = NULL;
-    replica->applied = image->id;
-    memcpy(replica->cluster, image->cluster, REPLICA_CLUSTER);
+    replica->applied = snapshot->id;
+    replica->versions.now = snapshot->version;
+    divergence_reset(replica);
+    memcpy(replica->cluster, snapshot->cluster, REPLICA_CLUSTER);
     replica->has_cluster = true;
     if (receiving->keeps_log) {
-        replica->members.applied = image->config;
+        replica->members.applied = snapshot->config;
     } else {
-        log_reset(&replica->log, &image->id);
-        members_set(replica, &image->config);
+        log_reset(&replica->log, &snapshot->id);
+        members_set(replica, &snapshot->config);
     }
-    replica->snapshots.last_size = image->table_size;
+    replica->snapshots.last_size = snapshot->table_size;
     replica->snapshots.log_bytes = replica->snapshots.log_entries = 0;
     replica->snapshots.installed++;
 }
 
 void install_stored(struct replica *replica)
 {
-    struct receiving_image *receiving = &replica->receiving;
+    struct receiving_snapshot *receiving = &replica->receiving;
     struct raft_members members;
     bool is_newer =
         receiving->id.index > raft_commit(replica->raft) && raft_role(replica->raft) != RAFT_LEADER;
@@ -200,14 +208,14 @@ void install_stored(struct replica *replica)
     }
     if (is_newer)
         swap(replica);
-    members_to_raft(&receiving->image.config, &members);
+    members_to_raft(&receiving->snapshot.config, &members);
     tell_installed(replica, &receiving->id, &members);
     forget(replica);
 }
 
 void install_pump(struct replica *replica)
 {
-    struct receiving_image *receiving = &replica->receiving;
+    struct receiving_snapshot *receiving = &replica->receiving;
 
     if (receiving->state == RECEIVING_PIECES && receiving->id.index <= raft_commit(replica->raft))
         forget(replica);

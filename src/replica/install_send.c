@@ -1,7 +1,7 @@
 /* install_send.c: a snapshot goes to a follower in pieces.
  *
  * Two are in flight; the receiver's acknowledgement names the snapshot and how much of it is there, so a stream goes on wherever the
- * receiver is, after a lost piece, a restart of the sender, or a connection that broke. Whoever says nothing for image_silence_us gets
+ * receiver is, after a lost piece, a restart of the sender, or a connection that broke. Whoever says nothing for snapshot_silence_us gets
  * nothing more, and raft probes it again. */
 #include "replica/inside.h"
 
@@ -28,19 +28,19 @@ void install_send(struct replica *replica, uint64_t to)
 static void end_sending(struct peer *peer)
 {
     peer->sending.active = false;
-    peer->image_over = true;
+    peer->snapshot_over = true;
 }
 
 /* Until somebody answers it is not known that anybody is there. */
 static uint64_t in_flight_max(const struct sending *sending)
 {
-    return sending->answered ? (uint64_t)tuning.image_pieces * REPLICA_PIECE_BYTES : 1;
+    return sending->answered ? (uint64_t)tuning.snapshot_pieces * REPLICA_PIECE_BYTES : 1;
 }
 
 static int64_t again_us(const struct sending *sending)
 {
     return sending->sent_us +
-           (sending->answered ? tuning.image_again_us : tuning.image_silence_us / 2);
+           (sending->answered ? tuning.snapshot_again_us : tuning.snapshot_silence_us / 2);
 }
 
 /* The next piece that may be in flight is read. */
@@ -55,12 +55,12 @@ static void read_next(struct replica *replica, struct peer *peer)
     sending->reads = true;
     sending->reading_at = sending->sent;
     sending->reading_index = sending->id.index;
-    replica->io.read_image(replica->io.context, peer->id, sending->id.index, sending->sent,
-                           REPLICA_PIECE_BYTES);
+    replica->io.read_snapshot(replica->io.context, peer->id, sending->id.index, sending->sent,
+                              REPLICA_PIECE_BYTES);
 }
 
-void replica_image_read(struct replica *replica, uint64_t to, uint64_t index, uint64_t offset,
-                        const void *bytes, size_t size, uint64_t total, int64_t now_us)
+void replica_snapshot_read(struct replica *replica, uint64_t to, uint64_t index, uint64_t offset,
+                           const void *bytes, size_t size, uint64_t total, int64_t now_us)
 {
     struct peer *peer = peer_of(replica, to, false);
     struct sending *sending = peer ? &peer->sending : NULL;
@@ -145,7 +145,7 @@ static void watch_sending(struct replica *replica, struct peer *peer)
     if (sending->id.index == 0) {
         if (replica->snapshots.stored.index > 0)
             begin_sending(replica, sending);
-    } else if (replica->now_us - sending->heard_us >= tuning.image_silence_us) {
+    } else if (replica->now_us - sending->heard_us >= tuning.snapshot_silence_us) {
         end_sending(peer);
         return;
     } else if (!sending->reads && replica->now_us >= again_us(sending)) {

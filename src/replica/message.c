@@ -1,22 +1,22 @@
 /* message.c: what nodes say to each other, as bytes. Numbers have their lowest byte first.
  *
- *     version (1), type (1), receiver (8), term (8); then
+ *     version of the formats (1), type (1), receiver (8), term (8); then
  *
- *     APPEND          id, commit (8), round (8), count (4); for each entry term (8), chain (8), size (4), sum (4), type (1); then their bytes
+ *     APPEND          id, commit (8), round (8), acked (8), acked_by (8), count (4); for each entry term (8), chain (8), size (4), sum (4), type (1); then their bytes
  *     APPEND_REPLY    yes (1), index (8), round (8), hint_index (8), hint_term (8)
  *     VOTE, PRE_VOTE  id, transfer (1)
  *     their replies   yes (1), asked_term (8)
  *     TIMEOUT_NOW     id
  *     SNAPSHOT        id, total (8), offset (8), and the bytes of the piece
- *     IMAGE_ACK       id, offset (8), again (1)
+ *     SNAPSHOT_ACK       id, offset (8), again (1)
+ *     VERSION         version (4)
+ *     DIGEST          what it says (1), index (8), hash (8)
  *
  * An id is index, term, chain (8 each). The sender is whoever the connection has proved to be. */
 #include "replica/message.h"
 #include "base/crc32c.h"
 #include "replica/bytes.h"
-#include "replica/replica.h"
-
-#define VERSION 1u
+#include "replica/inside.h"
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
@@ -36,6 +36,8 @@ static unsigned write_append(struct bytes_writer *writer, const struct raft_mess
     write_id(writer, &message->id);
     write_u64(writer, message->commit);
     write_u64(writer, (uint64_t)message->round);
+    write_u64(writer, message->acked);
+    write_u64(writer, message->acked_by);
     write_u32(writer, message->count);
     for (uint32_t i = 0; i < message->count; i++) {
         const struct raft_entry *entry = &message->entries[i];
@@ -85,6 +87,14 @@ static unsigned write_body(struct bytes_writer *writer, const struct message *me
         write_u64(writer, message->offset);
         pieces[0] = (struct iovec){(void *)(uintptr_t)message->bytes, message->size};
         return 1;
+    case MESSAGE_VERSION:
+        write_u32(writer, message->version);
+        return 0;
+    case MESSAGE_DIGEST:
+        write_u8(writer, message->digest_says);
+        write_u64(writer, message->digest.index);
+        write_u64(writer, message->digest.hash);
+        return 0;
     default:
         write_id(writer, &raft->id);
         write_u64(writer, message->offset);
@@ -93,15 +103,15 @@ static unsigned write_body(struct bytes_writer *writer, const struct message *me
     }
 }
 
-unsigned message_encode(const struct message *message, uint8_t head[MESSAGE_HEAD_MAX],
-                        struct iovec pieces[MESSAGE_PIECES_MAX])
+unsigned message_encode(const struct message *message, uint32_t version,
+                        uint8_t head[MESSAGE_HEAD_MAX], struct iovec pieces[MESSAGE_PIECES_MAX])
 {
     struct bytes_writer writer = {head};
     unsigned count;
 
-    INVARIANT(message->raft.type >= RAFT_APPEND && message->raft.type <= MESSAGE_IMAGE_ACK);
+    INVARIANT(message->raft.type >= RAFT_APPEND && message->raft.type <= MESSAGE_DIGEST);
     INVARIANT(message->raft.type != RAFT_APPEND || message->raft.count <= MESSAGE_ENTRIES_MAX);
-    write_u8(&writer, VERSION);
+    write_u8(&writer, (uint8_t)version);
     write_u8(&writer, message->raft.type);
     write_u64(&writer, message->raft.to);
     write_u64(&writer, message->raft.term);
@@ -133,6 +143,8 @@ static bool is_sound(const struct raft_entry *entry)
         return entry->size == 0;
     case RAFT_CONFIG:
         return replica_config_read(entry->bytes, entry->size, &config);
+    case RAFT_VERSION:
+        return version_of_entry(entry->bytes, entry->size) > 0;
     default:
         return false;
     }
@@ -144,6 +156,8 @@ static bool read_append(struct bytes_reader *reader, struct raft_entry *entries,
     read_id(reader, &message->id);
     message->commit = read_u64(reader);
     message->round = (int64_t)read_u64(reader);
+    message->acked = read_u64(reader);
+    message->acked_by = read_u64(reader);
     message->count = read_u32(reader);
     if (reader->wrong || message->count > MESSAGE_ENTRIES_MAX)
         return false;
@@ -206,11 +220,19 @@ static bool read_body(struct bytes_reader *reader, struct raft_entry *entries,
         return true;
     case RAFT_SNAPSHOT:
         return read_piece(reader, message);
-    case MESSAGE_IMAGE_ACK:
+    case MESSAGE_SNAPSHOT_ACK:
         read_id(reader, &raft->id);
         message->offset = read_u64(reader);
         message->again = read_bool(reader);
         return true;
+    case MESSAGE_VERSION:
+        message->version = read_u32(reader);
+        return message->version > 0 && message->version <= REPLICA_VERSION_MAX;
+    case MESSAGE_DIGEST:
+        message->digest_says = read_u8(reader);
+        message->digest.index = read_u64(reader);
+        message->digest.hash = read_u64(reader);
+        return message->digest_says >= DIGEST_ASKS && message->digest_says <= DIGEST_STOPS_FOR_SURE;
     default:
         return false;
     }
@@ -223,11 +245,18 @@ bool message_decode(const void *bytes, size_t size, struct raft_entry *entries,
     uint64_t from = ret_message->raft.from, incarnation = ret_message->raft.incarnation;
 
     *ret_message = (struct message){.raft = {.from = from, .incarnation = incarnation}};
-    if (read_u8(&reader) != VERSION)
+    if (read_u8(&reader) == 0)
         return false;
     ret_message->raft.type = read_u8(&reader);
     ret_message->raft.to = read_u64(&reader);
     ret_message->raft.term = read_u64(&reader);
     return !reader.wrong && ret_message->raft.term <= RAFT_TERM_MAX &&
            read_body(&reader, entries, ret_message) && bytes_read(&reader);
+}
+
+bool replica_message_is_leaders(const void *bytes, size_t size)
+{
+    const uint8_t *at = bytes;
+
+    return size > 1 && (at[1] == RAFT_APPEND || at[1] == RAFT_SNAPSHOT);
 }

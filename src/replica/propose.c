@@ -2,12 +2,13 @@
  *
  * A request is answered by the entry at the index and term at which it was proposed [P4]: an index alone may be another leader's. */
 #include "base/crc32c.h"
+#include "base/switches.h"
 #include "replica/inside.h"
 
 #include <stdlib.h>
 
 #define REQUESTS_MIN 64u
-#define FLIGHTS_MIN 8u
+#define IN_FLIGHT_MIN 8u
 
 /* ---- the batch -------------------------------------------------------------------------------- */
 
@@ -37,86 +38,105 @@ int replica_submit(struct replica *replica, const struct core_command *command, 
 
 /* ---- in flight -------------------------------------------------------------------------------- */
 
-static struct flight *flight_at(const struct replica *replica, uint32_t i)
+static struct proposal *in_flight_at(const struct replica *replica, uint32_t i)
 {
-    return &replica->flights.at[replica->flights.first + i];
+    return &replica->in_flight.at[replica->in_flight.first + i];
 }
 
-uint32_t flights_uncommitted(const struct replica *replica)
+uint32_t in_flight_uncommitted(const struct replica *replica)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < replica->flights.count; i++)
-        count += !flight_at(replica, i)->committed;
+    for (uint32_t i = 0; i < replica->in_flight.count; i++)
+        count += !in_flight_at(replica, i)->committed;
     return count;
 }
 
-struct flight *flight_front(const struct replica *replica)
+struct proposal *in_flight_front(const struct replica *replica)
 {
-    return replica->flights.count > 0 ? flight_at(replica, 0) : NULL;
+    return replica->in_flight.count > 0 ? in_flight_at(replica, 0) : NULL;
 }
 
-void flight_over(struct replica *replica)
+void in_flight_pop(struct replica *replica)
 {
-    struct flights *flights = &replica->flights;
+    struct in_flight *in_flight = &replica->in_flight;
 
-    flights->elapsed_ms -= flight_at(replica, 0)->elapsed_ms;
-    free(flight_at(replica, 0)->requests);
-    flights->first++;
-    if (--flights->count == 0)
-        flights->first = 0;
+    in_flight->elapsed_ms -= in_flight_at(replica, 0)->elapsed_ms;
+    free(in_flight_at(replica, 0)->requests);
+    in_flight->first++;
+    if (--in_flight->count == 0)
+        in_flight->first = 0;
 }
 
 /* The batch takes off, and leaves an empty one behind. */
-static void add_flight(struct replica *replica, uint64_t index, uint32_t elapsed_ms, bool new_term)
+static void add_in_flight(struct replica *replica, uint64_t index, uint32_t elapsed_ms,
+                          bool new_term)
 {
-    struct flights *flights = &replica->flights;
+    struct in_flight *in_flight = &replica->in_flight;
     struct batch *batch = &replica->batch;
 
-    if (flights->first > 0 && flights->first + flights->count == flights->capacity) {
-        memmove(flights->at, flights->at + flights->first, flights->count * sizeof *flights->at);
-        flights->first = 0;
+    if (in_flight->first > 0 && in_flight->first + in_flight->count == in_flight->capacity) {
+        memmove(in_flight->at, in_flight->at + in_flight->first,
+                in_flight->count * sizeof *in_flight->at);
+        in_flight->first = 0;
     }
-    if (flights->count == flights->capacity) {
-        flights->capacity = flights->capacity ? 2 * flights->capacity : FLIGHTS_MIN;
-        flights->at = replica_realloc(flights->at, flights->capacity * sizeof *flights->at);
+    if (in_flight->count == in_flight->capacity) {
+        in_flight->capacity = in_flight->capacity ? 2 * in_flight->capacity : IN_FLIGHT_MIN;
+        in_flight->at = replica_realloc(in_flight->at, in_flight->capacity * sizeof *in_flight->at);
     }
-    flights->elapsed_ms += elapsed_ms;
-    flights->at[flights->first + flights->count++] = (struct flight){.index = index,
-                                                                     .term = replica->term,
-                                                                     .since_us = replica->now_us,
-                                                                     .elapsed_ms = elapsed_ms,
-                                                                     .new_term = new_term,
-                                                                     .requests = batch->requests,
-                                                                     .count = batch->packer.count};
+    in_flight->elapsed_ms += elapsed_ms;
+    in_flight->at[in_flight->first + in_flight->count++] =
+        (struct proposal){.index = index,
+                          .term = replica->term,
+                          .since_us = replica->now_us,
+                          .elapsed_ms = elapsed_ms,
+                          .new_term = new_term,
+                          .requests = batch->requests,
+                          .count = batch->packer.count};
     batch->requests = NULL;
     batch->capacity = 0;
 }
 
-static void propose(struct replica *replica)
+uint64_t propose_entry(struct replica *replica, enum raft_entry_type type, unsigned char *bytes,
+                       size_t size)
 {
-    struct core_packer *packer = &replica->batch.packer;
-    struct raft_event event = {.type = RAFT_ON_PROPOSE, .now_us = replica->now_us};
-    struct raft_entry entry = {.type = RAFT_COMMAND, .term = replica->term};
-    bool new_term = replica->leading == LEAD_ELECTED;
-    uint32_t elapsed_ms, count = packer->count;
-    unsigned char *bytes;
+    struct raft_entry entry = {.type = (uint8_t)type,
+                               .term = replica->term,
+                               .size = (uint32_t)size,
+                               .sum = crc32c(0, bytes, size)};
+    struct raft_event event = {.type = RAFT_ON_PROPOSE,
+                               .now_us = replica->now_us,
+                               .entry_type = entry.type,
+                               .size = entry.size,
+                               .sum = entry.sum};
     struct raft_id before;
-    size_t size;
 
-    if (new_term)
-        schedule_elected(replica);
-    elapsed_ms = schedule_elapsed(replica);
-    core_packer_finish(packer, elapsed_ms, new_term, replica->options.id, ++replica->sequence);
-    add_flight(replica, raft_last(replica->raft) + 1, elapsed_ms, new_term);
-    bytes = core_packer_take(packer, &size);
-    entry.size = event.size = (uint32_t)size;
-    entry.sum = event.sum = crc32c(0, bytes, size);
     log_id(&replica->log, replica->log.last, &before);
     entry.chain = raft_chain(before.chain, entry.term, entry.type, entry.size, entry.sum);
     raft_step(replica->raft, &event, &replica->output);
     INVARIANT(replica->output.result == RAFT_OK && replica->output.index == replica->log.last + 1);
     log_add(&replica->log, &entry, bytes);
+    return replica->log.last;
+}
+
+static void propose(struct replica *replica)
+{
+    struct core_packer *packer = &replica->batch.packer;
+    bool new_term = replica->leading == LEAD_ELECTED;
+    uint32_t elapsed_ms, count;
+    unsigned char *bytes;
+    size_t size;
+
+    if (new_term)
+        schedule_elected(replica);
+    if (new_term && replica->host.elected)
+        replica->host.elected(replica->host.context, packer);
+    count = packer->count;
+    elapsed_ms = schedule_elapsed(replica);
+    core_packer_finish(packer, elapsed_ms, new_term, replica->options.id, ++replica->sequence);
+    add_in_flight(replica, raft_last(replica->raft) + 1, elapsed_ms, new_term);
+    bytes = core_packer_take(packer, &size);
+    propose_entry(replica, RAFT_COMMAND, bytes, size);
     replica->entries++;
     replica->commands += count;
     replica->ticks += count == 0 && !new_term;
@@ -133,14 +153,14 @@ void propose_due(struct replica *replica)
 
 void propose_committed(struct replica *replica)
 {
-    for (uint32_t i = 0; i < replica->flights.count; i++) {
-        struct flight *flight = flight_at(replica, i);
+    for (uint32_t i = 0; i < replica->in_flight.count; i++) {
+        struct proposal *proposal = in_flight_at(replica, i);
 
-        if (flight->index > raft_commit(replica->raft))
+        if (proposal->index > raft_commit(replica->raft))
             return;
-        if (!flight->committed)
-            schedule_committed(replica, replica->now_us - flight->since_us);
-        flight->committed = true;
+        if (!proposal->committed)
+            schedule_committed(replica, replica->now_us - proposal->since_us);
+        proposal->committed = true;
     }
 }
 
@@ -153,12 +173,14 @@ void propose_fail(struct replica *replica)
     uint32_t count = replica->batch.packer.count;
 
     INVARIANT(replica->role != REPLICA_LEADING);
-    while (replica->flights.count > 0) {
-        const struct flight *flight = flight_front(replica);
+    while (replica->in_flight.count > 0) {
+        const struct proposal *proposal = in_flight_front(replica);
 
-        for (uint32_t i = 0; i < flight->count && !flight->new_term; i++)
-            host->failed(host->context, flight->requests[i], REPLICA_UNKNOWN);
-        flight_over(replica);
+        for (uint32_t i = 0; i < proposal->count && !proposal->new_term; i++)
+            host->failed(host->context, proposal->requests[i],
+                         SWITCHED(SWITCH_UNKNOWN_AS_REFUSED) ? REPLICA_NOT_LEADING
+                                                             : REPLICA_UNKNOWN);
+        in_flight_pop(replica);
     }
     for (uint32_t i = 0; i < count; i++)
         host->failed(host->context, replica->batch.requests[i], REPLICA_NOT_LEADING);
@@ -169,5 +191,5 @@ void propose_free(struct replica *replica)
 {
     core_packer_free(&replica->batch.packer);
     free(replica->batch.requests);
-    free(replica->flights.at);
+    free(replica->in_flight.at);
 }

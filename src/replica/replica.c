@@ -1,5 +1,6 @@
 /* replica.c: its life, the events that come, and what raft makes of them. */
 #include "base/crc32c.h"
+#include "base/switches.h"
 #include "replica/inside.h"
 
 #include <inttypes.h>
@@ -48,17 +49,18 @@ void replica_stop(struct replica *replica, const char *format, ...)
     if (!replica->live)
         return; /* whoever starts it is told */
     propose_fail(replica);
-    members_fail(replica, true);
+    changes_fail(replica, true);
     replica->host.stopped(replica->host.context, replica->trouble.text);
     replica->host.role(replica->host.context, REPLICA_STOPPED);
 }
 
-/* [P4] What is committed is answered, whoever leads now. */
+/* [P4] What is committed is answered, whoever leads now. What the next leader's term brings is applied after the host knows that this node
+ * does not lead in it. */
 static void step_down(struct replica *replica)
 {
     bool served;
 
-    apply_all(replica);
+    apply_terms(replica, replica->term);
     if (is_stopped(replica))
         return;
     served = replica->role == REPLICA_LEADING;
@@ -67,9 +69,11 @@ static void step_down(struct replica *replica)
     for (unsigned i = 0; i < PEERS_MAX; i++)
         replica->peers[i].held.active = replica->peers[i].sending.active = false;
     propose_fail(replica);
-    members_fail(replica, false);
     if (served)
         replica->host.role(replica->host.context, REPLICA_FOLLOWING);
+    apply_all(replica); /* it may say what became of a change of the members */
+    if (!is_stopped(replica))
+        changes_fail(replica, false);
 }
 
 static void observe(struct replica *replica)
@@ -89,7 +93,8 @@ static void observe(struct replica *replica)
 int replica_store_term(struct replica *replica, uint64_t term, uint64_t vote,
                        struct error_text *err)
 {
-    int result = replica->io.store_term(replica->io.context, term, vote, err);
+    uint64_t kept = SWITCHED(SWITCH_VOTE_NOT_DURABLE) && vote != replica->options.id ? 0 : vote;
+    int result = replica->io.store_term(replica->io.context, term, kept, err);
 
     replica->stored_term = term;
     replica->stored_vote = vote;
@@ -150,7 +155,8 @@ void replica_write(struct replica *replica, uint64_t first, uint64_t last, uint6
         replica->writes =
             replica_realloc(replica->writes, replica->write_capacity * sizeof *replica->writes);
     }
-    replica->writes[replica->write_count++] = (struct write){++replica->write_number, last, epoch};
+    replica->writes[replica->write_count++] =
+        (struct write){++replica->write_number, last, epoch, replica->now_us};
     for (uint64_t i = first; i <= last; i++) {
         struct log_entry *entry = log_at(&replica->log, i);
 
@@ -166,17 +172,41 @@ void replica_write(struct replica *replica, uint64_t first, uint64_t last, uint6
     replica->io.append(replica->io.context, replica->write_number, replica->records, count);
 }
 
+/* What raft finds fatal, and what is to be done about it, unless it says so itself. */
+static void stop_for(struct replica *replica, const struct raft_event *event, const char *fatal)
+{
+    const struct raft_message *message = &event->message;
+
+    if (event->type == RAFT_ON_MESSAGE && message->type == RAFT_APPEND_REPLY)
+        replica_stop(replica,
+                     "node %" PRIu64 " has committed entries up to %" PRIu64
+                     ", and this leader's log ends at %" PRIu64
+                     ": a node that elected it runs on an old copy of its data, and what was "
+                     "acknowledged is missing; do not remove node %" PRIu64
+                     ": put the right copy back, or restore from node %" PRIu64,
+                     message->from, message->index, raft_last(replica->raft), message->from,
+                     message->from);
+    else if (event->type == RAFT_ON_MESSAGE && !strstr(fatal, "replace"))
+        replica_stop(replica,
+                     "%s, by a message of node %" PRIu64 " in term %" PRIu64
+                     ": one of the two has an old copy of its data, or a damaged one: replace that "
+                     "node",
+                     fatal, message->from, message->term);
+    else
+        replica_stop(replica, "%s", fatal);
+}
+
 static void carry_out(struct replica *replica, const struct raft_event *event)
 {
     const struct raft_output *output = &replica->output;
     struct error_text err = {""};
 
     if (output->fatal) {
-        replica_stop(replica, "%s", output->fatal);
+        stop_for(replica, event, output->fatal);
         return;
     }
     if (output->persist && replica_store_term(replica, output->term, output->vote, &err) != HF_OK) {
-        replica_stop(replica, "the term cannot be stored: %s", err.text);
+        replica_stop(replica, "the term cannot be stored: %s" REPLICA_MEND_DISK, err.text);
         return;
     }
     follow_log(replica, event);
@@ -184,8 +214,10 @@ static void carry_out(struct replica *replica, const struct raft_event *event)
         send_message(replica, &output->messages[i]);
     if (output->append)
         replica_write(replica, output->append_first, output->append_last, output->append_epoch);
-    if (output->caught_up)
+    if (output->caught_up && !replica->members.caught_up) {
         replica->members.caught_up = output->caught_up;
+        replica->members.caught_up_us = replica->now_us;
+    }
     if (output->committed)
         propose_committed(replica);
     observe(replica);
@@ -231,14 +263,16 @@ static void tell_of_peers(struct replica *replica)
 {
     for (unsigned i = 0; i < PEERS_MAX; i++) {
         struct peer *peer = &replica->peers[i];
-        struct raft_event gone = {.type = RAFT_ON_GONE, .member.id = peer->id};
-        struct raft_event over = {.type = RAFT_ON_SNAPSHOT_SENT, .member.id = peer->id};
 
-        if (peer->id && peer->image_over) {
-            peer->image_over = false;
+        if (peer->id && peer->snapshot_over) {
+            struct raft_event over = {.type = RAFT_ON_SNAPSHOT_SENT, .member.id = peer->id};
+
+            peer->snapshot_over = false;
             replica_step(replica, &over);
         }
         if (peer->id && peer->gone) {
+            struct raft_event gone = {.type = RAFT_ON_GONE, .member.id = peer->id};
+
             peer->gone = false;
             replica_step(replica, &gone);
         }
@@ -263,6 +297,8 @@ bool replica_received(struct replica *replica, uint64_t from, uint64_t incarnati
 
     if (!set_now(replica, now_us))
         return true;
+    if (size > 0 && *(const uint8_t *)bytes > replica->options.version)
+        return version_on_newer(replica, from, bytes, size);
     if (!message_decode(bytes, size, replica->incoming, &message))
         return false;
     if (message.raft.to != replica->options.id || from == replica->options.id || from == 0)
@@ -272,8 +308,12 @@ bool replica_received(struct replica *replica, uint64_t from, uint64_t incarnati
         peer->heard_us = now_us;
     if (message.raft.type == RAFT_SNAPSHOT) {
         install_on_piece(replica, &message);
-    } else if (message.raft.type == MESSAGE_IMAGE_ACK) {
+    } else if (message.raft.type == MESSAGE_SNAPSHOT_ACK) {
         install_on_ack(replica, &message);
+    } else if (message.raft.type == MESSAGE_VERSION) {
+        version_heard(replica, &message);
+    } else if (message.raft.type == MESSAGE_DIGEST) {
+        divergence_on_message(replica, &message);
     } else {
         /* The leader is to know that we are there, and nothing more. */
         if (message.raft.type == RAFT_APPEND && install_blocks(replica)) {
@@ -296,7 +336,7 @@ void replica_peer_down(struct replica *replica, uint64_t id, int64_t now_us)
         return;
     if (peer && peer->sending.active) {
         peer->sending.active = false;
-        peer->image_over = true;
+        peer->snapshot_over = true;
     }
     replica_step(replica, &event);
 }
@@ -310,7 +350,7 @@ void replica_written(struct replica *replica, uint64_t number, const struct erro
     if (!set_now(replica, now_us))
         return;
     if (failure) {
-        replica_stop(replica, "the log cannot be written: %s", failure->text);
+        replica_stop(replica, "the log cannot be written: %s" REPLICA_MEND_DISK, failure->text);
         return;
     }
     for (; done < replica->write_count && replica->writes[done].number <= number; done++) {
@@ -319,6 +359,7 @@ void replica_written(struct replica *replica, uint64_t number, const struct erro
     }
     if (done == 0)
         return;
+    schedule_written(replica, replica->now_us - replica->writes[done - 1].since_us);
     log_written(&replica->log, replica->writes[done - 1].number);
     replica->write_count -= done;
     memmove(replica->writes, replica->writes + done,
@@ -329,7 +370,7 @@ void replica_written(struct replica *replica, uint64_t number, const struct erro
 static int64_t next_us(const struct replica *replica, bool at_once)
 {
     int64_t next[] = {raft_next_us(replica->raft), send_next_us(replica), install_next_us(replica),
-                      members_next_us(replica),
+                      changes_next_us(replica),
                       raft_may_propose(replica->raft) ? schedule_propose_us(replica) : NEVER_US};
     int64_t least = at_once ? replica->now_us : NEVER_US;
 
@@ -346,12 +387,14 @@ int64_t replica_pump(struct replica *replica, uint32_t expected, int64_t now_us)
 
     if (!set_now(replica, now_us))
         return NEVER_US;
-    replica->schedule.expected = expected;
+    schedule_begin(replica, expected);
     if (replica->now_us >= raft_next_us(replica->raft))
         replica_step(replica, &time);
     tell_of_peers(replica);
     if (!is_stopped(replica))
-        members_pump(replica);
+        changes_pump(replica);
+    divergence_pump(replica);
+    version_pump(replica);
     propose_due(replica);
     schedule_overdue(replica);
     replica_step(replica, &flush);

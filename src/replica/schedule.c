@@ -14,14 +14,20 @@ const struct tuning tuning = {
     /* An entry is copied by every node, and checked as a whole: larger ones make others wait. */
     .batch_commands = 16384,
     .batch_bytes = 1u << 20,
-    /* So many clients that wait: from here on an entry costs more than what waiting for a fuller one does. */
-    .many = 16,
-    /* Entries in flight: of few clients each may have its own, so that nobody waits for two; many are served best in two
-     * halves, one of which is on its way while the other is answered. */
-    .depth_few = 4,
-    .depth_many = 2,
-    /* How long a batch waits for more if nothing is in flight. Clients that were answered together come back within that. */
+    /* Expected commands: from here on a leader is busy, and serves a majority first. */
+    .many = 8,
+    /* So many commands wait for each other; of more, half: the next entry has the others. */
+    .together = 6,
+    /* Commands in a batch: what an entry costs is shared by enough. */
+    .enough = 128,
+    /* How long a batch waits for clients that have just been answered: they come back within that. An entry costs each node as much as
+     * 30 commands do, and disks write one after the other: two clients that share an entry are both faster than two that take turns. */
     .gather_us = 300,
+    /* Entries in flight if the others are far away: a commit takes so long, and so many times as long as this node's disk takes. Then nobody
+     * waits for more than a part of the way. */
+    .depth = 4,
+    .far_us = 2000,
+    .far_times = 4,
     /* While a deadline is open, entries with nothing but time: rarely enough to cost nothing, and others end with it. */
     .tick_min_ms = 10,
     /* A lease outlives its TTL by that at most, when a leader goes. */
@@ -46,23 +52,29 @@ const struct tuning tuning = {
     /* Followers that are a little behind are served from memory. */
     .memory_bytes = UINT64_C(16) << 20,
     /* A receiver that says nothing is gone, or has another leader. */
-    .image_silence_us = 2000000,
+    .snapshot_silence_us = 2000000,
     /* A piece was lost, or the receiver writes it to disk. */
-    .image_again_us = 250000,
-    .image_pieces = 2,
+    .snapshot_again_us = 250000,
+    .snapshot_pieces = 2,
     /* A snapshot is received into memory, and so is the table made of it. More than any table within core.h's limits that
      * fits into a machine, and a bound to what a peer can make this node collect. */
-    .image_max = UINT64_C(64) << 30,
+    .snapshot_max = UINT64_C(64) << 30,
     /* Until nobody knows any more what became of a transfer. */
     .transfer_timeouts = 4,
+    /* Ten heartbeats: whoever has answered none of them would not be there for the change either. */
+    .confirm_timeouts = 1,
     /* A busy leader serves a majority first: the others share what an entry costs among several. */
-    .late_entries = 4,
-    .late_us = 2000,
+    .deferred_entries = 4,
+    .deferred_us = 2000,
     /* A majority of which one is dead or slow costs a single entry so much, and then it is another majority. */
-    .late_patience_us = 1000,
+    .quorum_patience_us = 1000,
+    /* Often enough for a leader who believes it for an election timeout; and only while there is something to say. */
+    .version_say_us = 100000,
+    /* A few hundred bytes for each member. */
+    .digest_us = 1000000,
 };
 
-#define COMMIT_SMOOTHING 8  /* one of so many parts of the average is new */
+#define SMOOTHING 8         /* one of so many parts of an average is new */
 #define COMMIT_FIRST_US 500 /* until one is known */
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
@@ -91,9 +103,11 @@ void schedule_limits(struct replica *replica)
         options->memory_bytes = tuning.memory_bytes;
     if (!options->window)
         options->window = tuning.window;
+    if (!options->in_flight_bytes)
+        options->in_flight_bytes = tuning.in_flight_bytes;
     replica->limits = (struct raft_limits){.members = REPLICA_MEMBERS_MAX,
                                            .window = options->window,
-                                           .in_flight_bytes = tuning.in_flight_bytes,
+                                           .in_flight_bytes = options->in_flight_bytes,
                                            .election_us = (int64_t)options->election_ms * 1000,
                                            .heartbeat_us = (int64_t)options->heartbeat_ms * 1000};
     replica->schedule.commit_us = COMMIT_FIRST_US;
@@ -131,7 +145,7 @@ static int64_t tick_us(const struct replica *replica)
 
     if (deadline_ms < 0)
         return NEVER_US;
-    until_ms = deadline_ms - core_now(replica->table) - replica->flights.elapsed_ms;
+    until_ms = deadline_ms - core_now(replica->table) - replica->in_flight.elapsed_ms;
     if (until_ms < tuning.tick_min_ms) /* others will end with it, a little late */
         until_ms = until_ms > 0 ? tuning.tick_min_ms : 0;
     return replica->schedule.counted_us + min_i64(until_ms, tuning.tick_max_ms) * 1000;
@@ -146,31 +160,55 @@ bool schedule_batch_full(const struct replica *replica)
     return packer->count >= tuning.batch_commands || core_packed_size(packer) >= tuning.batch_bytes;
 }
 
-static uint32_t depth_for(uint32_t expected)
+static uint32_t depth_of(const struct schedule *schedule)
 {
-    if (expected >= tuning.many)
-        return tuning.depth_many;
-    return expected < tuning.depth_few ? expected : tuning.depth_few;
+    bool is_far = schedule->commit_us > tuning.far_us &&
+                  schedule->commit_us > tuning.far_times * schedule->write_us;
+
+    return is_far ? tuning.depth : 1;
 }
 
-/* Nothing in flight: few clients never wait, of many a batch gathers. Something in flight: the next follows when it has its
- * share of what is expected, or its oldest command has waited for a quarter of a commit. */
+/* Of few clients all, so that they stay together. Of many half: while these are in flight, the others are answered, and come back. */
+static bool is_enough(uint64_t count, uint64_t expected)
+{
+    return count >= tuning.enough ||
+           (2 * count >= expected && (count >= expected || count >= tuning.together));
+}
+
+/* Nothing in flight: the batch waits for those who have just been answered, or are about to be, and for nobody else. Something in flight:
+ * the next follows when it has its share of what is expected, or its oldest command has waited for a quarter of a commit. */
 static int64_t batch_us(const struct replica *replica)
 {
     const struct schedule *schedule = &replica->schedule;
-    uint32_t count = replica->batch.packer.count;
-    uint32_t expected = schedule->expected > 0 ? schedule->expected : 1;
-    uint32_t depth = depth_for(expected), flying = flights_uncommitted(replica);
+    uint64_t count = replica->batch.packer.count;
+    uint32_t depth = depth_of(schedule), in_flight = in_flight_uncommitted(replica);
+    bool answering = schedule->answering || replica->in_flight.count > in_flight;
 
-    if (schedule_batch_full(replica) && flying < tuning.depth_few)
+    if (schedule_batch_full(replica) && in_flight < tuning.depth)
         return replica->now_us;
-    if (flying >= depth)
+    if (in_flight >= depth)
         return NEVER_US;
-    if ((uint64_t)count * depth >= expected || (flying == 0 && expected < tuning.many))
+    if (is_enough(count * depth, schedule->expected))
         return replica->now_us;
-    if (flying == 0)
-        return schedule->batch_us + min_i64(tuning.gather_us, schedule->commit_us / 2);
-    return schedule->batch_us + schedule->commit_us / 4;
+    if (in_flight > 0)
+        return schedule->batch_us + schedule->commit_us / 4;
+    return (answering ? replica->now_us : schedule->answered_us) +
+           min_i64(tuning.gather_us, schedule->commit_us / 2);
+}
+
+bool replica_is_full(const struct replica *replica)
+{
+    return replica->leading == LEAD_SERVING &&
+           (in_flight_uncommitted(replica) >= depth_of(&replica->schedule) ||
+            !raft_may_propose(replica->raft));
+}
+
+bool replica_has_enough(const struct replica *replica)
+{
+    uint64_t count = replica->batch.packer.count;
+
+    return replica->leading == LEAD_SERVING && in_flight_uncommitted(replica) == 0 &&
+           count >= tuning.enough && 2 * count >= replica->schedule.expected;
 }
 
 int64_t schedule_propose_us(const struct replica *replica)
@@ -181,15 +219,33 @@ int64_t schedule_propose_us(const struct replica *replica)
         return NEVER_US;
     if (replica->batch.packer.count > 0)
         return min_i64(batch_us(replica),
-                       flights_uncommitted(replica) == 0 ? tick_us(replica) : NEVER_US);
-    return flights_uncommitted(replica) == 0 ? tick_us(replica) : NEVER_US;
+                       in_flight_uncommitted(replica) == 0 ? tick_us(replica) : NEVER_US);
+    return in_flight_uncommitted(replica) == 0 ? tick_us(replica) : NEVER_US;
 }
 
 void schedule_committed(struct replica *replica, int64_t took_us)
 {
     struct schedule *schedule = &replica->schedule;
 
-    schedule->commit_us += (took_us - schedule->commit_us) / COMMIT_SMOOTHING;
+    schedule->commit_us += (took_us - schedule->commit_us) / SMOOTHING;
+}
+
+void schedule_written(struct replica *replica, int64_t took_us)
+{
+    struct schedule *schedule = &replica->schedule;
+
+    schedule->write_us += (took_us - schedule->write_us) / SMOOTHING;
+}
+
+/* A pump begins. What the last one answered has left since. */
+void schedule_begin(struct replica *replica, uint32_t expected)
+{
+    struct schedule *schedule = &replica->schedule;
+
+    schedule->expected = expected;
+    if (schedule->answering)
+        schedule->answered_us = replica->now_us;
+    schedule->answering = false;
 }
 
 /* ---- applying, forgetting --------------------------------------------------------------------- */
@@ -225,7 +281,8 @@ uint64_t schedule_trim(const struct replica *replica)
     uint64_t most =
         tuning.log_times * max_u64(replica->options.snapshot_bytes, replica->snapshots.last_size);
 
-    index = index > trailing ? index - trailing : 0;
+    /* Entries may be large: no more than there was between two snapshots. */
+    index = max_u64(index > trailing ? index - trailing : 0, replica->snapshots.before);
     if (replica->snapshots.kept_bytes > most)
         return index;
     for (int i = 0; i < replica->members.latest.count; i++) {
@@ -241,9 +298,9 @@ uint64_t schedule_trim(const struct replica *replica)
 
 /* ---- a majority first ------------------------------------------------------------------------- */
 
-/* Half of the other voters, rounded up, make a majority with the leader. They are counted from `prompt` on. Learners are always
- * late. */
-bool schedule_is_late(const struct replica *replica, uint64_t id)
+/* Half of the other voters, rounded up, make a majority with the leader. They are counted from `quorum_first` on. Learners are always
+ * deferred. */
+bool schedule_defers(const struct replica *replica, uint64_t id)
 {
     const struct replica_config *members = &replica->members.latest;
     unsigned others = 0, place = 0;
@@ -261,25 +318,25 @@ bool schedule_is_late(const struct replica *replica, uint64_t id)
         others++;
     }
     return !votes ||
-           (place + others - replica->schedule.prompt % others) % others >= (others + 1) / 2;
+           (place + others - replica->schedule.quorum_first % others) % others >= (others + 1) / 2;
 }
 
-/* When an entry is overdue that those who are prompt do not commit. */
+/* When an entry is overdue that those who get it first do not commit. */
 int64_t schedule_overdue_us(const struct replica *replica)
 {
-    const struct flight *flight = flight_front(replica);
+    const struct proposal *proposal = in_flight_front(replica);
 
-    if (!flight || flight->index <= raft_commit(replica->raft) ||
-        flight->index == replica->schedule.overdue)
+    if (!proposal || proposal->index <= raft_commit(replica->raft) ||
+        proposal->index == replica->schedule.overdue)
         return NEVER_US;
-    return flight->since_us + tuning.late_patience_us;
+    return proposal->since_us + tuning.quorum_patience_us;
 }
 
 void schedule_overdue(struct replica *replica)
 {
     if (schedule_overdue_us(replica) > replica->now_us)
         return;
-    replica->schedule.overdue = flight_front(replica)->index;
-    replica->schedule.prompt++;
+    replica->schedule.overdue = in_flight_front(replica)->index;
+    replica->schedule.quorum_first++;
     send_held(replica, true);
 }

@@ -1,5 +1,5 @@
 /* send.c: messages to other nodes. raft says "entries a to b for this one": here they are taken from memory, or read from disk
- * first, and some of them go out a little later than others (schedule_is_late). */
+ * first, and some of them go out a little later than others (schedule_defers). */
 #include "base/crc32c.h"
 #include "replica/inside.h"
 
@@ -7,7 +7,7 @@ void send_own(struct replica *replica, const struct message *message)
 {
     uint8_t head[MESSAGE_HEAD_MAX];
     struct iovec pieces[MESSAGE_PIECES_MAX];
-    unsigned count = message_encode(message, head, pieces);
+    unsigned count = message_encode(message, replica->versions.now, head, pieces);
     uint64_t to = message->raft.to;
 
     if (!is_stopped(replica)) /* [P5] */
@@ -69,7 +69,9 @@ static void read_from_disk(struct replica *replica, struct peer *peer,
                                 .first = message->first,
                                 .last = message->last,
                                 .commit = message->commit,
-                                .round = message->round};
+                                .round = message->round,
+                                .acked = message->acked,
+                                .acked_by = message->acked_by};
     replica->io.read_log(replica->io.context, peer->id, reading->first, reading->last,
                          REPLICA_PIECE_BYTES);
 }
@@ -115,7 +117,7 @@ static void hold(struct replica *replica, struct peer *peer, const struct raft_m
         held->message.commit = message->commit;
         held->message.round = message->round;
     }
-    if (++held->messages >= tuning.late_entries)
+    if (++held->messages >= tuning.deferred_entries)
         flush_held(replica, peer);
 }
 
@@ -125,7 +127,7 @@ void send_held(struct replica *replica, bool all)
         struct peer *peer = &replica->peers[i];
 
         if (peer->id && peer->held.active &&
-            (all || replica->now_us - peer->held.since_us >= tuning.late_us))
+            (all || replica->now_us - peer->held.since_us >= tuning.deferred_us))
             flush_held(replica, peer);
     }
 }
@@ -137,8 +139,8 @@ int64_t send_next_us(const struct replica *replica)
     for (unsigned i = 0; i < PEERS_MAX; i++) {
         const struct peer *peer = &replica->peers[i];
 
-        if (peer->id && peer->held.active && peer->held.since_us + tuning.late_us < next_us)
-            next_us = peer->held.since_us + tuning.late_us;
+        if (peer->id && peer->held.active && peer->held.since_us + tuning.deferred_us < next_us)
+            next_us = peer->held.since_us + tuning.deferred_us;
     }
     return next_us != NEVER_US && overdue_us < next_us ? overdue_us : next_us;
 }
@@ -156,7 +158,7 @@ static void send_append(struct replica *replica, const struct raft_message *mess
         return;
     }
     raft_progress(replica->raft, message->to, &progress);
-    if (!progress.probing && schedule_is_late(replica, message->to)) {
+    if (!progress.probing && schedule_defers(replica, message->to)) {
         hold(replica, peer, message);
         return;
     }
@@ -172,6 +174,8 @@ void send_message(struct replica *replica, const struct raft_message *message)
         send_append(replica, message);
     else
         send_raft(replica, message);
+    if (message->type == RAFT_APPEND_REPLY && message->yes)
+        version_say(replica, message->to);
 }
 
 /* ---- from disk -------------------------------------------------------------------------------- */
@@ -243,6 +247,8 @@ void replica_log_read(struct replica *replica, uint64_t to, const struct journal
     message.term = reading->term;
     message.commit = reading->commit;
     message.round = reading->round;
+    message.acked = reading->acked;
+    message.acked_by = reading->acked_by;
     send_raft(replica, &message);
     reading->first += message.count;
     if (!reading->one && reading->first <= reading->last) {

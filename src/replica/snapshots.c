@@ -19,9 +19,10 @@ static void begin(struct replica *replica)
 
     snapshots->state = TAKING_SLICES;
     snapshots->wanted = false;
-    snapshots->image = (struct replica_image){.id = replica->applied};
-    snapshots->image.config = replica->members.applied;
-    memcpy(snapshots->image.cluster, replica->cluster, REPLICA_CLUSTER);
+    snapshots->snapshot = (struct replica_snapshot){.id = replica->applied};
+    snapshots->snapshot.config = replica->members.applied;
+    snapshots->snapshot.version = replica->versions.now;
+    memcpy(snapshots->snapshot.cluster, replica->cluster, REPLICA_CLUSTER);
     snapshots->covered_bytes = snapshots->log_bytes;
     snapshots->covered_entries = snapshots->log_entries;
     core_snapshot_begin(replica->table);
@@ -31,10 +32,10 @@ static void store(struct replica *replica)
 {
     struct snapshots *snapshots = &replica->snapshots;
 
-    snapshots->bytes = core_snapshot_end(replica->table, &snapshots->image.table_size);
-    snapshots->image.table = snapshots->bytes;
+    snapshots->bytes = core_snapshot_end(replica->table, &snapshots->snapshot.table_size);
+    snapshots->snapshot.table = snapshots->bytes;
     snapshots->state = TAKING_WRITE;
-    replica->io.store_image(replica->io.context, &snapshots->image, false, true);
+    replica->io.store_snapshot(replica->io.context, &snapshots->snapshot, false, true);
 }
 
 bool snapshots_pump(struct replica *replica)
@@ -68,8 +69,9 @@ void snapshots_stored(struct replica *replica)
     struct snapshots *snapshots = &replica->snapshots;
     uint64_t index;
 
-    snapshots->stored = snapshots->image.id;
-    snapshots->last_size = snapshots->image.table_size;
+    snapshots->before = snapshots->stored.index;
+    snapshots->stored = snapshots->snapshot.id;
+    snapshots->last_size = snapshots->snapshot.table_size;
     snapshots->log_bytes -= snapshots->covered_bytes;
     snapshots->log_entries -= snapshots->covered_entries;
     snapshots->taken++;
@@ -89,14 +91,15 @@ void snapshots_free(struct replica *replica)
     free(replica->snapshots.bytes);
 }
 
-void replica_image_stored(struct replica *replica, const struct error_text *failure, int64_t now_us)
+void replica_snapshot_stored(struct replica *replica, const struct error_text *failure,
+                             int64_t now_us)
 {
     if (now_us > replica->now_us)
         replica->now_us = now_us;
     if (is_stopped(replica))
         return;
     if (failure)
-        replica_stop(replica, "a snapshot cannot be written: %s", failure->text);
+        replica_stop(replica, "a snapshot cannot be written: %s" REPLICA_MEND_DISK, failure->text);
     else if (replica->snapshots.state == TAKING_WRITE)
         snapshots_stored(replica);
     else if (replica->receiving.state == RECEIVING_WRITE)

@@ -1,8 +1,7 @@
 #include "server/adding.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "replica_libraft/network.h"
-#include "server/founders.h"
+#include "server/initial_members.h"
 #include "server/server.h"
 
 #include <inttypes.h>
@@ -51,9 +50,10 @@ static const char *refusal_of(struct server *server, const struct replica_member
                               bool *ret_is_there, char ret_text[ERROR_TEXT_MAX])
 {
     struct error_text err = {""};
-    int result = replica_may_add(server->replica, member, ret_is_there, &err);
+    int result = node_may_add(server->node, member, ret_is_there, &err);
 
-    if (server->role == REPLICA_LEADING && refuse_id(server, member->id, ret_text, ERROR_TEXT_MAX))
+    if (server->sessions.role == REPLICA_LEADING &&
+        refuse_id(server, member->id, ret_text, ERROR_TEXT_MAX))
         return ret_text;
     if (result == HF_OK)
         return NULL;
@@ -73,18 +73,18 @@ static struct request *end(struct server *server)
     return request;
 }
 
-static void answer_error(struct server *server, const char *text)
+static void reply_error(struct server *server, const char *text)
 {
     struct request *request = end(server);
 
-    resp_write_error(&request->connection->out, text);
+    resp_write_error(&request->session->out, text);
     request_finish(request);
 }
 
-static void answer_silent(struct server *server)
+static void reply_silent(struct server *server)
 {
     const struct adding *adding = &server->adding;
-    const char *why = network_why(server->network, adding->id);
+    const char *why = node_why(server->node, adding->id);
     char text[ERROR_TEXT_MAX];
 
     snprintf(text, sizeof text,
@@ -92,30 +92,31 @@ static void answer_silent(struct server *server)
              " at %s does not answer, and is not added: start it there first, with this id, an "
              "empty directory and the same secret%s%s%s",
              adding->id, adding->address, why[0] ? " (" : "", why, why[0] ? ")" : "");
-    answer_error(server, text);
+    reply_error(server, text);
 }
 
-static void add(struct server *server, const char *life)
+static void add(struct server *server, const char *incarnation_text, uint32_t version)
 {
     struct adding *adding = &server->adding;
-    const struct replica_member member = {
-        .id = adding->id, .address = adding->address, .life = life};
+    struct replica_member member = {.id = adding->id, .version = version};
     struct error_text err = {""};
     char text[ERROR_TEXT_MAX];
     bool is_there;
     int result;
 
+    snprintf(member.address, sizeof member.address, "%s", adding->address);
+    member.incarnation = incarnation_parse(incarnation_text);
     if (refusal_of(server, &member, &is_there, text)) {
-        answer_error(server, text);
+        reply_error(server, text);
         return;
     }
-    result = replica_add(server->replica, &member, adding->request, &err);
+    result = node_add(server->node, &member, adding->request, &err);
     if (result == HF_OK) {
         end(server);
         return;
     }
     cluster_refusal(server, result, &err, text);
-    answer_error(server, text);
+    reply_error(server, text);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------- */
@@ -124,43 +125,43 @@ static void on_timer(uv_timer_t *timer)
 {
     struct server *server = timer->data;
     struct adding *adding = &server->adding;
-    const struct replica_member member = {.id = adding->id, .address = adding->address};
+    struct replica_member member = {.id = adding->id};
     int64_t now_ms = clock_boot_ms();
     char text[ERROR_TEXT_MAX];
     bool is_there;
 
+    snprintf(member.address, sizeof member.address, "%s", adding->address);
     if (refusal_of(server, &member, &is_there, text)) {
-        answer_error(server, text);
+        reply_error(server, text);
         return;
     }
     if (now_ms >= adding->until_ms) {
-        answer_silent(server);
+        reply_silent(server);
         return;
     }
     snprintf(text, sizeof text, "ask %" PRIu64, adding->number);
-    if (now_ms >= adding->next_ms &&
-        network_say(server->network, adding->id, adding->address, text))
+    if (now_ms >= adding->next_ms && node_say(server->node, adding->id, adding->address, text))
         adding->next_ms = now_ms + AGAIN_MS;
     uv_timer_start(timer, on_timer, ROUND_MS, 0);
 }
 
-void adding_heard(struct server *server, uint64_t from, uint64_t number, const char *what,
-                  const char *of)
+void adding_heard(struct server *server, const struct node_words *words, uint64_t number,
+                  const char *what, const char *of)
 {
     struct adding *adding = &server->adding;
     char text[ERROR_TEXT_MAX];
 
-    if (!adding->request || from != adding->id || number != adding->number)
+    if (!adding->request || words->from != adding->id || number != adding->number)
         return;
     if (strcmp(what, "member") != 0) {
-        add(server, of);
+        add(server, of, words->version);
         return;
     }
     snprintf(text, sizeof text,
              "ERR node %" PRIu64
              " at %s has the data of a member: start it with an empty directory, and add it then",
              adding->id, adding->address);
-    answer_error(server, text);
+    reply_error(server, text);
 }
 
 /* ---- CLUSTER ADD -------------------------------------------------------------------------------- */
@@ -170,7 +171,7 @@ static void ask(struct server *server, const struct config_member *node, struct 
     struct adding *adding = &server->adding;
 
     if (adding->id != 0 && adding->id != node->id && !cluster_is_member(server, adding->id))
-        network_forget(server->network, adding->id); /* it was asked for before, in vain */
+        node_forget(server->node, adding->id); /* it was asked for before, in vain */
     adding->request = request;
     adding->id = node->id;
     snprintf(adding->address, sizeof adding->address, "%s", node->address);
@@ -180,26 +181,26 @@ static void ask(struct server *server, const struct config_member *node, struct 
     uv_timer_start(&adding->timer, on_timer, 0, 0);
 }
 
-static enum verdict add_node(struct connection *connection, const struct config_member *node)
+static enum verdict add_node(struct session *session, const struct config_member *node)
 {
-    struct server *server = connection->server;
-    const struct replica_member member = {.id = node->id, .address = node->address};
+    struct server *server = server_of(session);
+    struct replica_member member = {.id = node->id};
     char text[ERROR_TEXT_MAX];
     bool is_there = false;
 
+    snprintf(member.address, sizeof member.address, "%s", node->address);
     if (refusal_of(server, &member, &is_there, text))
-        return refuse(connection, "%s", text);
+        return refuse(session, "%s", text);
     if (is_there)
-        resp_write_simple(&connection->out, "OK");
+        resp_write_simple(&session->out, "OK");
     else if (server->adding.request)
-        return refuse(connection,
-                      "TRYAGAIN another node is being added: ask again when it is over");
+        return refuse(session, "TRYAGAIN another node is being added: ask again when it is over");
     else
-        ask(server, node, request_begin(connection));
+        ask(server, node, request_begin(session));
     return VERDICT_DONE;
 }
 
-enum verdict command_cluster_add(struct connection *connection, const struct resp_node *value)
+enum verdict command_cluster_add(struct session *session, const struct resp_node *value)
 {
     struct config_cluster one;
     struct error_text err = {""};
@@ -207,18 +208,18 @@ enum verdict command_cluster_add(struct connection *connection, const struct res
     uint64_t id;
 
     if (value->count != 4)
-        return refuse(connection, "ERR CLUSTER ADD id host:port");
-    if (!parse_number(connection, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
+        return refuse(session, "ERR CLUSTER ADD id host:port");
+    if (!parse_number(session, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
         return VERDICT_REFUSED;
     snprintf(text, sizeof text, "%" PRIu64 "=%.*s", id,
              (int)(word_at(value, 3)->size < sizeof text ? word_at(value, 3)->size : sizeof text),
              word_at(value, 3)->text);
-    if (founders_kind.parse(NULL, text, &one, &err) != HF_OK || one.count != 1)
-        return refuse(connection, "ERR %s", err.text[0] ? err.text : "one node at a time");
-    if (!connection->server->network)
-        return refuse(connection, "ERR this node is alone: start it with itself as the only member "
-                                  "of its cluster, then add others");
-    return add_node(connection, &one.at[0]);
+    if (initial_members_kind.parse(NULL, text, &one, &err) != HF_OK || one.count != 1)
+        return refuse(session, "ERR %s", err.text[0] ? err.text : "one node at a time");
+    if (!server_of(session)->has_links)
+        return refuse(session, "ERR this node is alone: start it with itself as the only member "
+                               "of its cluster, then add others");
+    return add_node(session, &one.at[0]);
 }
 
 /* ---- the beginning and the end ------------------------------------------------------------------ */
@@ -227,7 +228,7 @@ void adding_open(struct server *server)
 {
     struct adding *adding = &server->adding;
 
-    if (!server->network)
+    if (!server->has_links)
         return;
     uv_timer_init(server->loop, &adding->timer);
     adding->timer.data = server;
@@ -241,7 +242,7 @@ void adding_close(struct server *server)
     if (!adding->open)
         return;
     if (adding->request)
-        answer_error(server, "TRYAGAIN the server is being stopped");
+        reply_error(server, "TRYAGAIN the server is being stopped");
     adding->open = false;
     uv_close((uv_handle_t *)&adding->timer, NULL);
 }

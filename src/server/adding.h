@@ -1,4 +1,4 @@
-/* adding.h: CLUSTER ADD. The members know each other by id, address and life (replica/identity.h), so a node has to be asked for its life
+/* adding.h: CLUSTER ADD. The members know each other by id, address and incarnation (raft/raft.h, R20), so a node has to be asked for its incarnation
  * before it can be added: it runs, and its directory is empty.
  *
  *     ADD ──▶ "ask NUMBER" ──▶ "is NUMBER empty|joins LIFE LIST" ──▶ a change of members ──▶ OK
@@ -7,11 +7,12 @@
 #ifndef SERVER_ADDING_H
 #define SERVER_ADDING_H
 
-#include "replica_libraft/replica.h"
+#include "node/node.h"
 
 #include <uv.h>
 
 struct request;
+struct node_words;
 struct server;
 
 struct adding {
@@ -28,7 +29,7 @@ void adding_open(struct server *server);
 /* Answers who waits. */
 void adding_close(struct server *server);
 /* Another node has said what it is: see bootstrap.c. */
-void adding_heard(struct server *server, uint64_t from, uint64_t number, const char *what,
-                  const char *of);
+void adding_heard(struct server *server, const struct node_words *words, uint64_t number,
+                  const char *what, const char *of);
 
 #endif

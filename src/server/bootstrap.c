@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "server/founders.h"
 #include "server/init_words.h"
+#include "server/initial_members.h"
 #include "server/log.h"
 #include "server/membership.h"
 #include "server/record.h"
@@ -46,7 +46,7 @@ static bool is_own(const struct server *server, int i)
 
 static bool waits(const struct server *server)
 {
-    return server->replica && replica_waits(server->replica);
+    return server->node && node_waits(server->node);
 }
 
 /* False: there is no connection yet. */
@@ -55,47 +55,47 @@ static bool say(struct server *server, uint64_t to, const char *address, const c
 
 static bool say(struct server *server, uint64_t to, const char *address, const char *format, ...)
 {
-    char text[NETWORK_WORDS_MAX + 1];
+    char text[NODE_WORDS_MAX + 1];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return network_say(server->network, to, address, text);
+    return node_say(server->node, to, address, text);
 }
 
 /* ---- what this node is -------------------------------------------------------------------------- */
 
-static void say_what_i_am(struct server *server, const struct network_words *to, uint64_t number)
+static void say_what_i_am(struct server *server, const struct node_words *to, uint64_t number)
 {
     const struct bootstrap *bootstrap = &server->bootstrap;
 
-    if (bootstrap->cluster[0])
+    if (node_cluster(server->node)[0])
         say(server, to->from, to->address, "is %" PRIu64 " member %s %s", number,
-            bootstrap->cluster, bootstrap->list);
+            node_cluster(server->node), bootstrap->list);
     else
         say(server, to->from, to->address, "is %" PRIu64 " %s %s %s", number,
-            server->config->join == CONFIG_JOINS ? "joins" : "empty", bootstrap->life,
+            server->config->join == CONFIG_JOINS ? "joins" : "empty", bootstrap->incarnation_text,
             bootstrap->list);
 }
 
 static bool tell(struct server *server, const struct record *record, int i)
 {
-    char text[FOUNDING_MEMBERS + 1];
+    char text[MEMBERS_TEXT_MAX + 1];
 
     record_write(listed(server), record, text);
     return say(server, listed(server)->at[i].id, listed(server)->at[i].address,
-               "found %" PRIu64 " %s %s", server->bootstrap.number, server->bootstrap.cluster,
+               "found %" PRIu64 " %s %s", server->bootstrap.number, node_cluster(server->node),
                text);
 }
 
 /* ---- the end of an INIT ------------------------------------------------------------------------- */
 
 /* The i-th of the nodes that passed INIT on to this one. */
-static void answer_node(struct server *server, unsigned i, const char *answer)
+static void reply_node(struct server *server, unsigned i, const char *answer)
 {
     const struct bootstrap *bootstrap = &server->bootstrap;
-    const struct config_member *node = founders_find(listed(server), bootstrap->nodes[i].id);
+    const struct config_member *node = initial_members_find(listed(server), bootstrap->nodes[i].id);
 
     if (node)
         say(server, node->id, node->address, "done %" PRIu64 " %s", bootstrap->nodes[i].number,
@@ -113,15 +113,15 @@ static void finish(struct server *server, const char *said)
             *at = '?';
     bootstrap->phase = BOOTSTRAP_IDLE;
     for (unsigned i = 0; i < bootstrap->node_count; i++)
-        answer_node(server, i, answer);
+        reply_node(server, i, answer);
     bootstrap->node_count = 0;
     for (unsigned i = 0; i < bootstrap->asker_count; i++) {
         struct request *request = bootstrap->askers[i];
 
         if (strcmp(answer, "OK") == 0)
-            resp_write_simple(&request->connection->out, answer);
+            resp_write_simple(&request->session->out, answer);
         else
-            resp_write_error(&request->connection->out, answer);
+            resp_write_error(&request->session->out, answer);
         request_finish(request);
     }
     bootstrap->asker_count = 0;
@@ -140,7 +140,7 @@ static bool refuse_init(struct server *server, const char *what, bool founded)
         return false;
     for (unsigned i = 0; i < bootstrap->node_count; i++) {
         init_words(server, what, founded, bootstrap->nodes[i].id, text);
-        answer_node(server, i, text);
+        reply_node(server, i, text);
     }
     bootstrap->node_count = 0;
     init_words(server, what, founded, server->config->id, text);
@@ -179,17 +179,15 @@ static void begin_telling(struct server *server)
 /* Step 2. All are empty and list the same. */
 static void found(struct server *server)
 {
-    struct bootstrap *bootstrap = &server->bootstrap;
-    unsigned char bytes[FOUNDING_CLUSTER / 2];
-    char cluster[FOUNDING_CLUSTER + 1];
+    const struct bootstrap *bootstrap = &server->bootstrap;
     struct record record = {0};
 
     for (int i = 0; i < listed(server)->count; i++)
-        memcpy(record.lives[i], is_own(server, i) ? bootstrap->life : bootstrap->members[i].life,
-               sizeof record.lives[i]);
-    random_fill(bytes, sizeof bytes);
-    text_hex(bytes, sizeof bytes, cluster);
-    if (membership_founded(server, cluster, &record))
+        memcpy(record.incarnations[i],
+               is_own(server, i) ? bootstrap->incarnation_text
+                                 : bootstrap->members[i].incarnation_text,
+               sizeof record.incarnations[i]);
+    if (membership_founded(server, &record))
         begin_telling(server);
     else
         finish(server, "ERR the cluster cannot be founded: see this node's log");
@@ -227,9 +225,8 @@ static void decide(struct server *server)
         finish(server,
                "ERR this cluster is founded already, with all its members: nothing was changed");
     else if (!record_find(server, &record))
-        finish(
-            server,
-            "ERR this cluster was founded long ago: nodes are added with 'holdfast cluster add'");
+        finish(server, "ERR this cluster has been founded already: nodes are added with 'holdfast "
+                       "cluster add'");
     else
         begin_telling(server);
 }
@@ -335,7 +332,8 @@ static void spread(struct server *server)
 /* Not "STOPPED", which a client takes for "try again, perhaps elsewhere": nobody is to wait for this node. */
 static void stopped_answer(const struct server *server, char ret_text[ERROR_TEXT_MAX])
 {
-    snprintf(ret_text, ERROR_TEXT_MAX, "ERR this node has stopped: %.400s", server->stopped_why);
+    snprintf(ret_text, ERROR_TEXT_MAX, "ERR this node has stopped: %.400s",
+             server->sessions.stopped_why);
 }
 
 static void finish_stopped(struct server *server)
@@ -346,18 +344,37 @@ static void finish_stopped(struct server *server)
     finish(server, text);
 }
 
+static void stray_answer(const struct server *server, char ret_text[ERROR_TEXT_MAX])
+{
+    snprintf(ret_text, ERROR_TEXT_MAX,
+             "ERR node %" PRIu64
+             " is a member of a cluster already, and runs, with other data than "
+             "this one, which founds nothing: start this one with an id and an address of its own",
+             server->config->id);
+}
+
+static void finish_stray(struct server *server)
+{
+    char text[ERROR_TEXT_MAX];
+
+    stray_answer(server, text);
+    finish(server, text);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct server *server = timer->data;
     struct bootstrap *bootstrap = &server->bootstrap;
     int64_t now_ms = clock_boot_ms();
 
-    if (server->stopping || !server->replica)
+    if (server->sessions.stopping || !server->replica)
         return;
-    if (server->role == REPLICA_STOPPED) {
+    if (server->sessions.role == REPLICA_STOPPED) {
         finish_stopped(server);
         return;
     }
+    if (bootstrap->phase != BOOTSTRAP_IDLE && cluster_is_stray(server))
+        finish_stray(server);
     switch (bootstrap->phase) {
     case BOOTSTRAP_ASKS:
         look_at_asking(server, now_ms);
@@ -393,56 +410,61 @@ static enum bootstrap_answer judge(const struct server *server, uint64_t from, c
                                    const char *of, const char *list)
 {
     const struct bootstrap *bootstrap = &server->bootstrap;
-    const char *life = waits(server) ? NULL : replica_life(server->replica, from);
+    char incarnation_text[INCARNATION_DIGITS + 1];
 
+    snprintf(incarnation_text, sizeof incarnation_text, "%016" PRIx64,
+             cluster_incarnation(server, from));
     if (strcmp(what, "member") == 0)
-        return strcmp(of, bootstrap->cluster) == 0 ? MEMBER_FOUNDED : MEMBER_ELSEWHERE;
+        return strcmp(of, node_cluster(server->node)) == 0 ? MEMBER_FOUNDED : MEMBER_ELSEWHERE;
     if (strcmp(what, "joins") == 0)
         return MEMBER_JOINS;
     if (strcmp(list, bootstrap->list) != 0)
         return MEMBER_DIFFERS;
-    if (bootstrap->cluster[0] && (!life || strcmp(life, of) != 0))
+    if (node_cluster(server->node)[0] && strcmp(incarnation_text, of) != 0)
         return MEMBER_LOST;
     return MEMBER_EMPTY;
 }
 
-static void on_is(struct server *server, uint64_t from, uint64_t number, const char *rest)
+static void on_is(struct server *server, const struct node_words *words, uint64_t number,
+                  const char *rest)
 {
     struct bootstrap *bootstrap = &server->bootstrap;
-    char what[8], of[FOUNDING_CLUSTER + 1], list[FOUNDING_MEMBERS + 1];
-    int i = place_of(server, from);
+    char what[8], of[CLUSTER_ID_DIGITS + 1], list[MEMBERS_TEXT_MAX + 1];
+    int i = place_of(server, words->from);
 
     if (sscanf(rest, "%7[a-z] %32[0-9a-f] %3071s", what, of, list) != 3 ||
-        strlen(of) != (strcmp(what, "member") == 0 ? FOUNDING_CLUSTER : FOUNDING_LIFE))
+        strlen(of) != (strcmp(what, "member") == 0 ? CLUSTER_ID_DIGITS : INCARNATION_DIGITS))
         return;
-    adding_heard(server, from, number, what, of);
+    adding_heard(server, words, number, what, of);
     if (i < 0 || number != bootstrap->number)
         return;
-    bootstrap->members[i].answer = judge(server, from, what, of, list);
-    snprintf(bootstrap->members[i].life, sizeof bootstrap->members[i].life, "%.*s", FOUNDING_LIFE,
-             of);
+    bootstrap->members[i].answer = judge(server, words->from, what, of, list);
+    snprintf(bootstrap->members[i].incarnation_text, sizeof bootstrap->members[i].incarnation_text,
+             "%.*s", INCARNATION_DIGITS, of);
     snprintf(bootstrap->members[i].list, sizeof bootstrap->members[i].list, "%s", list);
     if (bootstrap->phase != BOOTSTRAP_IDLE)
         uv_timer_start(&bootstrap->timer, on_timer, 0, 0);
 }
 
 /* Step 3, at those who are told. */
-static void on_found(struct server *server, const struct network_words *words, uint64_t number,
+static void on_found(struct server *server, const struct node_words *words, uint64_t number,
                      const char *rest)
 {
-    char cluster[FOUNDING_CLUSTER + 1], text[FOUNDING_MEMBERS + 1];
-    struct bootstrap *bootstrap = &server->bootstrap;
+    char cluster[CLUSTER_ID_DIGITS + 1], founded[CLUSTER_ID_DIGITS + 1], text[MEMBERS_TEXT_MAX + 1];
+    const struct bootstrap *bootstrap = &server->bootstrap;
     struct record record;
     int own = place_of(server, server->config->id);
 
     if (own < 0 || sscanf(rest, "%32[0-9a-f] %3071s", cluster, text) != 2 ||
-        strlen(cluster) != FOUNDING_CLUSTER || strcmp(cluster, words->cluster) != 0)
+        strlen(cluster) != CLUSTER_ID_DIGITS || strcmp(cluster, words->cluster) != 0)
         return;
     if (waits(server) && server->config->join != CONFIG_JOINS &&
-        (!bootstrap->cluster[0] || strcmp(bootstrap->cluster, cluster) == 0) &&
         record_read(listed(server), text, &record) &&
-        strcmp(record.lives[own], bootstrap->life) == 0)
-        membership_founded(server, cluster, &record);
+        strcmp(record.incarnations[own], bootstrap->incarnation_text) == 0) {
+        record_cluster(listed(server), &record, founded);
+        if (strcmp(founded, cluster) == 0)
+            membership_founded(server, &record);
+    }
     say_what_i_am(server, words, number);
 }
 
@@ -474,13 +496,13 @@ static void on_done(struct server *server, uint64_t from, uint64_t number, const
         finish(server, rest);
 }
 
-void bootstrap_heard(struct server *server, const struct network_words *words)
+void bootstrap_heard(struct server *server, const struct node_words *words)
 {
     char what[8], digits[NUMBER_MAX + 1];
     uint64_t number;
     int end = 0;
 
-    if (!server->replica || server->stopping ||
+    if (!server->replica || server->sessions.stopping ||
         sscanf(words->text, "%7[a-z] %20[0-9]%n", what, digits, &end) != 2 ||
         !text_to_u64(digits, UINT64_MAX, &number))
         return;
@@ -488,15 +510,13 @@ void bootstrap_heard(struct server *server, const struct network_words *words)
     if (strcmp(what, "ask") == 0)
         say_what_i_am(server, words, number);
     else if (strcmp(what, "is") == 0)
-        on_is(server, words->from, number, words->text + end);
+        on_is(server, words, number, words->text + end);
     else if (strcmp(what, "found") == 0)
         on_found(server, words, number, words->text + end);
     else if (strcmp(what, "init") == 0)
         on_init(server, words->from, number);
     else if (strcmp(what, "lost") == 0)
         cluster_told_lost(server);
-    else if (strcmp(what, "had") == 0)
-        cluster_told_had(server, words, number, words->text + end);
     else if (strcmp(what, "done") == 0)
         on_done(server, words->from, number, words->text + end);
 }
@@ -521,62 +541,68 @@ static void begin_init(struct server *server)
     uv_timer_start(&bootstrap->timer, on_timer, 0, 0);
 }
 
-enum verdict command_cluster_init(struct connection *connection, const struct resp_node *value)
+enum verdict command_cluster_init(struct session *session, const struct resp_node *value)
 {
-    struct server *server = connection->server;
+    struct server *server = server_of(session);
     struct bootstrap *bootstrap = &server->bootstrap;
     char text[ERROR_TEXT_MAX];
 
     if (value->count != 2)
-        return refuse(connection, "ERR CLUSTER INIT takes no arguments");
-    if (server->role == REPLICA_STOPPED) {
+        return refuse(session, "ERR CLUSTER INIT takes no arguments");
+    if (server->sessions.role == REPLICA_STOPPED) {
         stopped_answer(server, text);
-        return refuse(connection, "%s", text);
+        return refuse(session, "%s", text);
     }
-    if (!server->network)
-        return refuse(connection,
+    if (!server->has_links)
+        return refuse(session,
                       "ERR this node was started without a cluster, and has founded itself: "
                       "there is nothing to do");
     if (waits(server) && server->config->join == CONFIG_JOINS)
-        return refuse(connection,
-                      "ERR this node was started with --join: it waits to be added, with "
-                      "'holdfast cluster add' at the cluster that it is to belong to");
+        return refuse(session, "ERR this node was started with --join: it waits to be added, with "
+                               "'holdfast cluster add' at the cluster that it is to belong to");
+    if (cluster_is_stray(server)) {
+        stray_answer(server, text);
+        return refuse(session, "%s", text);
+    }
     if (server->shut_out)
-        return refuse(connection,
+        return refuse(session,
                       "ERR this node has come back without its data, and founds nothing: mount its "
                       "directory, or remove this node and add it under another id; " OR_RESTORE);
     if (bootstrap->asker_count == BOOTSTRAP_ASKERS_MAX)
-        return refuse(connection, "TRYAGAIN too many have said CLUSTER INIT at once");
-    bootstrap->askers[bootstrap->asker_count++] = request_begin(connection);
+        return refuse(session, "TRYAGAIN too many have said CLUSTER INIT at once");
+    bootstrap->askers[bootstrap->asker_count++] = request_begin(session);
     begin_init(server);
     return VERDICT_DONE;
 }
 
 /* ---- the beginning and the end ------------------------------------------------------------------ */
 
-void bootstrap_open(struct server *server, const struct founding_result *settled)
+void bootstrap_open(struct server *server)
 {
     struct bootstrap *bootstrap = &server->bootstrap;
-    struct replica_member members[CONFIG_MEMBERS_MAX];
+    const struct identity *settled = node_identity(server->node);
+    struct replica_member members[CONFIG_MEMBERS_MAX] = {0};
     const struct config_cluster *cluster = listed(server);
 
-    memcpy(bootstrap->life, settled->life, sizeof bootstrap->life);
-    memcpy(bootstrap->cluster, settled->cluster, sizeof bootstrap->cluster);
-    for (int i = 0; i < cluster->count; i++)
-        members[i] = (struct replica_member){cluster->at[i].id, cluster->at[i].address};
-    founding_members_text(members, cluster->count, bootstrap->list);
+    memcpy(bootstrap->incarnation_text, settled->incarnation_text,
+           sizeof bootstrap->incarnation_text);
+    for (int i = 0; i < cluster->count; i++) {
+        members[i].id = cluster->at[i].id;
+        snprintf(members[i].address, sizeof members[i].address, "%s", cluster->at[i].address);
+    }
+    members_text(members, cluster->count, bootstrap->list);
     if (cluster->count == 0)
         return;
     uv_timer_init(server->loop, &bootstrap->timer);
     bootstrap->timer.data = server;
     bootstrap->open = true;
     uv_timer_start(&bootstrap->timer, on_timer, SPREAD_MS, 0);
-    if (settled->state != FOUNDING_WAITS && membership_hears_nothing(server))
+    if (settled->state != IDENTITY_WAITS && membership_hears_nothing(server))
         log_warning(MEMBERSHIP_HEARS_NOTHING, log_text("cluster", settled->cluster));
-    else if (settled->state == FOUNDING_WAITS && server->config->join == CONFIG_JOINS)
+    else if (settled->state == IDENTITY_WAITS && server->config->join == CONFIG_JOINS)
         log_info("this node belongs to no cluster yet: it waits to be added, with 'holdfast "
                  "cluster add'");
-    else if (settled->state == FOUNDING_WAITS)
+    else if (settled->state == IDENTITY_WAITS)
         log_warning(
             "this node belongs to no cluster yet, and serves nobody: when all members run, found "
             "the cluster with 'holdfast cluster init'; or add this node to one with 'holdfast "

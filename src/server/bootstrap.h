@@ -4,32 +4,31 @@
  * CLUSTER INIT to any one of them, or until it is added to a cluster that is there. The one whose id is the lowest in the list, the
  * founder, does the work; the others pass INIT on to it.
  *
- *     1. The founder asks all members, by the connections between nodes. Each says whether it is empty, its life (the random number
+ *     1. The founder asks all members, by the connections between nodes. Each says whether it is empty, its incarnation (the random number
  *        that its directory was given when it was made), and its own list.
- *     2. If all answer, are empty, and list the same, it draws the cluster's id. The record of the founding is that id and, of each
- *        member, its number, address and life. The founder makes it durable for itself: this is the moment at which the
- *        cluster is founded. Otherwise it says who is in the way, and nothing has changed anywhere.
- *     3. It hands the record to the others. Each takes it if it is empty, has the life that the record says, and lists the same; durably,
+ *     2. If all answer, are empty, and list the same, it makes the record of the founding: of each member its number, address and
+ *        incarnation. The cluster's id is a hash of that (replica_cluster_id). The founder makes it durable for itself: this is the moment
+ *        at which the cluster is founded. Otherwise it says who is in the way, and nothing has changed anywhere.
+ *     3. It hands the record to the others. Each takes it if it is empty, has the incarnation that the record says, and lists the same; durably,
  *        before it takes part. The log of each begins with the same first entry, that of the members.
  *     4. Until somebody leads, each one that has the record hands it to the others, now and then. Afterwards whoever leads sends its log
  *        to those who do not have it yet, which begins with the same entry.
  *
- * Why there are never two clusters. Only the founder draws an id, and only one at a time. Let it have lost its directory after step 2,
- * and draw another id: then all others have said that they are empty after the founder's new process had connected to them, which
+ * Why there are never two clusters. Only the founder makes a record, and the same incarnations make the same one. Let it have lost its
+ * directory after step 2, and make another, with its new incarnation: then all others have said that they are empty after the founder's new process had connected to them, which
  * ends the connections of the one before. So nobody has the old record, nor can get it: it is nowhere any more.
  *
- * Why nobody who forgot is counted. A record names directories, not machines. One that was lost is made anew with another life, which
+ * Why nobody who forgot is counted. A record names directories, not machines. One that was lost is made anew with another incarnation, which
  * no record names: nobody hands it one that it takes, and to those who have the record it is one that came back without its data
- * (replica/identity.h). So it waits, for ever, and a majority of such nodes waits together. What a majority has acknowledged can only be
+ * (raft/raft.h, R20). So it waits, for ever, and a majority of such nodes waits together. What a majority has acknowledged can only be
  * forgotten with the directories of a majority.
  *
- * A crash at any point leaves each node empty or with the record, which it makes its log of at the next start (founding.h). INIT
+ * A crash at any point leaves each node empty or with the record, which it makes its log of at the next start (identity.h). INIT
  * again finishes what is not finished. */
 #ifndef SERVER_BOOTSTRAP_H
 #define SERVER_BOOTSTRAP_H
 
-#include "replica_libraft/founding.h"
-#include "replica_libraft/network.h"
+#include "node/node.h"
 #include "server/config.h"
 
 #include <uv.h>
@@ -50,9 +49,8 @@ enum bootstrap_answer {
 };
 
 struct bootstrap {
-    char life[FOUNDING_LIFE + 1];
-    char cluster[FOUNDING_CLUSTER + 1]; /* "": none */
-    char list[FOUNDING_MEMBERS + 1];    /* of members, as this node was started with */
+    char incarnation_text[INCARNATION_DIGITS + 1];
+    char list[MEMBERS_TEXT_MAX + 1]; /* of members, as this node was started with */
     uv_timer_t timer;
     bool open; /* the timer is */
     enum bootstrap_phase {
@@ -67,8 +65,8 @@ struct bootstrap {
     int64_t until_ms, next_ms;
     struct bootstrap_member {
         enum bootstrap_answer answer;
-        char life[FOUNDING_LIFE + 1];
-        char list[FOUNDING_MEMBERS + 1];
+        char incarnation_text[INCARNATION_DIGITS + 1];
+        char list[MEMBERS_TEXT_MAX + 1];
     } members[CONFIG_MEMBERS_MAX];                /* in the order of the configuration */
     struct request *askers[BOOTSTRAP_ASKERS_MAX]; /* clients */
     unsigned asker_count;
@@ -78,10 +76,10 @@ struct bootstrap {
     unsigned node_count;
 };
 
-void bootstrap_open(struct server *server, const struct founding_result *settled);
+void bootstrap_open(struct server *server);
 /* Answers those who wait. */
 void bootstrap_close(struct server *server);
 /* Another node has said something about founding. */
-void bootstrap_heard(struct server *server, const struct network_words *words);
+void bootstrap_heard(struct server *server, const struct node_words *words);
 
 #endif

@@ -7,9 +7,7 @@
  * would be counted for those of one that had acknowledged more. So the highest id that there ever was stays in the table, whether
  * it is a member or not, and a new one must be above it. */
 #include "base/text.h"
-#include "replica_libraft/identity.h"
-#include "replica_libraft/network.h"
-#include "server/founders.h"
+#include "server/initial_members.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -24,7 +22,21 @@
 #define REMOVED_ADVICE                                                                            \
     "stop it, and do not start it again with this data; to let the machine come back, empty its " \
     "data directory, start it with a new id and --join, and add that"
-#define WAS_REMOVED 'R' /* between nodes */
+#define WAS_REMOVED 'R' /* between nodes, beside NODE_IS_STRAY */
+
+#define STRAY                                                                                    \
+    "a node with this id is a member of a cluster already, and runs, with other data than this " \
+    "one: start this one with an id and an address of its own; 'holdfast cluster add' adds it "  \
+    "then"
+
+/* A stopped node says why, and that it is to be replaced, if nothing else helps; how, is the same for all. */
+#define REPLACED "replace this node"
+#define REPLACED_ADVICE                                                                            \
+    "it is removed with 'holdfast cluster remove', and comes back with an empty directory under "  \
+    "a "                                                                                           \
+    "new id, by 'holdfast cluster add'. If so many have stopped that nobody leads, nobody can be " \
+    "removed: put the right directories back, or begin anew from the node that has most, with "    \
+    "'holdfastd --restore-from' (docs/cluster.md)"
 
 /* ---- where clients find them ------------------------------------------------------------------- */
 
@@ -52,9 +64,46 @@ bool cluster_leader_address(const struct server *server, char *ret_text, size_t 
            cluster_client_address(server, leader, ret_text, size);
 }
 
+/* ---- who belongs to it ---------------------------------------------------------------------------- */
+
+unsigned cluster_members(const struct server *server,
+                         struct member ret_members[REPLICA_MEMBERS_MAX])
+{
+    const struct replica_config *config = replica_members(server->replica);
+
+    for (int i = 0; i < config->count; i++) {
+        struct member *member = &ret_members[i];
+        bool is_own = config->at[i].id == server->config->id;
+
+        *member = (struct member){.id = config->at[i].id,
+                                  .incarnation = config->at[i].incarnation,
+                                  .votes = config->at[i].votes,
+                                  .silent_ms =
+                                      is_own ? 0 : node_silent_ms(server->node, config->at[i].id)};
+        snprintf(member->address, sizeof member->address, "%s", config->at[i].address);
+        member->known = replica_progress(server->replica, member->id, &member->match_index);
+    }
+    return (unsigned)config->count;
+}
+
+uint64_t cluster_version(const struct server *server)
+{
+    return replica_members(server->replica)->index;
+}
+
+uint64_t cluster_incarnation(const struct server *server, uint64_t id)
+{
+    const struct replica_config *config = replica_members(server->replica);
+
+    for (int i = 0; i < config->count; i++)
+        if (config->at[i].id == id)
+            return config->at[i].incarnation;
+    return 0;
+}
+
 bool cluster_is_member(const struct server *server, uint64_t id)
 {
-    return replica_life(server->replica, id) != NULL;
+    return cluster_incarnation(server, id) != 0;
 }
 
 static bool is_among(const uint64_t *ids, uint64_t id)
@@ -71,6 +120,16 @@ static bool is_among(const uint64_t *ids, uint64_t id)
 static bool is_removed(const struct server *server, uint64_t id)
 {
     return is_among(server->removed, id) && !cluster_is_member(server, id);
+}
+
+/* It belonged to this cluster, by its own word, and does not any more. server->removed has those that were removed in this process's
+ * time; the table knows up to which id all others were. */
+static bool was_removed(const struct server *server, const struct node_peer *peer)
+{
+    if (is_removed(server, peer->id))
+        return true;
+    return peer->cluster[0] && !cluster_is_member(server, peer->id) &&
+           replica_members_agreed(server->replica) && peer->id <= cluster_highest_id(server);
 }
 
 static void note_removed(struct server *server, const struct agreed *member)
@@ -95,7 +154,7 @@ static const struct agreed *find_agreed(const struct server *server, uint64_t id
 }
 
 /* Each node says it when it learns of it: whoever reads one log alone knows who the members were, and when. */
-static void log_new(const struct server *server, const struct replica_seen *seen)
+static void log_new(const struct server *server, const struct member *seen)
 {
     const struct agreed *before = find_agreed(server, seen->id);
 
@@ -110,8 +169,8 @@ static void log_new(const struct server *server, const struct replica_seen *seen
 /* What is agreed on is not taken back: who is no member now will never be one again. */
 static void note_agreed(struct server *server)
 {
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    struct member seen[REPLICA_MEMBERS_MAX];
+    unsigned count = cluster_members(server, seen);
     bool first = server->agreed[0].id == 0; /* of this process: nothing has changed */
 
     for (unsigned i = 0; i < count && !first; i++)
@@ -127,19 +186,19 @@ static void note_agreed(struct server *server)
         agreed->votes = seen[i].votes;
         snprintf(agreed->address, sizeof agreed->address, "%s", seen[i].address);
     }
-    server->agreed_version = replica_members_version(server->replica);
+    server->agreed_version = cluster_version(server);
     server->said_new = true; /* what the table has of those that were removed */
 }
 
 void cluster_cut_off(struct server *server)
 {
-    if (!server->network || !replica_members_agreed(server->replica))
+    if (!server->has_links || !replica_members_agreed(server->replica))
         return;
-    if (server->agreed_version != replica_members_version(server->replica))
+    if (server->agreed_version != cluster_version(server))
         note_agreed(server);
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
         if (server->removed[i] != 0 && is_removed(server, server->removed[i]))
-            network_forget(server->network, server->removed[i]);
+            node_forget(server->node, server->removed[i]);
 }
 
 /* ---- who comes ----------------------------------------------------------------------------------- */
@@ -167,9 +226,9 @@ static struct said *room_for_said(struct server *server)
 bool cluster_is_lost(const struct server *server, uint64_t id)
 {
     const struct said *said = find_said(server, id);
-    const char *life = replica_life(server->replica, id);
+    uint64_t incarnation = cluster_incarnation(server, id);
 
-    return said && life && life[0] && strcmp(life, identity_life(said->about)) != 0;
+    return said && incarnation != 0 && said->incarnation != incarnation;
 }
 
 /* The log says once what STATUS shows as long as it is so. */
@@ -187,88 +246,73 @@ static void look_for_lost(struct server *server)
     }
 }
 
-static void note_said(struct server *server, uint64_t id, const char *about)
+static void note_said(struct server *server, const struct node_peer *peer)
 {
-    struct said *said = find_said(server, id);
+    struct said *said = find_said(server, peer->id);
 
     if (!said)
         said = room_for_said(server);
     if (!said)
         return;
-    if (said->id != id)
-        *said = (struct said){.id = id};
-    snprintf(said->about, sizeof said->about, "%s", about);
+    *said = (struct said){.id = peer->id,
+                          .incarnation = peer->incarnation,
+                          .lost = said->id == peer->id && said->lost};
+    snprintf(said->client, sizeof said->client, "%s", peer->client);
     server->said_new = true;
     look_for_lost(server);
 }
 
-/* Who may say what to whom is decided for each message, by the members of that moment (replica/identity.h): here it is remembered. */
-bool cluster_met(struct server *server, const struct network_node *node)
+/* Who may say what to whom is decided for each message, by the members of that moment (node/links.c): here it is remembered. */
+bool cluster_met(struct server *server, const struct node_peer *peer)
 {
-    if (!server->replica || is_removed(server, node->id))
+    server->told_removed = server->replica && was_removed(server, peer);
+    if (!server->replica || server->told_removed)
         return false;
-    note_said(server, node->id, node->about);
+    note_said(server, peer);
     return true;
 }
 
 void cluster_tell_lost(struct server *server)
 {
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    struct member seen[REPLICA_MEMBERS_MAX];
+    unsigned count = cluster_members(server, seen);
 
     for (unsigned i = 0; i < count; i++)
         if (cluster_is_lost(server, seen[i].id))
-            network_say(server->network, seen[i].id, seen[i].address, "lost 0");
+            node_say(server->node, seen[i].id, seen[i].address, "lost 0");
 }
 
 void cluster_told_lost(struct server *server)
 {
-    if (!replica_waits(server->replica) || server->shut_out)
+    if (!node_waits(server->node) || (server->shut_out && !cluster_is_stray(server)))
         return;
-    server->shut_out = NETWORK_LOST;
-    log_error(NETWORK_LOST);
-}
-
-bool cluster_is_connected(void *context, uint64_t id)
-{
-    const struct server *server = context;
-
-    return server->network && network_is_connected(server->network, id);
-}
-
-void cluster_doubts(void *context, uint64_t id, uint64_t term, uint64_t index)
-{
-    struct server *server = context;
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
-    char text[NETWORK_WORDS_MAX];
-
-    snprintf(text, sizeof text, "had %" PRIu64 " %" PRIu64, index, term);
-    for (unsigned i = 0; i < count; i++)
-        if (seen[i].id == id)
-            network_say(server->network, id, seen[i].address, text);
-    log_limited(LOG_LEVEL_WARNING, 1,
-                "a node refuses what it has acknowledged: is its data directory an old copy?",
-                log_number("node", (int64_t)id), log_number("entry", (int64_t)index));
-}
-
-void cluster_told_had(struct server *server, const struct network_words *words, uint64_t index,
-                      const char *rest)
-{
-    uint64_t term;
-
-    if (strcmp(words->cluster, server->bootstrap.cluster) == 0 &&
-        text_to_u64(rest, UINT64_MAX, &term))
-        replica_asked(server->replica, words->from, term, index);
+    server->shut_out = NODE_LOST;
+    log_error(NODE_LOST);
 }
 
 char cluster_why_not(struct server *server, uint64_t id)
 {
-    return server->replica && is_removed(server, id) ? WAS_REMOVED : 0;
+    (void)id; /* the one that cluster_met has just refused */
+    return server->told_removed ? WAS_REMOVED : 0;
+}
+
+bool cluster_is_stray(const struct server *server)
+{
+    return server->shut_out && strcmp(server->shut_out, STRAY) == 0;
+}
+
+static void told_stray(struct server *server)
+{
+    if (!node_waits(server->node) || server->shut_out)
+        return;
+    server->shut_out = STRAY;
+    log_error(STRAY);
 }
 
 void cluster_turned_away(struct server *server, char why)
 {
+    if (why == NODE_IS_STRAY && server->replica)
+        told_stray(server);
     if (why != WAS_REMOVED || server->shut_out || !server->replica ||
         replica_leader(server->replica) != 0)
         return;
@@ -284,12 +328,14 @@ bool cluster_was_removed(const struct server *server)
 void cluster_advice(const struct server *server, char *ret_text, size_t size)
 {
     const struct config *config = server->config;
-    const struct config_member *own = founders_find(&config->cluster, config->id);
+    const struct config_member *own = initial_members_find(&config->cluster, config->id);
 
     ret_text[0] = '\0';
-    if (cluster_was_removed(server))
+    if (strstr(server->sessions.stopped_why, REPLACED) && server->has_links)
+        snprintf(ret_text, size, "%s", REPLACED_ADVICE);
+    else if (cluster_was_removed(server))
         snprintf(ret_text, size, "%s", REMOVED_ADVICE);
-    else if (server->shut_out || !own || !replica_waits(server->replica))
+    else if (server->shut_out || !own || !node_waits(server->node))
         return;
     else if (config->join == CONFIG_JOINS)
         snprintf(ret_text, size,
@@ -312,8 +358,8 @@ void cluster_tidy(struct server *server)
 
 uint64_t cluster_highest_id(const struct server *server)
 {
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    struct member seen[REPLICA_MEMBERS_MAX];
+    unsigned count = cluster_members(server, seen);
     uint64_t id, highest = count > 0 ? seen[count - 1].id : 0;
 
     for (unsigned i = 0; (id = core_member_id(replica_table(server->replica), i)) != 0; i++)
@@ -328,7 +374,7 @@ static bool make_known(struct server *server, uint64_t id, const char *about)
         .op = CORE_MEMBER, .token = id, .result = {about, strlen(about)}};
 
     return reads(core_member(replica_table(server->replica), id), about) ||
-           replica_submit(server->replica, &command, NULL) == HF_OK;
+           node_submit(server->node, &command, NULL) == HF_OK;
 }
 
 /* A member that has said nothing to this node is in the table all the same: nobody would know, when it is removed, that there was one. */
@@ -340,16 +386,13 @@ static bool publish_silent(struct server *server, uint64_t id)
 
 static bool publish_said(struct server *server, const struct said *said)
 {
-    char address[CORE_ADDRESS_MAX + 1];
-
-    identity_address(said->about, address);
-    return make_known(server, said->id, address[0] ? address : NOTHING_SAID);
+    return make_known(server, said->id, said->client[0] ? said->client : NOTHING_SAID);
 }
 
 static bool publish_members(struct server *server)
 {
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    unsigned count = replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    struct member seen[REPLICA_MEMBERS_MAX] = {0};
+    unsigned count = cluster_members(server, seen);
     bool all = true;
 
     for (unsigned i = 0; i < count; i++) {

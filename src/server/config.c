@@ -4,7 +4,7 @@
 #include "base/conf.h"
 #include "base/filesystem.h"
 #include "base/suggest.h"
-#include "server/founders.h"
+#include "server/initial_members.h"
 #include "server/settings.h"
 
 #include <errno.h>
@@ -37,8 +37,7 @@ static const struct word {
     const char *help;
 } words[] = {
     {"config", "FILE", CONFIG_RUN, "reads settings from FILE instead of " CONFIG_FILE},
-    {"check-config", NULL, CONFIG_CHECK,
-     "checks everything, prints the settings in effect, and ends"},
+    {"check-config", NULL, CONFIG_CHECK, "checks all settings, prints those in effect, and ends"},
     {RESTORE, "COPY", CONFIG_RESTORE,
      "makes the data directory from a backup, as another store, and ends"},
     {"help", NULL, CONFIG_HELP, "prints this, and ends"},
@@ -390,7 +389,6 @@ static int find_data(const struct config_sources *sources, struct config *config
     return CONFIG_DONE;
 }
 
-/* Not by --check-config: it may be run before a disk is mounted. */
 int config_check_data(const struct config *config, struct error_text *err)
 {
     enum filesystem_kind kind;
@@ -403,6 +401,28 @@ int config_check_data(const struct config *config, struct error_text *err)
                          "use a directory on disk, or add --allow tmpfs to accept that",
                          config->data, name);
     return result;
+}
+
+/* The default place is made with all above it. */
+int config_check_place(const struct config *config, struct error_text *err)
+{
+    char parent[sizeof config->data];
+    size_t length = strlen(config->data);
+    int result = config_check_data(config, err);
+
+    if (result != HF_OK || config->data_is_default)
+        return result;
+    while (length > 1 && config->data[length - 1] == '/')
+        length--;
+    while (length > 0 && config->data[length - 1] != '/')
+        length--;
+    snprintf(parent, sizeof parent, "%.*s", (int)length, config->data);
+    if (access(length > 0 ? parent : ".", F_OK) < 0 && errno == ENOENT)
+        return error_set(err, HF_EREFUSED,
+                         "the directory that the data directory %s would be in is not there: make "
+                         "it with 'mkdir -p'",
+                         config->data);
+    return HF_OK;
 }
 
 int config_read_secret(const char *path, struct secret *ret_secret, struct error_text *err)
@@ -429,7 +449,7 @@ static int check_rules(struct config *config, struct error_text *err)
     if (config->secret_file[0] &&
         config_read_secret(config->secret_file, &config->cluster_secret, err) != HF_OK)
         return CONFIG_WRONG;
-    if (founders_check(config, err) != HF_OK)
+    if (initial_members_check(config, err) != HF_OK)
         return CONFIG_WRONG;
     for (int i = 0; i < config->listen.count && !config->password.set; i++)
         if (!config->listen.at[i].loopback)

@@ -89,6 +89,8 @@ struct config {
 int config_from(int argc, char **argv, struct config *ret_config, struct error_text *err);
 /* Is `data` where it outlives a reboot, or is it allowed not to? HF_EREFUSED: no, in words. */
 int config_check_data(const struct config *config, struct error_text *err);
+/* The same, and that it is there or can be made: HF_EREFUSED, if a start would be refused now. */
+int config_check_place(const struct config *config, struct error_text *err);
 /* Prints what --help, --version or --check-config asked for. False: the server is wanted. */
 bool config_answer(const struct config *config, FILE *out);
 /* Did nobody set it? */

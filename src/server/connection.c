@@ -19,7 +19,7 @@ static struct resp_limits limits_of(const struct connection *connection)
 {
     size_t most = connection->server->config->max_query_bytes;
 
-    if (!connection->authenticated)
+    if (!connection->session.authenticated)
         return (struct resp_limits){.blob_max = UNAUTHENTICATED_BYTES,
                                     .value_max = UNAUTHENTICATED_BYTES,
                                     .nodes_max = UNAUTHENTICATED_WORDS};
@@ -38,10 +38,10 @@ void connection_authenticated(struct connection *connection)
 {
     struct resp_limits limits;
 
-    connection->authenticated = true;
+    connection->session.authenticated = true;
     not_unauthenticated(connection);
     limits = limits_of(connection);
-    resp_reader_limit(connection->reader, &limits);
+    resp_reader_limit(connection->session.reader, &limits);
 }
 
 /* Says why, if the kernel takes it at once: nobody waits for a stranger. */
@@ -49,7 +49,7 @@ static void drop_unauthenticated(struct connection *connection, const char *why)
 {
     log_limited(LOG_LEVEL_WARNING, 3, "closed a client that has not said the password",
                 log_text("client", connection->address), log_text("why", why));
-    if (connection->out.size == connection->sent) {
+    if (connection->session.out.size == connection->session.sent) {
         struct resp_writer words = {0};
 
         resp_write_error(&words, why);
@@ -97,39 +97,61 @@ static void close_unauthenticated(struct server *server, int64_t now)
         drop_unauthenticated(oldest, "NOAUTH the password was not said in time");
 }
 
+/* ---- when what is done ------------------------------------------------------------------------- */
+
+void connection_dirty(struct session *session)
+{
+    struct connection *connection = connection_of(session);
+
+    if (!session->closed && list_empty(&connection->dirty))
+        list_append(&connection->server->dirty, &connection->dirty);
+}
+
+static void connection_ready(struct connection *connection)
+{
+    if (!connection->session.closed && list_empty(&connection->ready))
+        list_append(&connection->server->ready, &connection->ready);
+}
+
+void connection_answered(struct session *session, bool waited)
+{
+    struct connection *connection = connection_of(session);
+
+    connection_dirty(session);
+    if (waited || session->value || !(connection->asked & EPOLLIN))
+        connection_ready(connection);
+}
+
 /* ---- coming and going -------------------------------------------------------------------------- */
 
 struct connection *connection_new(struct server *server, int fd, const char *address)
 {
     struct connection *connection = calloc(1, sizeof *connection);
+    struct resp_reader *reader;
     struct resp_limits limits;
 
     if (!connection)
         return NULL;
     connection->server = server;
-    connection->authenticated = !server->config->password.set;
+    connection->session.authenticated = !server->config->password.set;
     limits = limits_of(connection);
-    connection->reader = resp_reader_new(&limits);
-    if (!connection->reader) {
+    reader = resp_reader_new(&limits);
+    if (!reader) {
         free(connection);
         return NULL;
     }
-    resp_reader_share(connection->reader, &server->hearing.spare);
+    resp_reader_share(reader, &server->client_poll.spare);
+    session_open(&server->sessions, &connection->session, reader);
     connection->fd = fd;
     connection->id = ++server->next_id;
-    connection->references = 1;
     connection->came_ms = connection->heard_ms = (int64_t)uv_now(server->loop);
     snprintf(connection->address, sizeof connection->address, "%s", address);
     list_init(&connection->unauthenticated);
     list_init(&connection->dirty);
     list_init(&connection->ready);
     list_init(&connection->busy);
-    list_init(&connection->waiters);
-    list_init(&connection->observers);
-    list_init(&connection->holders);
-    list_append(&server->connections, &connection->node);
     server->connection_count++;
-    if (!connection->authenticated) {
+    if (!connection->session.authenticated) {
         list_append(&server->unauthenticated, &connection->unauthenticated);
         server->unauthenticated_count++;
     }
@@ -137,12 +159,11 @@ struct connection *connection_new(struct server *server, int fd, const char *add
     return connection;
 }
 
-void connection_unref(struct connection *connection)
+void connection_free(struct session *session)
 {
-    if (--connection->references > 0)
-        return;
-    resp_reader_free(connection->reader);
-    resp_writer_free(&connection->out);
+    struct connection *connection = connection_of(session);
+
+    session_free(session);
     free(connection->last_words);
     free(connection);
 }
@@ -154,71 +175,19 @@ static void not_busy(struct connection *connection)
     connection->at_once = 0;
 }
 
-/* A blocked ACQUIRE gives up its place; those that are told by pushes keep theirs as long as their
- * leases live, so that the client may come back for them. */
-static void leave_places(struct connection *connection)
-{
-    if (connection->blocked)
-        waiter_leave(connection->blocked);
-    LIST_EACH_SAFE(node, &connection->waiters)
-    waiter_remove(LIST_ENTRY(node, struct waiter, of_connection));
-    LIST_EACH_SAFE(node, &connection->observers)
-    observer_drop(LIST_ENTRY(node, struct observer, of_connection));
-    holders_drop(connection);
-}
-
 void connection_close(struct connection *connection)
 {
     struct server *server = connection->server;
 
-    if (connection->closed)
+    if (connection->session.closed)
         return;
-    connection->closed = true;
-    leave_places(connection);
+    session_close(&connection->session);
     not_unauthenticated(connection);
-    list_remove(&connection->node);
     list_remove(&connection->dirty);
     list_remove(&connection->ready);
     not_busy(connection);
     server->connection_count--;
-    hearing_forget(connection);
-}
-
-void connection_end(struct connection *connection)
-{
-    connection->ending = true;
-    connection_dirty(connection);
-}
-
-/* ---- when what is done ------------------------------------------------------------------------- */
-
-void connection_dirty(struct connection *connection)
-{
-    if (!connection->closed && list_empty(&connection->dirty))
-        list_append(&connection->server->dirty, &connection->dirty);
-}
-
-void connection_ready(struct connection *connection)
-{
-    if (!connection->closed && list_empty(&connection->ready))
-        list_append(&connection->server->ready, &connection->ready);
-}
-
-static size_t unsent(const struct connection *connection)
-{
-    return connection->out.size - connection->sent;
-}
-
-static size_t output_pause(const struct connection *connection)
-{
-    return connection->authenticated ? OUTPUT_PAUSE : UNAUTHENTICATED_BYTES;
-}
-
-static bool may_begin(const struct connection *connection)
-{
-    return !connection->closed && !connection->ending && !connection->waits &&
-           connection->under_way < connection->server->config->max_pipeline &&
-           unsent(connection) < output_pause(connection);
+    client_poll_forget(connection);
 }
 
 /* Asks for the events that matter now. */
@@ -226,16 +195,17 @@ static void poll_again(struct connection *connection)
 {
     uint32_t events = 0;
 
-    if (connection->closed)
+    if (connection->session.closed)
         return;
-    if (may_begin(connection) && !connection->value && !connection->unread &&
-        !connection->peer_done)
+    if (session_may_begin(&connection->session) && !connection->session.value &&
+        !connection->session.unread && !connection->session.peer_done)
         events |= EPOLLIN | EPOLLRDHUP;
     else if (!connection->hung_up)
         events |= EPOLLRDHUP;
-    if (unsent(connection) > 0 && list_empty(&connection->dirty)) /* else it will be tried first */
+    if (session_unsent(&connection->session) > 0 &&
+        list_empty(&connection->dirty)) /* else it will be tried first */
         events |= EPOLLOUT;
-    hearing_ask(connection, events);
+    client_poll_want(connection, events);
 }
 
 /* So many commands came at once, and may come again: for them it is worth keeping a batch open. */
@@ -244,7 +214,7 @@ static void heard(struct connection *connection, uint64_t count)
     struct server *server = connection->server;
 
     connection->heard_ms = (int64_t)uv_now(server->loop);
-    if (connection->closed)
+    if (connection->session.closed)
         return;
     not_busy(connection);
     connection->at_once = (uint32_t)count;
@@ -260,50 +230,23 @@ static void broken_framing(struct connection *connection, const struct error_tex
                 log_text("client", connection->address), log_text("why", err->text));
     if (asprintf(&connection->last_words, "ERR Protocol error: %s", err->text) < 0)
         connection->last_words = NULL;
-    connection_end(connection);
+    session_end(&connection->session);
 }
 
 /* What it has read its commands with is for others, unless one of them has yet to begin. */
 static void rest(struct connection *connection)
 {
-    if (!connection->value)
-        resp_reader_rest(connection->reader);
+    if (!connection->session.value)
+        resp_reader_rest(connection->session.reader);
 }
 
-/* Begins as many commands as may begin. */
 static void go_on(struct connection *connection)
 {
-    connection->starved = false;
-    connection->unread = true;
-    while (may_begin(connection)) {
-        enum verdict verdict;
+    struct error_text err;
 
-        if (!connection->value) {
-            struct error_text err;
-            int result = resp_reader_next(connection->reader, &connection->value, &err);
-
-            if (result != HF_OK) {
-                connection->value = NULL;
-                broken_framing(connection, &err);
-                break;
-            }
-            if (!connection->value) {
-                connection->unread = false;
-                break;
-            }
-        }
-        verdict = command_run(connection, connection->value);
-        if (verdict != VERDICT_DONE) {
-            connection->starved = verdict == VERDICT_FULL;
-            break;
-        }
-        connection->value = NULL;
-    }
-    /* All it said has been served, and it will say no more. */
-    if (connection->peer_done && !connection->value && connection->under_way == 0 &&
-        may_begin(connection))
-        connection_end(connection);
-    if (connection->starved)
+    if (session_go_on(&connection->session, &err) != HF_OK)
+        broken_framing(connection, &err);
+    if (connection->session.starved)
         connection_ready(connection);
     rest(connection);
     poll_again(connection);
@@ -322,19 +265,19 @@ static ssize_t receive(struct connection *connection, char *room, size_t size)
 /* True: it had no room for more, and there may be more. */
 static bool read_some(struct connection *connection)
 {
-    uint64_t before = connection->commands;
+    uint64_t before = connection->session.commands;
     size_t size;
-    char *room = resp_reader_room(connection->reader, READ_LEAST, &size);
+    char *room = resp_reader_room(connection->session.reader, READ_LEAST, &size);
     ssize_t count = room ? receive(connection, room, size) : -1;
 
     if (!room) {
         connection_close(connection);
     } else if (count > 0) {
-        resp_reader_filled(connection->reader, (size_t)count);
+        resp_reader_filled(connection->session.reader, (size_t)count);
         go_on(connection);
-        heard(connection, connection->commands - before);
+        heard(connection, connection->session.commands - before);
     } else if (count == 0) {
-        connection->peer_done = connection->hung_up = true;
+        connection->session.peer_done = connection->hung_up = true;
         go_on(connection);
     } else if (errno != EAGAIN) {
         connection_close(connection);
@@ -348,9 +291,9 @@ static bool read_some(struct connection *connection)
 
 static void write_some(struct connection *connection)
 {
-    struct resp_writer *out = &connection->out;
+    struct resp_writer *out = &connection->session.out;
 
-    if (connection->last_words && connection->under_way == 0) {
+    if (connection->last_words && connection->session.under_way == 0) {
         resp_write_error(out, connection->last_words);
         free(connection->last_words);
         connection->last_words = NULL;
@@ -359,9 +302,9 @@ static void write_some(struct connection *connection)
         connection_close(connection);
         return;
     }
-    while (unsent(connection) > 0) {
-        ssize_t count = send(connection->fd, out->bytes + connection->sent, unsent(connection),
-                             MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (session_unsent(&connection->session) > 0) {
+        ssize_t count = send(connection->fd, out->bytes + connection->session.sent,
+                             session_unsent(&connection->session), MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (count < 0 && errno == EINTR)
             continue;
@@ -371,22 +314,23 @@ static void write_some(struct connection *connection)
             connection_close(connection);
             return;
         }
-        connection->sent += (size_t)count;
+        connection->session.sent += (size_t)count;
     }
-    if (unsent(connection) == 0) {
-        connection->sent = 0;
+    if (session_unsent(&connection->session) == 0) {
+        connection->session.sent = 0;
         if (out->capacity > OUT_USUAL)
             resp_writer_free(out);
         else
             resp_writer_clear(out);
-        if (connection->ending && connection->under_way == 0) {
+        if (connection->session.ending && connection->session.under_way == 0) {
             connection_close(connection);
             return;
         }
-    } else if (unsent(connection) > connection->server->config->max_output_bytes) {
+    } else if (session_unsent(&connection->session) >
+               connection->server->config->max_output_bytes) {
         log_limited(LOG_LEVEL_WARNING, 10, "closed a client that does not read its answers",
                     log_text("client", connection->address),
-                    log_number("unread_bytes", (int64_t)unsent(connection)));
+                    log_number("unread_bytes", (int64_t)session_unsent(&connection->session)));
         connection_close(connection);
         return;
     }
@@ -397,11 +341,12 @@ void connection_write_all(struct server *server)
 {
     while (!list_empty(&server->dirty)) {
         struct connection *connection = LIST_ENTRY(server->dirty.next, struct connection, dirty);
-        bool paused = unsent(connection) >= output_pause(connection);
+        bool paused =
+            session_unsent(&connection->session) >= session_output_pause(&connection->session);
 
         list_remove(&connection->dirty);
         write_some(connection);
-        if (paused && may_begin(connection))
+        if (paused && session_may_begin(&connection->session))
             connection_ready(connection);
     }
 }
@@ -428,7 +373,7 @@ void connections_go_on(struct server *server)
 
 void connection_event(struct connection *connection, uint32_t events)
 {
-    if (connection->closed)
+    if (connection->session.closed)
         return;
     if (events & EPOLLERR) {
         connection_close(connection);
@@ -437,17 +382,17 @@ void connection_event(struct connection *connection, uint32_t events)
     if (events & EPOLLHUP) /* comes unasked: what was asked for would say it */
         events |= connection->asked;
     if (events & EPOLLOUT)
-        connection_dirty(connection);
+        connection_dirty(&connection->session);
     if (events & connection->asked & EPOLLIN) { /* else it is told again when it asks */
         bool full = read_some(connection);
 
         /* Of the end it is told together with what comes before it. */
-        if (full || (events & EPOLLRDHUP && !connection->peer_done))
-            hearing_ask_again(connection);
+        if (full || (events & EPOLLRDHUP && !connection->session.peer_done))
+            client_poll_again(connection);
     } else if (events & EPOLLRDHUP) {
         connection->hung_up = true;
         /* Nobody is left to hear the answer. */
-        if (connection->waits)
+        if (connection->session.waits)
             connection_close(connection);
         else
             poll_again(connection);
@@ -476,12 +421,12 @@ void connections_close_idle(struct server *server)
     close_unauthenticated(server, now);
     if (idle_ms == 0)
         return;
-    LIST_EACH_SAFE(node, &server->connections)
+    LIST_EACH_SAFE(node, &server->sessions.all)
     {
-        struct connection *connection = LIST_ENTRY(node, struct connection, node);
+        struct connection *connection = LIST_ENTRY(node, struct connection, session.node);
 
-        if (now - connection->heard_ms > idle_ms && !connection->waits &&
-            connection->waiting == 0 && connection->observing == 0)
+        if (now - connection->heard_ms > idle_ms && !connection->session.waits &&
+            connection->session.waiting == 0 && connection->session.observing == 0)
             connection_close(connection);
     }
 }

@@ -41,6 +41,12 @@ static int refuse_host(const char *text, enum hostport_fault fault, struct error
         return error_set(err, HF_EINVAL, "'%.80s...': the name of a host has at most %d bytes",
                          text, HOSTPORT_HOST_MAX);
     case HOSTPORT_NOT_IPV4:
+        if (!colon && strspn(text, "0123456789") == strlen(text))
+            return error_set(
+                err, HF_EINVAL,
+                "'%.80s': the host is missing: 127.0.0.1:%.80s is for this machine, and "
+                "0.0.0.0:%.80s for every address of it",
+                text, text, text);
         return error_set(err, HF_EINVAL, "'%.*s' is not an IPv4 address, such as 127.0.0.1",
                          length < 80 ? length : 80, text);
     case HOSTPORT_NOT_IPV6:

@@ -1,6 +1,5 @@
 /* info.c: what an operator or a client asks about the server itself. It is this node's own view, and
  * does not go through the log. */
-#include "replica_libraft/storage.h"
 #include "server/server.h"
 
 #include <inttypes.h>
@@ -48,11 +47,11 @@ static uint64_t resident_bytes(void)
 
 const char *role_word(const struct server *server)
 {
-    return server->role == REPLICA_LEADING                     ? "leader"
-           : server->role == REPLICA_STOPPED                   ? "stopped"
-           : server->replica && replica_waits(server->replica) ? "waiting"
-           : cluster_was_removed(server)                       ? "removed"
-                                                               : "follower";
+    return server->sessions.role == REPLICA_LEADING   ? "leader"
+           : server->sessions.role == REPLICA_STOPPED ? "stopped"
+           : server->node && node_waits(server->node) ? "waiting"
+           : cluster_was_removed(server)              ? "removed"
+                                                      : "follower";
 }
 
 static void info_server(const struct server *server, struct text *text)
@@ -64,8 +63,8 @@ static void info_server(const struct server *server, struct text *text)
     for (int i = 0; i < server->listener_count; i++)
         add(text, "listen%d:%s\r\n", i, server->listeners[i].endpoint.shown);
     add(text, "data:%s\r\n", server->config->data);
-    if (server->stopped_why[0])
-        add(text, "stopped:%s\r\n", server->stopped_why);
+    if (server->sessions.stopped_why[0])
+        add(text, "stopped:%s\r\n", server->sessions.stopped_why);
 }
 
 static void info_clients(const struct server *server, struct text *text)
@@ -76,8 +75,8 @@ static void info_clients(const struct server *server, struct text *text)
         "waiting_places:%u\r\nobserved_names:%u\r\n"
         "total_connections_received:%" PRIu64 "\r\nrejected_connections:%" PRIu64 "\r\n",
         server->connection_count, server->unauthenticated_count, server->config->max_clients,
-        server->blocked_count, server->waiters.count, server->observers.count, server->accepted,
-        server->refused);
+        server->sessions.blocked_count, server->sessions.waiters.count,
+        server->sessions.observers.count, server->accepted, server->refused);
 }
 
 static void info_memory(const struct server *server, struct text *text)
@@ -102,9 +101,9 @@ static void info_locks(const struct server *server, struct text *text)
 
 static void info_disk(const struct server *server, struct text *text)
 {
-    struct storage_status status;
+    struct node_disk_status status;
 
-    storage_status(server->storage, &status);
+    node_disk_status(server->node, &status);
     add(text,
         "log_writes:%" PRIu64 "\r\nlog_bytes_written:%" PRIu64 "\r\n"
         "log_write_usec_mean:%" PRIu64 "\r\nlog_write_usec_max:%" PRIu64 "\r\n",
@@ -124,16 +123,16 @@ static void info_raft(const struct server *server, struct text *text)
         "log_bytes_since_snapshot:%" PRIu64 "\r\nlog_bytes_in_memory:%" PRIu64
         "\r\nsnapshots:%" PRIu64 "\r\nsnapshots_installed:%" PRIu64 "\r\n"
         "snapshot_bytes:%" PRIu64 "\r\nsnapshotting:%d\r\n",
-        role_word(server), status.id, status.leader_id, status.term, status.last_index,
-        status.commit_index, status.applied_index, status.entries, status.commands, status.ticks,
-        status.log_bytes, status.memory_bytes, status.snapshots, status.snapshots_installed,
-        status.snapshot_bytes, status.snapshotting);
+        role_word(server), server->config->id, replica_leader(server->replica), status.term,
+        status.last_index, status.commit_index, status.applied_index, status.entries,
+        status.commands, status.ticks, status.log_bytes, status.memory_bytes, status.snapshots,
+        status.snapshots_installed, status.snapshot_bytes, status.snapshotting);
 }
 
 static void info_stats(const struct server *server, struct text *text)
 {
     add(text, "total_commands_processed:%" PRIu64 "\r\nrefused_commands:%" PRIu64 "\r\n",
-        server->commands, server->wrong_commands);
+        server->sessions.commands, server->sessions.wrong_commands);
 }
 
 static const struct {
@@ -159,16 +158,16 @@ static bool wanted(const struct resp_node *value, const char *section)
     return false;
 }
 
-enum verdict command_info(struct connection *connection, const struct resp_node *value)
+enum verdict command_info(struct session *session, const struct resp_node *value)
 {
     struct text text = {.size = 0};
 
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (wanted(value, sections[i].name)) {
             add(&text, "%s# %s\r\n", text.size ? "\r\n" : "", sections[i].name);
-            sections[i].write(connection->server, &text);
+            sections[i].write(server_of(session), &text);
         }
-    resp_write_blob(&connection->out, text.bytes, text.size);
+    resp_write_blob(&session->out, text.bytes, text.size);
     return VERDICT_DONE;
 }
 
@@ -225,60 +224,55 @@ static bool is_asked(const struct resp_node *value, const struct command *comman
     return false;
 }
 
-static void command_docs(struct connection *connection, const struct resp_node *value)
+static void command_docs(struct session *session, const struct resp_node *value)
 {
+    const struct command *command;
     size_t count = 0;
 
-    for (size_t i = 0; i < command_count; i++)
-        count += is_asked(value, &commands[i]);
-    resp_write_map(&connection->out, count, connection->resp3);
-    for (size_t i = 0; i < command_count; i++)
-        if (is_asked(value, &commands[i]))
-            write_docs(&connection->out, &commands[i], connection->resp3);
-}
-
-static const struct command *named(const struct resp_node *word)
-{
-    for (size_t i = 0; i < command_count; i++)
-        if (word_is(word, commands[i].name))
-            return &commands[i];
-    return NULL;
+    for (size_t i = 0; (command = command_at(session->sessions, i)); i++)
+        count += is_asked(value, command);
+    resp_write_map(&session->out, count, session->resp3);
+    for (size_t i = 0; (command = command_at(session->sessions, i)); i++)
+        if (is_asked(value, command))
+            write_docs(&session->out, command, session->resp3);
 }
 
 /* All, or those that are asked for in their order, nil for what there is not. */
-static void command_rows(struct connection *connection, const struct resp_node *value)
+static void command_rows(struct session *session, const struct resp_node *value)
 {
-    struct resp_writer *out = &connection->out;
+    struct resp_writer *out = &session->out;
+    size_t count = command_count(session->sessions);
 
-    resp_write_array(out, value->count <= 2 ? command_count : value->count - 2);
-    for (size_t i = 0; value->count <= 2 && i < command_count; i++)
-        write_command(out, &commands[i]);
+    resp_write_array(out, value->count <= 2 ? count : value->count - 2);
+    for (size_t i = 0; value->count <= 2 && i < count; i++)
+        write_command(out, command_at(session->sessions, i));
     for (uint32_t i = 2; i < value->count; i++) {
-        const struct command *command = named(word_at(value, i));
+        const struct command *command = command_find(session->sessions, word_at(value, i));
 
         if (command)
             write_command(out, command);
         else
-            resp_write_nil(out, connection->resp3);
+            resp_write_nil(out, session->resp3);
     }
 }
 
-enum verdict command_command(struct connection *connection, const struct resp_node *value)
+enum verdict command_command(struct session *session, const struct resp_node *value)
 {
     const struct resp_node *what = word_at(value, 1);
+    size_t count = command_count(session->sessions);
 
     if (!what || word_is(what, "INFO")) {
-        command_rows(connection, value);
+        command_rows(session, value);
     } else if (word_is(what, "DOCS")) {
-        command_docs(connection, value);
+        command_docs(session, value);
     } else if (word_is(what, "COUNT")) {
-        resp_write_integer(&connection->out, (int64_t)command_count);
+        resp_write_integer(&session->out, (int64_t)count);
     } else if (word_is(what, "LIST")) {
-        resp_write_array(&connection->out, command_count);
-        for (size_t i = 0; i < command_count; i++)
-            write_lower(&connection->out, commands[i].name);
+        resp_write_array(&session->out, count);
+        for (size_t i = 0; i < count; i++)
+            write_lower(&session->out, command_at(session->sessions, i)->name);
     } else {
-        return refuse(connection, "ERR COMMAND is followed by COUNT, LIST, INFO or DOCS");
+        return refuse(session, "ERR COMMAND is followed by COUNT, LIST, INFO or DOCS");
     }
     return VERDICT_DONE;
 }

@@ -37,14 +37,14 @@ static const struct config_member *listed(const struct server *server, int i)
     return &server->config->cluster.at[i];
 }
 
-static enum bootstrap_answer answer_of(const struct server *server, int i)
+static enum bootstrap_answer reply_of(const struct server *server, int i)
 {
     return server->bootstrap.members[i].answer;
 }
 
 bool init_is_in_the_way(const struct server *server, int i, bool founded)
 {
-    enum bootstrap_answer answer = answer_of(server, i);
+    enum bootstrap_answer answer = reply_of(server, i);
 
     return listed(server, i)->id != server->config->id && answer != MEMBER_FOUNDED &&
            (answer != MEMBER_EMPTY || founded);
@@ -82,7 +82,7 @@ static int members_of(const struct line *line, enum bootstrap_answer answer,
 
     for (int i = 0; i < line->server->config->cluster.count; i++)
         if (init_is_in_the_way(line->server, i, line->founded) &&
-            answer_of(line->server, i) == answer && listed(line->server, i)->id != line->to)
+            reply_of(line->server, i) == answer && listed(line->server, i)->id != line->to)
             ret_members[count++] = i;
     return count;
 }
@@ -116,7 +116,7 @@ static bool differs_itself(const struct line *line, const int *members, int coun
     const struct server *server = line->server;
 
     for (int i = 0; i < server->config->cluster.count; i++)
-        if (answer_of(server, i) == MEMBER_EMPTY && listed(server, i)->id != server->config->id)
+        if (reply_of(server, i) == MEMBER_EMPTY && listed(server, i)->id != server->config->id)
             return false;
     for (int i = 1; i < count; i++)
         if (strcmp(server->bootstrap.members[members[i]].list,
@@ -150,8 +150,8 @@ static void add_asked(struct line *line)
         add_piece(line);
         add(line, "this node, node ");
         add_member(line, i);
-        add(line, ", %s", phrases[answer_of(line->server, i)].one);
-        if (answer_of(line->server, i) == MEMBER_DIFFERS)
+        add(line, ", %s", phrases[reply_of(line->server, i)].one);
+        if (reply_of(line->server, i) == MEMBER_DIFFERS)
             add_list(line, &i, 1);
     }
 }

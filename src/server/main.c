@@ -1,5 +1,5 @@
-/* main.c: holdfastd. What it was told is config.c's business, what it does serving.c's. */
-#include "replica_libraft/storage.h"
+/* main.c: holdfastd. What it was told is config.c's business, what it does loop.c's. */
+#include "journal/directory.h"
 #include "server/config.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -17,12 +17,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "holdfastd: %s\n", err.text);
         return status;
     }
-    if (config_answer(&config, stdout))
-        return fflush(stdout) == 0 ? CONFIG_DONE : 74;
+    if (config_answer(&config, stdout)) {
+        status = fflush(stdout) == 0 ? CONFIG_DONE : 74;
+        /* No failure: settings may be checked before a disk is mounted. */
+        if (config.ask == CONFIG_CHECK && config_check_place(&config, &err) != HF_OK)
+            fprintf(stderr, "holdfastd: the settings are right, but a start would fail now: %s\n",
+                    err.text);
+        return status;
+    }
     /* A user's state is private; below /var/lib others may look, as systemd makes it. What could not be made is told when it
      * is opened. */
     if (config.data_is_default)
-        storage_make_parents(config.data, geteuid() == 0 ? 0755 : 0700, &err);
+        directory_make_parents(config.data, geteuid() == 0 ? 0755 : 0700, &err);
     if (config.ask == CONFIG_RESTORE) {
         status = restore_backup(&config);
         config_wipe(&config);

@@ -11,9 +11,9 @@
 struct server;
 
 /* The cluster is founded with the members of the configuration, of which this node is one. False: it goes on waiting, and the log says why. */
-bool membership_founded(struct server *server, const char *cluster, const struct record *record);
-/* A leader of this cluster sends to this node. False: it goes on waiting. */
-bool membership_added(struct server *server, uint64_t leader, const char *cluster);
+bool membership_founded(struct server *server, const struct record *record);
+/* A leader of this cluster sends to this node. */
+void membership_added(struct server *server, uint64_t leader, const char *cluster);
 
 /* It was added, and had not got any of the log when it was stopped: it does not know who the others are. */
 #define MEMBERSHIP_HEARS_NOTHING                                                          \

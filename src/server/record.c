@@ -1,4 +1,5 @@
 #include "server/record.h"
+#include "base/text.h"
 #include "server/server.h"
 
 #include <inttypes.h>
@@ -16,48 +17,64 @@ bool record_read(const struct config_cluster *members, const char *text, struct 
         if (strncmp(text, expected, length) != 0)
             return false;
         text += length;
-        if (strspn(text, "0123456789abcdef") != FOUNDING_LIFE)
+        if (strspn(text, "0123456789abcdef") != INCARNATION_DIGITS)
             return false;
-        snprintf(ret_record->lives[i], sizeof ret_record->lives[i], "%.*s", FOUNDING_LIFE, text);
-        text += FOUNDING_LIFE;
+        snprintf(ret_record->incarnations[i], sizeof ret_record->incarnations[i], "%.*s",
+                 INCARNATION_DIGITS, text);
+        text += INCARNATION_DIGITS;
     }
     return !*text;
 }
 
 void record_write(const struct config_cluster *members, const struct record *record,
-                  char ret_text[FOUNDING_MEMBERS + 1])
+                  char ret_text[MEMBERS_TEXT_MAX + 1])
 {
     size_t used = 0;
 
     for (int i = 0; i < members->count; i++)
-        used += (size_t)snprintf(ret_text + used, FOUNDING_MEMBERS + 1 - used,
+        used += (size_t)snprintf(ret_text + used, MEMBERS_TEXT_MAX + 1 - used,
                                  "%s%" PRIu64 "=%s/%s", i > 0 ? "," : "", members->at[i].id,
-                                 members->at[i].address, record->lives[i]);
+                                 members->at[i].address, record->incarnations[i]);
 }
 
 void record_members(const struct config_cluster *members, const struct record *record,
-                    struct replica_member ret_members[CONFIG_MEMBERS_MAX])
+                    struct replica_config *ret_config)
 {
-    for (int i = 0; i < members->count; i++)
-        ret_members[i] = (struct replica_member){
-            .id = members->at[i].id, .address = members->at[i].address, .life = record->lives[i]};
+    *ret_config = (struct replica_config){.count = members->count};
+    for (int i = 0; i < members->count; i++) {
+        struct replica_member *member = &ret_config->at[i];
+
+        member->id = members->at[i].id;
+        member->votes = true;
+        snprintf(member->address, sizeof member->address, "%s", members->at[i].address);
+        member->incarnation = incarnation_parse(record->incarnations[i]);
+    }
+}
+
+void record_cluster(const struct config_cluster *members, const struct record *record,
+                    char ret_cluster[CLUSTER_ID_DIGITS + 1])
+{
+    struct replica_config config;
+    unsigned char id[REPLICA_CLUSTER];
+
+    record_members(members, record, &config);
+    replica_cluster_id(&config, id);
+    text_hex(id, sizeof id, ret_cluster);
 }
 
 bool record_find(const struct server *server, struct record *ret_record)
 {
     const struct config_cluster *members = &server->config->cluster;
-    struct replica_seen seen[REPLICA_MEMBERS_MAX];
-    int count = (int)replica_members(server->replica, seen, REPLICA_MEMBERS_MAX);
+    const struct replica_config *config = replica_members(server->replica);
 
-    if (replica_waits(server->replica) || count != members->count ||
-        replica_members_version(server->replica) != 1)
+    if (node_waits(server->node) || config->count != members->count || config->index != 1)
         return false;
-    for (int i = 0; i < count; i++) {
-        if (seen[i].id != members->at[i].id ||
-            strcmp(seen[i].address, members->at[i].address) != 0 ||
-            strlen(seen[i].life) != FOUNDING_LIFE)
+    for (int i = 0; i < config->count; i++) {
+        if (config->at[i].id != members->at[i].id ||
+            strcmp(config->at[i].address, members->at[i].address) != 0)
             return false;
-        memcpy(ret_record->lives[i], seen[i].life, sizeof ret_record->lives[i]);
+        snprintf(ret_record->incarnations[i], sizeof ret_record->incarnations[i], "%016" PRIx64,
+                 config->at[i].incarnation);
     }
     return true;
 }

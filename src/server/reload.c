@@ -1,7 +1,6 @@
 /* reload.c: SIGHUP. The password of clients and the secret of peers are read again from their files; no other setting is. Whoever is
  * connected stays so. A file that cannot be used changes nothing: what was valid stays valid. */
 #include "base/hmac.h"
-#include "replica_libraft/network.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -74,10 +73,10 @@ static void reload_secret(struct server *server, struct config *config)
     }
     log_changes(config->secret_file, &now, &config->cluster_secret);
     config->cluster_secret = now;
-    if (server->network)
-        network_set_secrets(server->network, now.digest, sizeof now.digest,
-                            now.has_other ? now.other : NULL, now.has_other ? sizeof now.other : 0,
-                            &err);
+    if (server->has_links)
+        node_set_secrets(server->node, now.digest, sizeof now.digest,
+                         now.has_other ? now.other : NULL, now.has_other ? sizeof now.other : 0,
+                         &err);
     secret_wipe(&now);
 }
 

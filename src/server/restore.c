@@ -1,8 +1,8 @@
 /* restore.c: holdfastd --restore-from: makes a data directory from a backup, and ends. */
-#include "replica_libraft/restore.h"
+#include "node/restore.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "server/founders.h"
+#include "server/initial_members.h"
 #include "server/server.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static void write_time(char *ret_text, size_t size)
 
 int restore_backup(const struct config *config)
 {
-    const struct config_member *own = founders_find(&config->cluster, config->id);
+    const struct config_member *own = initial_members_find(&config->cluster, config->id);
     char when[32];
     struct restore_options options = {.source = config->restore_from,
                                       .target = config->data,

@@ -2,7 +2,7 @@
 #include "server/settings.h"
 #include "base/suggest.h"
 #include "base/text.h"
-#include "server/founders.h"
+#include "server/initial_members.h"
 #include "server/log.h"
 
 #include <inttypes.h>
@@ -46,7 +46,7 @@ const struct setting settings[] = {
     {"snapshot-bytes", &size_kind, FIELD(snapshot_bytes), "256MiB", 64 * KIB, 64 * GIB, .group = NODE,
      .help = "how much log is written before the next snapshot is taken"},
 
-    {"cluster", &founders_kind, FIELD(cluster), "", .group = CLUSTER,
+    {"cluster", &initial_members_kind, FIELD(cluster), "", .group = CLUSTER,
      .help = "its members, and the addresses where they reach each other",
      .example = "1=10.0.0.1:7431,2=10.0.0.2:7431,3=10.0.0.3:7431"},
     {"advertise", &address_kind, FIELD(advertise), "", .group = CLUSTER,

@@ -220,6 +220,18 @@ static void breaking_what_nobody_holds_is_no_error(void **state)
     must(HF_OK, hf_release(lock));
 }
 
+/* One that nobody answered is asked for again, which changes nothing more: the server may be starting. */
+static void must_floor(hf_store *store, uint64_t token, uint64_t *ret_at, int *ret_ended)
+{
+    int64_t until_ms = now_ms() + PATIENCE_MS;
+    int result;
+
+    do
+        result = hf_floor_at(store, token, ret_at, ret_ended);
+    while ((result == HF_EUNKNOWN || result == HF_EUNREACH) && now_ms() < until_ms);
+    must(HF_OK, result);
+}
+
 static void a_floor_raises_later_tokens(void **state)
 {
     struct context *context = *state;
@@ -227,17 +239,45 @@ static void a_floor_raises_later_tokens(void **state)
     hf_lock *lock = must_acquire(context->store, "one", &options);
     uint64_t floor = hf_lock_token(lock) + 5000000;
     struct helper *helper;
-    uint64_t token;
+    uint64_t token, at = 0;
 
     must(HF_OK, hf_release(lock));
-    must(HF_OK, hf_floor(context->store, floor));
+    must_floor(context->store, floor, &at, NULL);
+    assert_true(at == floor);
     lock = must_acquire(context->store, "one", &options);
     token = hf_lock_token(lock);
     assert_true(token > floor);
     must(HF_OK, hf_release(lock));
-    must(HF_OK, hf_floor(context->store, 3)); /* never lowers */
+    must_floor(context->store, 3, NULL, NULL); /* never lowers */
     assert_true(helper_hold(context, "one", NULL, &helper) > token);
     assert_int_not_equal(HF_OK, hf_floor(context->store, HF_TOKEN_MAX + 1));
+}
+
+/* Nobody loses a lock to a floor below what was given. */
+static void a_floor_below_all_tokens_changes_nothing(void **state)
+{
+    struct context *context = *state;
+    hf_options options = options_of(context);
+    hf_store *another = open_another(context);
+    uint64_t token, at = 0;
+    int ended = -1;
+    hf_lock *lock;
+
+    must_floor(context->store, 1000, NULL, NULL); /* some stores begin at 1 */
+    lock = must_acquire(context->store, "one", &options);
+    token = hf_lock_token(lock);
+    must_floor(another, token - 1, &at, &ended);
+    assert_true(at >= token);
+    assert_int_equal(0, ended);
+    must_floor(another, 3, NULL, NULL);
+    must(HF_OK, hf_check(another, "one", token));
+    if (context->features & HF_HAS_TTL)
+        must(HF_OK, hf_renew(lock));
+    must(HF_OK, hf_release(lock));
+    lock = must_acquire(another, "one", &options);
+    assert_true(hf_lock_token(lock) > token);
+    must(HF_OK, hf_release(lock));
+    hf_close(another);
 }
 
 static void ignore_done(hf_op *op, int result, void *arg)
@@ -298,5 +338,6 @@ const struct suite_test breaking_tests[] = {
     SUITE_TEST(closing_ends_a_started_break_and_the_name_stays_withheld, .needs = HF_HAS_BREAK,
                .needs_no = HF_HAS_TTL),
     SUITE_TEST(a_floor_raises_later_tokens, .needs = HF_HAS_FLOOR, .brief = true),
+    SUITE_TEST(a_floor_below_all_tokens_changes_nothing, .needs = HF_HAS_FLOOR),
     {0},
 };

@@ -9,7 +9,7 @@
  *     const struct store_kind NAME_kinds[] = {{.name = "NAME", ...}, {0}};
  *
  * and add a line to the list in meson.build. kinds/file.c is the shortest, kinds/redis.c has a server that
- * all tests share, kinds/holdfast.c one for each test. Servers are started by tests/servers; where they are to fail meanwhile, a process of
+ * all tests share, kinds/holdfast.c one for each test. Servers are started by tests/lib/servers; where they are to fail meanwhile, a process of
  * its own has them (warden.h). */
 #ifndef TESTS_CONFORMANCE_SUITE_H
 #define TESTS_CONFORMANCE_SUITE_H
@@ -79,7 +79,7 @@ struct context {
 
 /* TTL of a hold that a test keeps by renewals: in a third of it, a disk that other tests fill must have synced one.
  * Likewise through ttl_of. */
-#define RENEWED_TTL_MS 1000
+#define RENEWED_TTL_MS 2000
 
 struct suite_test {
     const char *name;

@@ -399,6 +399,8 @@ int etcd_acquire(struct engine_store *store, struct engine_claim *claim, int64_t
     if (!own)
         return error_set(err, HF_ENOMEM, "out of memory");
     atomic_store(&own->interrupted, false);
+    if (atomic_load(&claim->interrupted)) /* before there was anything to tell */
+        atomic_store(&own->interrupted, true);
     told = atomic_exchange(&own->told, false);
     if (own->create == 0)
         return join(store, own, deadline_ms, err);

@@ -5,11 +5,9 @@
  *        └──▶ … all have been asked: pause, and again, until the deadline (not if nobody ever was there)
  *
  * A request that may have been sent, and got no answer, leaves its outcome in doubt; those that do no harm twice are asked again
- * elsewhere. A server is given up after the URL's timeout, or half of what is left.
- *
- * Each thread that asks takes a handle from a pool, with its connection. All sockets are known, so that the child of a fork can
- * close them without libcurl. */
+ * elsewhere. A server is given up after the URL's timeout, or half of what is left. */
 #include "base/clock.h"
+#include "base/text.h"
 #include "engines/etcd/store.h"
 
 #include <stdio.h>
@@ -18,179 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CONNECT_MS 1000
 #define ATTEMPT_MIN_MS 50
 #define PAUSE_MS 20 /* after all have been asked; doubles */
 #define PAUSE_MS_MAX 200
 #define VERSION_MS 500
-#define KEEPALIVE_S 5L
-
-struct handle {
-    struct list node;
-    CURL *curl;
-    int requests; /* sent by the present attempt */
-};
 
 struct buffer {
     char *bytes;
     size_t size, room;
 };
-
-/* ---- sockets --------------------------------------------------------------------------------- */
-
-static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    struct engine_store *store = context;
-    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-
-    (void)purpose;
-    if (fd < 0)
-        return CURL_SOCKET_BAD;
-    for (int i = 0; i < ETCD_SOCKETS_MAX; i++) {
-        int none = -1;
-
-        if (atomic_compare_exchange_strong(&store->sockets[i], &none, fd))
-            return fd;
-    }
-    close(fd);
-    return CURL_SOCKET_BAD;
-}
-
-static int close_socket(void *context, curl_socket_t fd)
-{
-    struct engine_store *store = context;
-
-    for (int i = 0; i < ETCD_SOCKETS_MAX; i++) {
-        int expected = fd;
-
-        if (atomic_compare_exchange_strong(&store->sockets[i], &expected, -1))
-            break;
-    }
-    return close(fd);
-}
-
-void gateway_after_fork(struct engine_store *store)
-{
-    for (int i = 0; i < ETCD_SOCKETS_MAX; i++) {
-        int fd = atomic_exchange(&store->sockets[i], -1);
-
-        if (fd >= 0)
-            close(fd);
-    }
-}
-
-/* ---- handles --------------------------------------------------------------------------------- */
-
-bool gateway_prepare(struct engine_store *store, CURL *curl)
-{
-    const struct access *access = &store->access;
-    CURLcode failed = curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-
-    failed |= curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-    failed |= curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, store);
-    failed |= curl_easy_setopt(curl, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
-    failed |= curl_easy_setopt(curl, CURLOPT_CLOSESOCKETDATA, store);
-    failed |= curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, access->tls ? "https" : "http");
-    failed |= curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    failed |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    failed |= curl_easy_setopt(curl, CURLOPT_TCP_NODELAY, 1L);
-    failed |= curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
-    failed |= curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_S);
-    failed |= curl_easy_setopt(curl, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_S);
-    failed |= curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-    failed |= curl_easy_setopt(curl, CURLOPT_POST, 1L);
-    if (access->ca_file[0]) {
-        failed |= curl_easy_setopt(curl, CURLOPT_CAINFO, access->ca_file);
-        failed |= curl_easy_setopt(curl, CURLOPT_CAPATH, NULL);
-    }
-    if (access->cert_file[0]) {
-        failed |= curl_easy_setopt(curl, CURLOPT_SSLCERT, access->cert_file);
-        failed |= curl_easy_setopt(curl, CURLOPT_SSLKEY, access->key_file);
-    }
-    return failed == CURLE_OK;
-}
-
-struct curl_slist *gateway_headers(struct engine_store *store, bool with_token)
-{
-    /* hasleader: a server that has lost its leader says so, instead of keeping us waiting. */
-    static const char *const fixed[] = {"Content-Type: application/json",
-                                        "Expect:", "Grpc-Metadata-hasleader: true"};
-    struct curl_slist *headers = NULL, *longer;
-    char line[ETCD_TOKEN_MAX + 32];
-
-    for (size_t i = 0; i <= sizeof fixed / sizeof *fixed; i++) {
-        if (i < sizeof fixed / sizeof *fixed) {
-            longer = curl_slist_append(headers, fixed[i]);
-        } else {
-            pthread_mutex_lock(&store->mutex);
-            snprintf(line, sizeof line, "Authorization: %s", store->token);
-            pthread_mutex_unlock(&store->mutex);
-            if (!with_token || !line[strlen("Authorization: ")])
-                break;
-            longer = curl_slist_append(headers, line);
-            explicit_bzero(line, sizeof line);
-        }
-        if (!longer) {
-            curl_slist_free_all(headers);
-            return NULL;
-        }
-        headers = longer;
-    }
-    return headers;
-}
-
-/* libcurl sends a request once more, by itself, if a connection that it used before ends without an answer. Both may be
- * carried out, and the answer to the second one says that the first one was somebody else's. Whether to ask again is for
- * gateway_ask to decide, which remembers it. */
-static int on_request(void *context, char *to, char *from, int to_port, int from_port)
-{
-    struct handle *handle = context;
-
-    (void)to;
-    (void)from;
-    (void)to_port;
-    (void)from_port;
-    return handle->requests++ == 0 ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
-}
-
-static bool prepare(struct engine_store *store, struct handle *handle)
-{
-    return gateway_prepare(store, handle->curl) &&
-           curl_easy_setopt(handle->curl, CURLOPT_PREREQFUNCTION, on_request) == CURLE_OK &&
-           curl_easy_setopt(handle->curl, CURLOPT_PREREQDATA, handle) == CURLE_OK;
-}
-
-static struct handle *take_handle(struct engine_store *store)
-{
-    struct handle *handle = NULL;
-
-    pthread_mutex_lock(&store->mutex);
-    if (!list_empty(&store->idle)) {
-        handle = LIST_ENTRY(store->idle.prev, struct handle, node);
-        list_remove(&handle->node);
-    }
-    pthread_mutex_unlock(&store->mutex);
-    if (handle)
-        return handle;
-    handle = calloc(1, sizeof *handle);
-    if (!handle)
-        return NULL;
-    list_init(&handle->node);
-    handle->curl = curl_easy_init();
-    if (!handle->curl || !prepare(store, handle)) {
-        curl_easy_cleanup(handle->curl);
-        free(handle);
-        return NULL;
-    }
-    return handle;
-}
-
-static void give_back(struct engine_store *store, struct handle *handle)
-{
-    pthread_mutex_lock(&store->mutex);
-    list_append(&store->idle, &handle->node);
-    pthread_mutex_unlock(&store->mutex);
-}
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
@@ -223,8 +57,9 @@ struct attempt {
     const char *path, *body;
     bool nameless;    /* without a token: one that has run out would be refused even here */
     int64_t limit_ms; /* how long it may take */
-    json_t *answer;   /* of HF_OK */
-    int code;         /* of VERDICT_FINAL */
+    const _Atomic bool *interrupted; /* or NULL: ends it, too */
+    json_t *answer;                  /* of HF_OK */
+    int code;                        /* of VERDICT_FINAL */
     struct error_text *err;
 };
 
@@ -252,8 +87,8 @@ static enum verdict read_answer(struct attempt *attempt, long status, const stru
     int64_t cluster = 0;
 
     if (status != 200) {
-        enum verdict verdict = refusal_read(attempt->at, status, buffer->bytes, buffer->size,
-                                            &store->access, &attempt->code, attempt->err);
+        enum verdict verdict = etcd_error_read(attempt->at, status, buffer->bytes, buffer->size,
+                                               &store->access, &attempt->code, attempt->err);
 
         if (verdict != VERDICT_FOREIGN)
             note_reached(store);
@@ -276,6 +111,19 @@ static enum verdict read_answer(struct attempt *attempt, long status, const stru
     return VERDICT_FINAL;
 }
 
+/* A connection has less time than an answer: a server that is not there is left sooner. */
+static void timeout_words(const struct attempt *attempt, CURL *curl)
+{
+    curl_off_t connected_us = 0, lasted_us = 0;
+    char span[TEXT_SPAN_MAX];
+
+    curl_easy_getinfo(curl, CURLINFO_CONNECT_TIME_T, &connected_us);
+    curl_easy_getinfo(curl, CURLINFO_TOTAL_TIME_T, &lasted_us);
+    text_from_ms(lasted_us / 1000, span);
+    error_write(attempt->err, "%s: no %s within %s", attempt->at->address.shown,
+                connected_us > 0 ? "answer" : "connection", span);
+}
+
 static enum verdict read_failure(struct attempt *attempt, CURL *curl, CURLcode failed,
                                  const char *words)
 {
@@ -285,8 +133,7 @@ static enum verdict read_failure(struct attempt *attempt, CURL *curl, CURLcode f
     if ((failed == CURLE_UNSUPPORTED_PROTOCOL || failed == CURLE_WEIRD_SERVER_REPLY) && sent > 0)
         return refuse_foreign(attempt, "it does not speak HTTP");
     if (failed == CURLE_OPERATION_TIMEDOUT)
-        error_write(attempt->err, "%s: no answer within %lld ms", attempt->at->address.shown,
-                    (long long)attempt->limit_ms);
+        timeout_words(attempt, curl);
     else if (failed == CURLE_ABORTED_BY_CALLBACK)
         error_write(attempt->err, "%s: the connection ended before an answer came",
                     attempt->at->address.shown);
@@ -308,7 +155,7 @@ static enum verdict read_failure(struct attempt *attempt, CURL *curl, CURLcode f
 static enum verdict try_once(struct attempt *attempt)
 {
     struct engine_store *store = attempt->store;
-    struct handle *handle = take_handle(store);
+    struct handle *handle = handle_take(store);
     struct curl_slist *headers = gateway_headers(store, !attempt->nameless);
     struct buffer buffer = {0};
     char url[sizeof attempt->at->url + 64], words[CURL_ERROR_SIZE] = "";
@@ -319,7 +166,7 @@ static enum verdict try_once(struct attempt *attempt)
     if (!handle || !headers) {
         curl_slist_free_all(headers);
         if (handle)
-            give_back(store, handle);
+            handle_give(store, handle);
         attempt->code = error_set(attempt->err, HF_ENOMEM, "out of memory");
         return VERDICT_FINAL;
     }
@@ -331,6 +178,8 @@ static enum verdict try_once(struct attempt *attempt)
     curl_easy_setopt(handle->curl, CURLOPT_TIMEOUT_MS, (long)attempt->limit_ms);
     curl_easy_setopt(handle->curl, CURLOPT_WRITEFUNCTION, collect);
     curl_easy_setopt(handle->curl, CURLOPT_WRITEDATA, &buffer);
+    curl_easy_setopt(handle->curl, CURLOPT_NOPROGRESS, attempt->interrupted ? 0L : 1L);
+    curl_easy_setopt(handle->curl, CURLOPT_XFERINFODATA, attempt->interrupted);
     handle->requests = 0;
     failed = curl_easy_setopt(handle->curl, CURLOPT_URL, url);
     if (failed == CURLE_OK)
@@ -348,7 +197,7 @@ static enum verdict try_once(struct attempt *attempt)
     if (buffer.bytes)
         explicit_bzero(buffer.bytes, buffer.size); /* may be a token of the server's */
     free(buffer.bytes);
-    give_back(store, handle);
+    handle_give(store, handle);
     return verdict;
 }
 
@@ -464,7 +313,7 @@ static void look_at_version(struct engine_store *store, struct endpoint *at)
     if (atomic_exchange(&at->known, true) || try_once(&asking) != VERDICT_FINAL || !asking.answer)
         return;
     version = json_string_value(json_object_get(asking.answer, "version"));
-    if (version && refusal_version(version, words, sizeof words)) {
+    if (version && etcd_error_version(version, words, sizeof words)) {
         pthread_mutex_lock(&store->mutex);
         warn = !store->warned;
         store->warned = true;
@@ -538,8 +387,11 @@ int gateway_ask(struct engine_store *store, const struct question *question, int
                 json_t **ret_answer, struct error_text *err)
 {
     struct error_text words = {""};
-    struct attempt attempt = {
-        .store = store, .path = question->path, .body = question->body, .err = err ? err : &words};
+    struct attempt attempt = {.store = store,
+                              .path = question->path,
+                              .body = question->body,
+                              .interrupted = question->interrupted,
+                              .err = err ? err : &words};
     int64_t pause_ms = PAUSE_MS;
     bool unsure = false;
 
@@ -577,39 +429,4 @@ int gateway_ask(struct engine_store *store, const struct question *question, int
         pause_until(clock_after(clock_boot_ms(), pause_ms), question->interrupted);
         pause_ms = pause_ms * 2 < PAUSE_MS_MAX ? pause_ms * 2 : PAUSE_MS_MAX;
     }
-}
-
-/* ---- beginning and ending -------------------------------------------------------------------- */
-
-static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-static CURLcode curl_failed;
-
-static void begin_curl(void)
-{
-    curl_failed = curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
-int gateway_new(struct engine_store *store, struct error_text *err)
-{
-    pthread_once(&curl_once, begin_curl);
-    for (int i = 0; i < ETCD_SOCKETS_MAX; i++)
-        atomic_init(&store->sockets[i], -1);
-    if (curl_failed)
-        return error_set(err, HF_ENOMEM, "libcurl: %s", curl_easy_strerror(curl_failed));
-    return HF_OK;
-}
-
-/* In the child of a fork, what libcurl has is left alone: it would talk on the parent's connections. */
-void gateway_free(struct engine_store *store)
-{
-    LIST_EACH_SAFE(node, &store->idle)
-    {
-        struct handle *handle = LIST_ENTRY(node, struct handle, node);
-
-        list_remove(node);
-        if (!store->forked)
-            curl_easy_cleanup(handle->curl);
-        free(handle);
-    }
-    explicit_bzero(store->token, sizeof store->token);
 }

@@ -2,7 +2,8 @@
  *
  *     open.c       from a URL to endpoints
  *     gateway.c    requests to the JSON gateway: which endpoint, which token, what an answer is
- *     refusals.c   what errors of the gateway mean
+ *     handles.c    libcurl's handles, and their sockets
+ *     errors.c   what errors of the gateway mean
  *     body.c       JSON and base64, out and in
  *     keys.c       names to keys and back; what is in a value
  *     queue.c      the keys of one name, in their order: who holds, and whom a waiter waits for
@@ -187,8 +188,9 @@ struct question {
     const char *body;
     /* Asked again, also elsewhere, when an answer is lost: whoever sets it has made sure that it does no harm. */
     bool repeatable;
-    bool reads;                      /* it changes nothing, so its outcome is never in doubt */
-    const _Atomic bool *interrupted; /* or NULL: ends the search for a server that serves */
+    bool reads; /* it changes nothing, so its outcome is never in doubt */
+    const _Atomic bool *
+        interrupted; /* or NULL: ends the search for a server that serves, and within about a second what one was asked */
     const char
         *absent;     /* or NULL: an error with these words is an answer, and *ret_answer is NULL */
     bool *ret_again; /* or NULL: set if it was asked again, after it may have been done */
@@ -197,6 +199,18 @@ struct question {
 /* HF_OK: ret_answer is the caller's (json_decref). HF_EUNREACH: nothing was done. HF_EUNKNOWN: it may have been. */
 int gateway_ask(struct engine_store *store, const struct question *question, int64_t deadline_ms,
                 json_t **ret_answer, struct error_text *err);
+
+/* ---- handles.c ------------------------------------------------------------------------------- */
+
+struct handle {
+    struct list node;
+    CURL *curl;
+    int requests; /* sent by the present attempt */
+};
+
+/* NULL: no memory. Given back, it is whoever's next. */
+struct handle *handle_take(struct engine_store *store);
+void handle_give(struct engine_store *store, struct handle *handle);
 int gateway_new(struct engine_store *store, struct error_text *err);
 void gateway_free(struct engine_store *store);
 /* Only async-signal-safe calls. */
@@ -206,7 +220,7 @@ bool gateway_prepare(struct engine_store *store, CURL *curl);
 /* The headers of a request to this store; NULL: out of memory. */
 struct curl_slist *gateway_headers(struct engine_store *store, bool with_token);
 
-/* ---- refusals.c ------------------------------------------------------------------------------ */
+/* ---- errors.c ------------------------------------------------------------------------------ */
 
 enum verdict {
     VERDICT_ELSEWHERE, /* this server cannot serve now, and has done nothing */
@@ -217,12 +231,12 @@ enum verdict {
 };
 
 /* ret_code: with VERDICT_FINAL, the error. The words are for all of them. */
-enum verdict refusal_read(const struct endpoint *at, long status, const char *bytes, size_t size,
-                          const struct access *access, int *ret_code, struct error_text *err);
+enum verdict etcd_error_read(const struct endpoint *at, long status, const char *bytes, size_t size,
+                             const struct access *access, int *ret_code, struct error_text *err);
 /* The message of an error of the gateway, "" if it has none. */
-void refusal_message(const json_t *error, char *ret_text, size_t size);
+void etcd_error_message(const json_t *error, char *ret_text, size_t size);
 /* In words, what a server of this version does wrong that matters here. False: nothing that is known. */
-bool refusal_version(const char *version, char *ret_words, size_t size);
+bool etcd_error_version(const char *version, char *ret_words, size_t size);
 
 /* ---- leases.c -------------------------------------------------------------------------------- */
 

@@ -212,6 +212,7 @@ static int check_permissions(struct directory *directory, const struct allowance
                          "?allow=writable to share it on purpose",
                          directory->path);
     directory->file_mode = (st.st_mode & 0666) | 0600;
+    directory->set_group = st.st_mode & S_ISGID;
     directory->owner = st.st_uid;
     directory->group = st.st_gid;
     return HF_OK;
@@ -262,9 +263,9 @@ static int open_folder(struct directory *directory, const char *folder, struct e
     if (directory->locks_fd < 0)
         return directory_failure(directory, errno, "open the directory of locks", err);
     if (made) {
-        mode_t search = (directory->file_mode & 0444) >> 2;
+        mode_t mode = directory->file_mode | (directory->file_mode & 0444) >> 2;
 
-        if (fchmod(directory->locks_fd, directory->file_mode | search) < 0 ||
+        if (fchmod(directory->locks_fd, mode | directory->set_group) < 0 ||
             (geteuid() == 0 && fchown(directory->locks_fd, directory->owner, directory->group) < 0))
             return directory_failure(directory, errno, "set the permissions of the locks", err);
     }
@@ -299,6 +300,7 @@ int directory_open(struct url *url, struct directory *ret_directory, struct erro
 
     directory->fd = directory->locks_fd = -1;
     directory->made = false;
+    directory->locks_path[0] = '\0';
     result = parse_allow(url, &allow, err);
     if (result == HF_OK)
         result = url_check_all_used(url, err); /* before anything is made */
@@ -401,6 +403,43 @@ int directory_temp_file(const struct directory *directory, int dirfd, char *ret_
     return result;
 }
 
+/* What of the store is closed to us: DIR, the folder of lock files or the token file; else some file in there. */
+static const char *closed_path(const struct directory *directory, char *ret_path, size_t size)
+{
+    const int use = R_OK | W_OK, enter = use | X_OK;
+
+    snprintf(ret_path, size, "%s", directory->path);
+    if (faccessat(AT_FDCWD, ret_path, enter, AT_EACCESS) < 0)
+        return ret_path;
+    if (!directory->locks_path[0])
+        return ret_path;
+    snprintf(ret_path, size, "%s", directory->locks_path);
+    if (faccessat(AT_FDCWD, ret_path, enter, AT_EACCESS) < 0)
+        return ret_path;
+    snprintf(ret_path, size, "%s/" FILE_STATE_NAME, directory->path);
+    if (faccessat(AT_FDCWD, ret_path, use, AT_EACCESS) < 0 && errno == EACCES)
+        return ret_path;
+    snprintf(ret_path, size, "%s", directory->locks_path);
+    return ret_path;
+}
+
+/* A file in a folder that is open to us belongs to whoever made it, so it is as if the folder did. */
+static int not_allowed(const struct directory *directory, const char *doing, struct error_text *err)
+{
+    char path[sizeof directory->locks_path + sizeof FILE_STATE_NAME];
+    struct stat st;
+
+    closed_path(directory, path, sizeof path);
+    if (stat(path, &st) == 0 && st.st_uid == geteuid())
+        return error_set(err, HF_EREFUSED, "cannot %s: you may not write to %s (mode %04o)", doing,
+                         path, (unsigned)(st.st_mode & 07777));
+    return error_set(err, HF_EREFUSED,
+                     "cannot %s: you may not write to %s; a store for several users is made for "
+                     "their group before its first use (mkdir -m 2770 DIR && chgrp GROUP DIR), and "
+                     "all of them add ?allow=writable to file:DIR",
+                     doing, path);
+}
+
 int directory_failure(const struct directory *directory, int errno_value, const char *doing,
                       struct error_text *err)
 {
@@ -414,7 +453,7 @@ int directory_failure(const struct directory *directory, int errno_value, const 
         return error_set(err, HF_EREFUSED, "cannot %s: the disk of %s is read-only", doing, path);
     case EACCES:
     case EPERM:
-        return error_set(err, HF_EREFUSED, "cannot %s: you may not write to %s", doing, path);
+        return not_allowed(directory, doing, err);
     case EFBIG:
         return error_set(err, HF_EIO,
                          "cannot %s in %s: the file size limit of this process is in the way "

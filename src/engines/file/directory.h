@@ -14,7 +14,9 @@ struct directory {
     int fd;           /* DIR */
     int locks_fd;     /* DIR/locks, or another folder of lock files */
     mode_t file_mode; /* what new files get: DIR's own permissions, less execute */
-    uid_t owner;      /* and, when we are root, DIR's owner and group */
+    mode_t
+        set_group; /* S_ISGID or 0, as DIR has it, for folders in it: files are to be of DIR's group */
+    uid_t owner; /* and, when we are root, DIR's owner and group */
     gid_t group;
     bool made;                            /* by this very open */
     char path[HF_URL_MAX + 1];            /* absolute */

@@ -32,11 +32,15 @@ int file_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms,
 }
 
 int file_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-               struct error_text *err)
+               struct engine_floor *ret_floor, struct error_text *err)
 {
     int result = file_open_tokens(store, true, err);
 
-    return result == HF_OK ? tokens_raise(&store->tokens, token, deadline_ms, err) : result;
+    if (result == HF_OK)
+        result = tokens_raise(&store->tokens, token, deadline_ms, err);
+    if (result == HF_OK)
+        ret_floor->at = tokens_last(&store->tokens);
+    return result;
 }
 
 /* The file of a name, to look only; fd is -1 if there is none. */

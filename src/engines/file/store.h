@@ -155,7 +155,7 @@ int file_list(struct engine_store *store, const char *match, bool all,
 int file_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                int64_t deadline_ms, struct error_text *err);
 int file_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-               struct error_text *err);
+               struct engine_floor *ret_floor, struct error_text *err);
 
 /* break.c */
 int file_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,

@@ -298,6 +298,11 @@ int tokens_raise(struct tokens *tokens, uint64_t token, int64_t deadline_ms, str
     return result;
 }
 
+uint64_t tokens_last(const struct tokens *tokens)
+{
+    return atomic_load(&tokens->page->last);
+}
+
 /* Without the lock: both slots carry the same id, and one of them is whole at any time. */
 int tokens_store_id(struct tokens *tokens, char ret_id[TOKENS_STORE_ID_SIZE],
                     struct error_text *err)

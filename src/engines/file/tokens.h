@@ -82,6 +82,8 @@ int tokens_draw(struct tokens *tokens, int64_t deadline_ms, uint64_t *ret_token,
 /* All later tokens will be greater than `token`. */
 int tokens_raise(struct tokens *tokens, uint64_t token, int64_t deadline_ms,
                  struct error_text *err);
+/* The greatest that was drawn, or to which they were raised; after one of these two. */
+uint64_t tokens_last(const struct tokens *tokens);
 int tokens_store_id(struct tokens *tokens, char ret_id[TOKENS_STORE_ID_SIZE],
                     struct error_text *err);
 

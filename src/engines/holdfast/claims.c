@@ -105,7 +105,8 @@ static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, 
                         .grants = true,
                         .context = acquiring,
                         .on_reply = read_acquire,
-                        .shown = &own->call};
+                        .shown = &own->call,
+                        .interrupted = &acquiring->claim->interrupted};
     struct resp_writer writer = {0};
     int result;
 
@@ -113,7 +114,7 @@ static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, 
         holdfast_once_write(store, acquiring->claim, &writer);
     else
         write_acquire(store, acquiring->claim, &writer);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && acquiring->outcome == HF_EINTERNAL)
         result = error_set(err, HF_EINTERNAL, "an invalid answer to ACQUIRE");
     else if (result == HF_OK && acquiring->outcome == HF_ENOMEM)
@@ -157,7 +158,7 @@ void holdfast_wake(struct engine_store *store, struct engine_claim *claim)
     struct holdfast_claim *own = __atomic_load_n(&claim->private, __ATOMIC_ACQUIRE);
 
     if (own)
-        wire_interrupt(store, &own->call);
+        pipeline_interrupt(store, &own->call);
 }
 
 /* ---- observing ------------------------------------------------------------------------------- */
@@ -184,7 +185,8 @@ int holdfast_observe(struct engine_store *store, struct engine_claim *claim, str
     resp_write_array(&writer, 2);
     resp_write_text(&writer, "OBSERVE");
     holdfast_write_name(store, claim->name, &writer);
-    result = wire_ask_written(store, &call, &writer, clock_after(clock_boot_ms(), OBSERVE_MS), err);
+    result =
+        pipeline_ask_written(store, &call, &writer, clock_after(clock_boot_ms(), OBSERVE_MS), err);
     /* Who cannot be reached now will be told when it can. */
     if (result == HF_EUNREACH || result == HF_EUNKNOWN)
         return HF_OK;
@@ -216,7 +218,7 @@ int holdfast_abandon(struct engine_store *store, struct engine_claim *claim, int
         waiting_remove(store, &own->waiting);
     held_remove(store, claim);
     claim_write_end(claim, &writer);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && own)
         own->unsure = false;
     return result;
@@ -256,7 +258,7 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
     resp_write_number(&writer, (int64_t)claim->token);
     if (end)
         claim_write_end(claim, &writer);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     /* That the server has no room to remember the lease does not undo what it answered before. */
     if (result != HF_OK && !(result == HF_EREFUSED && releasing.answer >= 0))
         return result;
@@ -323,7 +325,7 @@ static int renew_drawn(struct engine_store *store, struct renewing *renewing, in
     for (int i = 0; i < renewing->count; i++)
         if (is_drawn(renewing->claims[i]))
             resp_write_text(&writer, renewing->claims[i]->lease);
-    return wire_ask_written(store, &call, &writer, deadline_ms, err);
+    return pipeline_ask_written(store, &call, &writer, deadline_ms, err);
 }
 
 struct adopting {
@@ -360,7 +362,7 @@ static int renew_adopted(struct engine_store *store, const struct engine_claim *
     resp_write_text(&writer, "CHECK");
     holdfast_write_name(store, claim->name, &writer);
     resp_write_number(&writer, (int64_t)claim->token);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && adopting.alive < 0)
         return error_set(err, HF_EINTERNAL, "an invalid answer to RENEW");
     if (result == HF_OK)

@@ -106,7 +106,7 @@ int holdfast_cluster_look(struct engine_store *store, bool of_leader,
     resp_write_array(&writer, 2);
     resp_write_text(&writer, "CLUSTER");
     resp_write_text(&writer, "STATUS");
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && looking.result == HF_EINTERNAL)
         return error_set(err, HF_EINTERNAL, "an invalid answer about a cluster");
     return result == HF_OK ? looking.result : result;
@@ -141,5 +141,5 @@ int holdfast_cluster_change(struct engine_store *store, enum engine_change chang
         resp_write_number(&writer, (int64_t)id);
     if (change == ENGINE_ADD)
         resp_write_text(&writer, address);
-    return wire_ask_written(store, &call, &writer, deadline_ms, err);
+    return pipeline_ask_written(store, &call, &writer, deadline_ms, err);
 }

@@ -5,11 +5,9 @@
 /* In the child of a fork: other threads were left behind, perhaps with the mutex. */
 static void holdfast_after_fork(struct engine_store *store)
 {
-    struct link *link = atomic_load(&store->link);
-
     store->forked = true;
-    if (link)
-        stream_after_fork(link->stream);
+    for (int i = 0; i <= HOLDFAST_PROBES_MAX; i++)
+        link_after_fork(atomic_load(&store->links[i]));
 }
 
 const struct engine holdfast_engine = {

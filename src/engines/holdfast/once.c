@@ -137,7 +137,7 @@ static void end_lease(struct engine_store *store, const struct engine_claim *cla
     claim_write_end(claim, &writer);
     pthread_mutex_lock(&store->mutex);
     if (!writer.failed)
-        wire_tell(store, &writer, 1);
+        pipeline_tell(store, &writer, 1);
     pthread_mutex_unlock(&store->mutex);
     resp_writer_free(&writer);
 }
@@ -162,7 +162,7 @@ int holdfast_finish(struct engine_store *store, struct engine_claim *claim, cons
     resp_write_text(&writer, "KEEP");
     resp_write_number(&writer, keep_ms);
     resp_write_blob(&writer, bytes, size);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && finishing.answer != 1)
         return error_set(err, HF_EINTERNAL, "an invalid answer to ONCE FINISH");
     if (result == HF_OK && own && own->unsure)
@@ -241,7 +241,7 @@ int holdfast_once_read(struct engine_store *store, const char *key,
         return result;
     write_once("READ", 3, &writer);
     holdfast_write_name(store, key, &writer);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && reading.outcome == HF_EINTERNAL)
         result = error_set(err, HF_EINTERNAL, "an invalid answer to ONCE READ");
     else if (result == HF_OK && reading.outcome < 0)

@@ -168,7 +168,7 @@ static void say_where(const struct engine_store *store, char *ret_where)
         snprintf(ret_where + used, size - used, ", names %s*", store->prefix);
 }
 
-/* ---- the greeting ---------------------------------------------------------------------------- */
+/* ---- the handshake ---------------------------------------------------------------------------- */
 
 /* What it says to HELLO with LOSSES, or before version 6 to HELLO. */
 static bool is_of_redis(const struct resp_node *reply)
@@ -182,45 +182,47 @@ static bool is_of_redis(const struct resp_node *reply)
     return false;
 }
 
-static int refuse_greeting(const struct scout *scout, const struct resp_node *reply,
-                           struct error_text *err)
+static int refuse_handshake(const struct probe *probe, const struct resp_node *reply,
+                            struct error_text *err)
 {
-    static const char wrong[] = "WRONGPASS ";
+    static const char wrong[] = "WRONGPASS ", none[] = "NOAUTH ";
     int result;
 
     if (is_of_redis(reply))
         return error_set(
             err, HF_EINVAL, "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
-            scout->at.shown, scout->at.shown[0] == '/' ? "+unix" : "", scout->at.shown);
-    result = refusal_of(&scout->at, reply, err);
+            probe->at.shown, probe->at.shown[0] == '/' ? "+unix" : "", probe->at.shown);
+    result = reply_error(&probe->at, reply, err);
     if (reply->size >= sizeof wrong - 1 && memcmp(reply->text, wrong, sizeof wrong - 1) == 0)
-        access_add_origin(&scout->store->access, err);
+        access_add_origin(&probe->store->access, err);
+    else if (reply->size >= sizeof none - 1 && memcmp(reply->text, none, sizeof none - 1) == 0)
+        access_add_unused(probe->store->host->other_conf, err);
     return result;
 }
 
 /* A server that does not say which role it has is taken at its word when it is asked something. */
-static int on_greeting(void *context, int index, const struct resp_node *reply,
-                       struct error_text *err)
+static int on_handshake(void *context, int index, const struct resp_node *reply,
+                        struct error_text *err)
 {
-    struct scout *scout = context;
+    struct probe *probe = context;
     const struct resp_node *server = map_value(reply, "server"), *role = map_value(reply, "role");
 
     (void)index;
     if (reply->type == RESP_ERROR)
-        return refuse_greeting(scout, reply, err);
-    scout->leads = !role || resp_is(role, "master");
+        return refuse_handshake(probe, reply, err);
+    probe->leads = !role || resp_is(role, "master");
     if (resp_is(server, "holdfast"))
-        return cluster_greeted(scout, reply, err);
+        return cluster_on_handshake(probe, reply, err);
     return error_set(err, HF_EREFUSED, "%s is not a holdfastd: it calls itself '%.*s'",
-                     scout->at.shown, server && server->size < NOT_OURS_MAX ? (int)server->size : 0,
+                     probe->at.shown, server && server->size < NOT_OURS_MAX ? (int)server->size : 0,
                      server && server->text ? server->text : "");
 }
 
 /* By the I/O thread, without the mutex. */
 static void write_hello(void *context, struct resp_writer *hello)
 {
-    const struct scout *scout = context;
-    struct access *access = &scout->store->access;
+    const struct probe *probe = context;
+    struct access *access = &probe->store->access;
     bool log_in;
 
     access_password(access, access->password);
@@ -238,10 +240,10 @@ static void write_hello(void *context, struct resp_writer *hello)
     resp_write_text(hello, "LOSSES");
 }
 
-void holdfast_greet(struct scout *scout)
+void holdfast_handshake(struct probe *probe)
 {
-    scout->greeting = (struct link_greeting){
-        .replies = 1, .write = write_hello, .on_reply = on_greeting, .context = scout};
+    probe->handshake = (struct link_handshake){
+        .replies = 1, .write = write_hello, .on_reply = on_handshake, .context = probe};
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -277,7 +279,7 @@ int holdfast_open(struct url *url, const struct engine_host *host, struct engine
     pthread_mutex_init(&store->mutex, NULL);
     list_init(&store->unsent);
     list_init(&store->naming.node);
-    list_init(&store->scouts);
+    list_init(&store->probes);
     waiting_init(store);
     say_where(store, ret_where);
     *ret_store = store;
@@ -289,10 +291,10 @@ void holdfast_close(struct engine_store *store)
     /* In the child of a fork, whatever a thread of the parent had its hands on may be half done: the
      * connection and the list of what was asked are left alone, and lost. */
     if (!store->forked) {
-        keeper_stop(store);
-        wire_linger(store);
-        scouts_call_back(store);
-        scout_free(store->found);
+        io_thread_stop(store);
+        pipeline_linger(store);
+        discovery_stop(store);
+        probe_free(store->found);
         pendings_free(&store->pending);
         pthread_mutex_destroy(&store->mutex);
     }

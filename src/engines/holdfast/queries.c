@@ -57,7 +57,7 @@ int holdfast_check(struct engine_store *store, const char *name, uint64_t token,
     holdfast_write_name(store, name, &writer);
     resp_write_number(&writer, (int64_t)token);
     resp_write_text(&writer, "MODE");
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && mode == ENGINE_NOT_KNOWN)
         return error_set(err, HF_EINTERNAL, "an invalid answer to CHECK");
     if (result == HF_OK)
@@ -66,17 +66,23 @@ int holdfast_check(struct engine_store *store, const char *name, uint64_t token,
 }
 
 int holdfast_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-                   struct error_text *err)
+                   struct engine_floor *ret_floor, struct error_text *err)
 {
     int64_t last = 0;
     struct call call = {
         .replies = 1, .repeatable = true, .context = &last, .on_reply = read_number};
     struct resp_writer writer = {0};
+    int result;
 
     resp_write_array(&writer, 2);
     resp_write_text(&writer, "FLOOR");
     resp_write_number(&writer, (int64_t)token);
-    return wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result == HF_OK && last < (int64_t)token)
+        result = error_set(err, HF_EINTERNAL, "an invalid answer to FLOOR");
+    if (result == HF_OK)
+        ret_floor->at = (uint64_t)last;
+    return result;
 }
 
 /* ---- show and list --------------------------------------------------------------------------- */
@@ -93,7 +99,7 @@ static void read_show(void *context, int index, const struct resp_node *value)
     struct showing *showing = context;
 
     (void)index;
-    showing->result = rows_add(showing->store, value, showing->sink);
+    showing->result = decode_lock(showing->store, value, showing->sink);
 }
 
 static void write_show(const struct engine_store *store, const char *name, int waiters,
@@ -128,7 +134,7 @@ int holdfast_show(struct engine_store *store, const char *name, const struct eng
     if (result != HF_OK)
         return result;
     write_show(store, name, WAITERS_WANTED, &writer);
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     return result == HF_OK ? answer_of(&showing, err) : result;
 }
 
@@ -145,7 +151,7 @@ static void read_page(void *context, int index, const struct resp_node *value)
     }
     lock = locks + 1;
     for (uint32_t i = 0; i < locks->count && showing->result == HF_OK; i++) {
-        showing->result = rows_add(showing->store, lock, showing->sink);
+        showing->result = decode_lock(showing->store, lock, showing->sink);
         lock += lock->span;
     }
 }
@@ -195,7 +201,7 @@ int holdfast_list(struct engine_store *store, const char *match, bool all,
             resp_write_text(&writer, "MATCH");
             resp_write_text(&writer, pattern);
         }
-        result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+        result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
         if (result == HF_OK)
             result = answer_of(&showing, err);
     } while (result == HF_OK && showing.cursor != 0);
@@ -223,7 +229,7 @@ static void read_holders(void *context, int index, const struct resp_node *value
 
     (void)index;
     holders->count = 0;
-    rows_each_holder(value, note_holder, holders);
+    decode_holders(value, note_holder, holders);
 }
 
 static int look(struct engine_store *store, const char *name, struct holders *ret_holders,
@@ -237,7 +243,7 @@ static int look(struct engine_store *store, const char *name, struct holders *re
     struct resp_writer writer = {0};
 
     write_show(store, name, 1, &writer);
-    return wire_ask_written(store, &call, &writer, deadline_ms, err);
+    return pipeline_ask_written(store, &call, &writer, deadline_ms, err);
 }
 
 static bool share_one(const struct holders *a, const struct holders *b)
@@ -260,7 +266,7 @@ static int ask_break(struct engine_store *store, const char *name, int64_t grace
     holdfast_write_name(store, name, &writer);
     if (grace_ms == 0)
         resp_write_text(&writer, "NOW");
-    return wire_ask_written(store, &call, &writer, deadline_ms, err);
+    return pipeline_ask_written(store, &call, &writer, deadline_ms, err);
 }
 
 /* With a grace the server itself withholds the name for as long as the holders' leases would have
@@ -335,7 +341,7 @@ static int ask_id(struct engine_store *store, struct naming *naming, int64_t dea
     resp_write_array(&writer, 2);
     resp_write_text(&writer, "INFO");
     resp_write_text(&writer, "locks");
-    result = wire_ask_written(store, &call, &writer, deadline_ms, err);
+    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
     if (result == HF_OK && !naming->id[0])
         return error_set(err, HF_EINTERNAL, "the server does not say which store it is");
     return result;
@@ -391,5 +397,5 @@ void holdfast_ask_name(struct engine_store *store)
                                   .aside = true,
                                   .context = store,
                                   .on_reply = tell_host};
-    wire_ask_aside(store, &store->naming);
+    pipeline_ask_aside(store, &store->naming);
 }

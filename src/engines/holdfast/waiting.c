@@ -67,7 +67,7 @@ static void leave_off(struct engine_store *store, const char *name)
             return;
     }
     write_word_and_name(store, "UNOBSERVE", name, &writer);
-    wire_tell(store, &writer, 1);
+    pipeline_tell(store, &writer, 1);
     resp_writer_free(&writer);
 }
 
@@ -96,7 +96,7 @@ static bool is_text(const struct resp_node *value, const char *text)
 
 /* ---- those who hold -------------------------------------------------------------------------- */
 
-/* The keeper is rung only if it sleeps for good: whoever takes and gives in a hurry is not to pay for it. If it cannot be
+/* The I/O thread is rung only if it sleeps for good: whoever takes and gives in a hurry is not to pay for it. If it cannot be
  * started, the claim finds out with its next renewal. */
 void held_add(struct engine_store *store, struct engine_claim *claim)
 {
@@ -109,7 +109,7 @@ void held_add(struct engine_store *store, struct engine_claim *claim)
     store->holding++;
     if (!store->watches) {
         store->watches = true;
-        keeper_call(store, &ignored);
+        io_thread_want(store, &ignored);
     }
 }
 
@@ -208,7 +208,7 @@ void waiting_begin_again(struct engine_store *store)
         }
     }
     if (count > 0)
-        wire_tell(store, &writer, count);
+        pipeline_tell(store, &writer, count);
     resp_writer_free(&writer);
     /* Nudged after that, so that what they ask now is answered after the observing began. */
     for (int i = 0; i < WAITING_BUCKETS; i++) {

@@ -113,7 +113,8 @@ static int ask(struct attempt *attempt, int64_t deadline_ms, PGresult **ret_answ
     char host[PG_HOST_MAX];
     int result;
 
-    attempt->era = store_era(attempt->store);
+    attempt->era = question.era = store_era(attempt->store);
+    question.dated = true;
     attempt->sent_ms = clock_boot_ms();
     attempt->beats =
         !own->queued || attempt->sent_ms - atomic_load(&own->beat_ms) >= claim->ttl_ms / BEAT_PART;
@@ -232,8 +233,8 @@ static int take_answer(struct attempt *attempt, const PGresult *answer, bool *re
     return error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
 }
 
-int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
-               struct error_text *err)
+static int acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                   struct error_text *err)
 {
     struct pg_claim *own = claim_private(store, claim);
     struct attempt attempt = {.store = store, .own = own};
@@ -284,11 +285,21 @@ int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
         struct error_text ignored;
 
         /* Observers that have died: nobody is in the way any more who would find them. */
-        sweep_dead(store, &own->key, own->ahead,
-                   own->ahead_era == store_era(store) ? own->ahead_count : 0, 0,
+        sweep_dead(store, own->ahead_era, &own->key, own->ahead, own->ahead_count, 0,
                    clock_after(clock_boot_ms(), SWEEP_MS), &ignored);
         forget_ahead(own);
     }
+    return result;
+}
+
+int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+               struct error_text *err)
+{
+    int result;
+
+    connection_heed(&claim->interrupted);
+    result = acquire(store, claim, deadline_ms, err);
+    connection_heed(NULL);
     return result;
 }
 

@@ -16,6 +16,9 @@ struct refusal {
 static const struct refusal refusals[] = {
     {"40001", VERDICT_AGAIN, 0, NULL}, /* serialization_failure: the role's default may be that */
     {"40P01", VERDICT_AGAIN, 0, NULL}, /* deadlock_detected */
+    {PG_STATE_ISOLATION, VERDICT_AGAIN, 0, NULL}, /* sent otherwise from then on */
+    {"23505", VERDICT_AGAIN, 0,
+     NULL}, /* unique_violation: ids began again; the next try draws another */
     {"55P03", VERDICT_UNDONE, 0,
      "another transaction has had the row locked all the time, or waits for a standby with it (see "
      "pg_locks, pg_stat_activity)"},
@@ -36,7 +39,7 @@ static const struct refusal refusals[] = {
     {"53", VERDICT_UNDONE, 0, NULL},
     {"58", VERDICT_FINAL, HF_EIO, NULL},
     {"42501 could not ", VERDICT_FINAL, HF_EIO, NULL}, /* the server's own files */
-    {"42501", VERDICT_FINAL, HF_EREFUSED, "a role must be GRANTed what '%s' prints after COMMIT"},
+    {"42501", VERDICT_FINAL, HF_EREFUSED, PG_NOT_GRANTED "what '%s' prints after COMMIT"},
     {"42P01", VERDICT_FINAL, HF_EREFUSED,
      "a table of the locks is missing: apply what '%s' prints"},
     {"42883", VERDICT_FINAL, HF_EREFUSED,
@@ -103,11 +106,48 @@ static const struct {
     {"definition of service", NULL},
 };
 
+/* Of what libpq says when the first byte that comes is not the protocol's; that byte comes behind it. */
+static const char *const other_protocol[] = {
+    "invalid response to SSL negotiation: ",
+    "invalid response to GSSAPI negotiation: ",
+    "expected authentication request from server, but received ",
+};
+
+/* HF_OK: nothing says that it is another kind of server. */
+static int refuse_other_protocol(const struct engine_store *store, const char *said,
+                                 struct error_text *err)
+{
+    for (size_t i = 0; i < sizeof other_protocol / sizeof *other_protocol; i++) {
+        const char *at = strstr(said, other_protocol[i]);
+        char byte = '\0';
+
+        if (!at)
+            continue;
+        byte = at[strlen(other_protocol[i])];
+        if (byte == '-' || byte == '+') /* RESP; the same exit status as of other wrong schemes */
+            return error_set(err, HF_EINVAL,
+                             "%s is not a PostgreSQL server (a holdfastd or a Redis server? then "
+                             "use holdfast:// or redis://)",
+                             store->shown);
+        return error_set(err, HF_EREFUSED,
+                         "%s is no PostgreSQL server: it answered in another protocol",
+                         store->shown);
+    }
+    return HF_OK;
+}
+
+static bool nobody_listens(const char *said)
+{
+    return strstr(said, "Connection refused") ||
+           (strstr(said, "socket") && strstr(said, "No such file or directory"));
+}
+
 int error_of_connection(const struct engine_store *store, const char *message,
                         struct error_text *err)
 {
     const char *fatal = strstr(message, "FATAL:");
     struct error_text said = {""};
+    int result;
 
     connection_words(fatal ? fatal : message, &said);
     if (fatal && strstr(said.text, "database \"") && strstr(said.text, "does not exist"))
@@ -116,6 +156,9 @@ int error_of_connection(const struct engine_store *store, const char *message,
                          said.text);
     if (fatal && strstr(said.text, "role \"") && strstr(said.text, "does not exist"))
         return error_set(err, HF_EREFUSED, "%s: %s", store->shown, said.text);
+    result = refuse_other_protocol(store, said.text, err);
+    if (result != HF_OK)
+        return result;
     for (size_t i = 0; i < sizeof final_words / sizeof *final_words; i++)
         if (strstr(said.text, final_words[i].message)) {
             if (final_words[i].words)
@@ -123,5 +166,6 @@ int error_of_connection(const struct engine_store *store, const char *message,
                                  final_words[i].words);
             return error_set(err, HF_EREFUSED, "%s: %s", store->shown, said.text);
         }
-    return error_set(err, HF_EUNREACH, "%s: %s", store->shown, said.text);
+    return error_set(err, HF_EUNREACH, "%s: %s%s", store->shown, said.text,
+                     nobody_listens(said.text) ? "; is the server running there?" : "");
 }

@@ -4,6 +4,7 @@
  *
  *     w ID ID ...    these can go now          o ID ID ...    who holds has changed, for these observers
  *     b ID ID ...    these holds were broken   t NUMBER       a test of ours
+ *     f INCARNATION  a floor has ended all that was held before it
  *
  * What was broken before it listened is found by looking, once: breaks.c.
  *
@@ -35,7 +36,8 @@
 #define UNHEARD_AGAIN_MS 60000
 #define LINGER_MS 5000  /* with nobody to tell */
 #define OBSERVE_MS 1000 /* an observer looks so often by itself */
-#define LEAVE_MS 500    /* for the places of observers that have ended to be removed */
+#define FLOOR_MS 1000
+#define LEAVE_MS 500 /* for the places of observers that have ended to be removed */
 #define CHANNEL_MAX 64
 
 struct hearing {
@@ -46,6 +48,7 @@ struct hearing {
     int64_t test_until_ms;
     int64_t poll_ms; /* when observers look next by themselves */
     int64_t idle_ms; /* since when there is nobody */
+    bool unheard;    /* nothing comes through; said to the first who waits */
 };
 
 bool listener_hears(struct engine_store *store)
@@ -100,37 +103,57 @@ void listener_hand_over(struct engine_store *store, const struct key *key)
     pthread_mutex_unlock(&store->mutex);
 }
 
-void listener_tell_broken(struct engine_store *store, int64_t id)
+void listener_tell_broken(struct engine_store *store, uint64_t serial)
 {
     LIST_EACH(node, &store->listening)
     {
         struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
 
-        if (atomic_load(&own->id) != id)
+        if (own->serial != serial)
             continue;
         store->host->lost(store->host->context, own->claim, PG_BROKEN);
         return;
     }
-    store->news[store->news_count++ % PG_NEWS_MAX] = -id; /* perhaps it was granted just now */
 }
 
+/* With the mutex. Its row says whether it is that one: breaks.c. */
+static void suspect(struct engine_store *store, struct pg_claim *own)
+{
+    own->suspect = true;
+    store->suspects = true;
+}
+
+/* Where ids began again, claims of several names may have this one: whoever waits in vain only looks once more. */
 static void take_id(struct engine_store *store, char kind, int64_t id)
 {
-    if (kind == 'b') {
-        listener_tell_broken(store, id);
-        return;
-    }
+    bool found = false;
+
     LIST_EACH(node, &store->listening)
     {
         struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
 
         if (atomic_load(&own->id) != id)
             continue;
-        tell(store, own);
-        return;
+        found = true;
+        if (kind == 'b')
+            suspect(store, own);
+        else
+            tell(store, own);
     }
-    if (kind == 'w') /* perhaps it has not learnt its id yet */
-        store->news[store->news_count++ % PG_NEWS_MAX] = id;
+    if (!found && kind != 'o') /* perhaps it has not learnt its id yet, or was granted just now */
+        store->news[store->news_count++ % PG_NEWS_MAX] = kind == 'b' ? -id : id;
+}
+
+/* It may have been long on its way, and another come after it: what counts is what an answer says, and asking is enough to have it noted. */
+static void take_floor(struct engine_store *store, const char *incarnation)
+{
+    bool known;
+
+    pthread_mutex_lock(&store->mutex);
+    known = strcmp(store->incarnation, incarnation) == 0;
+    pthread_mutex_unlock(&store->mutex);
+    if (!known)
+        floor_look(store, clock_after(clock_boot_ms(), FLOOR_MS));
 }
 
 static void take_payload(struct engine_store *store, struct hearing *hearing, const char *payload)
@@ -140,6 +163,10 @@ static void take_payload(struct engine_store *store, struct hearing *hearing, co
     if (payload[0] == 't') {
         if (strtoull(at, NULL, 10) == hearing->test)
             hearing->test = 0;
+        return;
+    }
+    if (payload[0] == 'f') {
+        take_floor(store, at);
         return;
     }
     if (!payload[0])
@@ -238,6 +265,27 @@ static void warn_unreached(struct engine_store *store, const struct error_text *
     warn_once(store, words);
 }
 
+/* Of several hosts, the one where notifications are sent. */
+static int settle(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
+                  struct error_text *err)
+{
+    struct question question = {.text = "SELECT pg_catalog.pg_is_in_recovery()"};
+    struct error_text said = {""};
+    bool sent;
+    PGresult *answer;
+    int result = HF_OK;
+
+    conn->host = NULL; /* if it is slow, those who wait look by themselves */
+    answer = connection_ask(conn, &question, deadline_ms, &sent, &said);
+    if (!answer)
+        result = error_set(err, HF_EUNREACH, "%s: %s", store->shown, said.text);
+    else if (PQresultStatus(answer) == PGRES_TUPLES_OK &&
+             strcmp(answer_text(answer, 0, 0), "t") == 0)
+        result = error_set(err, HF_EUNREACH, "this server is a standby: it sends no notifications");
+    PQclear(answer);
+    return result;
+}
+
 static void listen_anew(struct engine_store *store, struct hearing *hearing)
 {
     const struct parameters *parameters =
@@ -255,7 +303,7 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
     pthread_mutex_unlock(&store->mutex);
     snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
     if (connection_new(store, (const char *const *)parameters->keywords,
-                       (const char *const *)parameters->values, deadline_ms, &hearing->conn,
+                       (const char *const *)parameters->values, settle, deadline_ms, &hearing->conn,
                        &why) == HF_OK) {
         peer = store->listen == LISTEN_ELSEWHERE
                    ? PEER_SERVER
@@ -263,11 +311,13 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
         answer =
             peer != PEER_SERVER ? NULL : connection_run(hearing->conn, text, deadline_ms, &why);
         well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;
+        if (answer && !well)
+            connection_words(PQresultErrorMessage(answer), &why);
         PQclear(answer);
     }
     if (peer == PEER_POOLER) {
         hang_up(store, hearing, UNHEARD_AGAIN_MS);
-        warn_unheard(store);
+        hearing->unheard = true;
     } else if (!well || !send_test(store, hearing)) {
         if (store->listen == LISTEN_ELSEWHERE && !well && why.text[0])
             warn_unreached(store, &why);
@@ -276,6 +326,22 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Whoever only holds a lock loses nothing by it: a job by night would be a mail each day. */
+static bool somebody_waits(struct engine_store *store)
+{
+    bool waits = false;
+
+    pthread_mutex_lock(&store->mutex);
+    LIST_EACH(node, &store->listening)
+    {
+        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        waits = waits || own->observes || own->queued;
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return waits;
+}
 
 /* With the mutex. Is there anybody to be told? ret_next_ms: when there will be, or when an observer is to be renewed. */
 static bool is_wanted(struct engine_store *store, int64_t now_ms, int64_t *ret_next_ms)
@@ -315,9 +381,12 @@ static void sleep_until(struct engine_store *store, struct hearing *hearing, int
 }
 
 static void look_after(struct engine_store *store, struct hearing *hearing, bool wanted,
-                       int64_t now_ms)
+                       bool suspects, int64_t now_ms)
 {
     bool reachable = atomic_load(&store->settled);
+
+    if (suspects)
+        breaks_look_at_suspects(store);
 
     if (wanted && reachable && store->listen != LISTEN_OFF && !hearing->conn &&
         now_ms >= hearing->next_ms)
@@ -325,13 +394,16 @@ static void look_after(struct engine_store *store, struct hearing *hearing, bool
     if (hearing->conn && hearing->test == 0 && !atomic_load(&store->hears)) {
         atomic_store(&store->hears, true);
         atomic_store(&store->unlistened, false);
+        hearing->unheard = false;
         hearing->again_ms = AGAIN_MS;
         tell_all(store, true); /* whatever was missed */
         breaks_look(store);
     } else if (hearing->conn && hearing->test != 0 && clock_boot_ms() >= hearing->test_until_ms) {
         hang_up(store, hearing, UNHEARD_AGAIN_MS);
-        warn_unheard(store);
+        hearing->unheard = true;
     }
+    if (hearing->unheard && !store->warned && somebody_waits(store))
+        warn_unheard(store);
     if (!wanted && hearing->conn && now_ms - hearing->idle_ms >= LINGER_MS)
         hang_up(store, hearing, 0);
     /* Nobody tells of a holder's death: it is found out by looking. */
@@ -349,15 +421,15 @@ static void *listener_main(void *arg)
     pthread_mutex_lock(&store->mutex);
     while (!store->stop) {
         int64_t now_ms = clock_boot_ms(), next_ms;
-        bool wanted = is_wanted(store, now_ms, &next_ms), due;
+        bool wanted = is_wanted(store, now_ms, &next_ms), suspects = store->suspects, due;
 
-        store->listener_sleeps = false;
+        store->listener_sleeps = store->suspects = false;
         if (wanted)
             hearing.idle_ms = now_ms;
         pthread_mutex_unlock(&store->mutex);
         due = observers_renew_one(store, now_ms);
         observers_let_leave(store, clock_after(now_ms, LEAVE_MS));
-        look_after(store, &hearing, wanted, now_ms);
+        look_after(store, &hearing, wanted, suspects, now_ms);
         if (wanted && hearing.poll_ms < next_ms)
             next_ms = hearing.poll_ms;
         if (wanted && !hearing.conn && store->listen != LISTEN_OFF && hearing.next_ms < next_ms)
@@ -367,7 +439,7 @@ static void *listener_main(void *arg)
         if (!wanted && hearing.conn && hearing.idle_ms + LINGER_MS < next_ms)
             next_ms = hearing.idle_ms + LINGER_MS;
         pthread_mutex_lock(&store->mutex);
-        if (due || store->stop) /* there may be more */
+        if (due || store->suspects || store->stop) /* there may be more */
             continue;
         /* For a while after the last one it looks by itself, so that whoever holds one lock after the other need not wake it. */
         if (next_ms == CLOCK_NEVER && now_ms - hearing.idle_ms < LINGER_MS)
@@ -438,8 +510,10 @@ void listener_add(struct engine_store *store, struct pg_claim *own)
     }
     if (own->queued && was_told(store, atomic_load(&own->id)))
         tell(store, own);
-    if (wake && !urgent && was_told(store, -atomic_load(&own->id)))
-        store->host->lost(store->host->context, own->claim, PG_BROKEN);
+    if (wake && !urgent && was_told(store, -atomic_load(&own->id))) {
+        suspect(store, own);
+        urgent = true;
+    }
     wake = own->listens && (store->listener_sleeps || (wake && urgent));
     pthread_mutex_unlock(&store->mutex);
     if (wake)

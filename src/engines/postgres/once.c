@@ -198,7 +198,8 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
         if (result == HF_ESTORE)
             return error_set(
                 err, HF_ESTALE,
-                "'%.100s': the server was promoted, or is another one: nothing was stored",
+                "'%.100s': the server was promoted, or is another one, or was declared to be "
+                "another one (holdfast floor): nothing was stored",
                 claim->name);
         if (result == HF_OK && !answer_number(answer, 0, 0, &code))
             result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
@@ -278,6 +279,8 @@ static int take_runner(void *context, const hf_entry *entry)
 {
     struct runner *runner = context;
 
+    if (entry->kind == HF_ENTRY_WITHHELD)
+        runner->record->withheld = true;
     if (entry->kind != HF_ENTRY_HOLDER || runner->found)
         return HF_OK;
     runner->found = true;
@@ -293,6 +296,7 @@ int pg_once_read(struct engine_store *store, const char *name, struct engine_rec
 {
     struct runner runner = {.record = ret_record};
     const struct engine_sink sink = {&runner, take_runner};
+    uint32_t era = store_era(store);
     int64_t forget = 0;
     struct key key;
     int result;
@@ -304,7 +308,7 @@ int pg_once_read(struct engine_store *store, const char *name, struct engine_rec
     if (result == HF_OK)
         result = read_record(store, &key, deadline_ms, ret_record, ret_left_ms, &forget, err);
     if (forget != 0) {
-        int swept = sweep_dead(store, &key, NULL, 0, forget, deadline_ms, err);
+        int swept = sweep_dead(store, era, &key, NULL, 0, forget, deadline_ms, err);
 
         result = swept < 0 ? swept : result;
     }

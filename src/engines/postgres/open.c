@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "engines/postgres/store.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,17 @@ static int read_libpq_options(struct engine_store *store, struct url *url, struc
     return result;
 }
 
+/* Whoever names whom to trust wants nobody else at the other end; libpq by itself would look at the file only where TLS and a check are
+ * asked for, and not at all if it is not there. */
+static int trust_only(struct parameters *parameters, const char *ca_file, struct error_text *err)
+{
+    if (access(ca_file, R_OK) != 0)
+        return error_set_errno(err, HF_EINVAL, errno, "store URL: ca-file %s", ca_file);
+    if (getenv("PGSSLMODE") || getenv("PGSERVICE") || parameters_get(parameters, "service"))
+        return HF_OK;
+    return parameters_default(parameters, "sslmode", "verify-full", err);
+}
+
 /* What all stores call the same. */
 static int read_access(struct engine_store *store, struct url *url, struct error_text *err)
 {
@@ -141,6 +153,8 @@ static int read_access(struct engine_store *store, struct url *url, struct error
             result = i == 0 ? parameters_default(&store->parameters, same[i].keyword, value, err)
                             : parameters_set(&store->parameters, same[i].keyword, value, err);
     }
+    if (result == HF_OK && access.ca_file[0])
+        result = trust_only(&store->parameters, access.ca_file, err);
     access_wipe(&access);
     return result;
 }
@@ -168,20 +182,62 @@ static int read_listen(struct engine_store *store, struct url *url, struct error
     return result;
 }
 
+/* Several hosts may be in the environment, or in a service file, which only libpq reads: it does before it refuses an sslmode that there is not. From
+ * here on they are as if the URL had named them. */
+static int adopt_hosts(struct parameters *parameters, struct error_text *err)
+{
+    static const char *const listed[] = {"host", "hostaddr", "port"};
+    struct parameters copy = {.count = 0};
+    PQconninfoOption *options;
+    bool several = false;
+    PGconn *pg;
+    int result = HF_OK;
+
+    for (int i = 0; i < parameters->count && result == HF_OK; i++)
+        result = parameters_set(&copy, parameters->keywords[i], parameters->values[i], err);
+    if (result == HF_OK)
+        result = parameters_set(&copy, "sslmode", "none of libpq's", err);
+    pg = result == HF_OK ? PQconnectStartParams((const char *const *)copy.keywords,
+                                                (const char *const *)copy.values, 0)
+                         : NULL;
+    if (pg && strncmp(PQerrorMessage(pg), "could not match ", strlen("could not match ")) == 0) {
+        struct error_text said = {""};
+
+        connection_words(PQerrorMessage(pg), &said);
+        result = error_set(err, HF_EINVAL, "store URL: %s", said.text);
+    }
+    options = pg ? PQconninfo(pg) : NULL;
+    for (const PQconninfoOption *option = options; option && option->keyword; option++)
+        for (size_t i = 0; i < 2 && option->val; i++) /* one port may be that of all */
+            several =
+                several || (strcmp(option->keyword, listed[i]) == 0 && strchr(option->val, ','));
+    for (const PQconninfoOption *option = options; option && option->keyword; option++)
+        for (size_t i = 0; i < sizeof listed / sizeof *listed && several; i++)
+            if (strcmp(option->keyword, listed[i]) == 0 && option->val && option->val[0] &&
+                result == HF_OK)
+                result = parameters_default(parameters, listed[i], option->val, err);
+    PQconninfoFree(options);
+    PQfinish(pg);
+    parameters_free(&copy);
+    return result;
+}
+
 /* So that a server that went away is found out, and one of several that serves is found. */
 static int add_defaults(struct parameters *parameters, struct error_text *err)
 {
-    const char *hosts = parameters_get(parameters, "host");
     static const char *const defaults[][2] = {{"fallback_application_name", "holdfast"},
                                               {"keepalives_idle", "20"},
                                               {"keepalives_interval", "5"},
                                               {"keepalives_count", "3"}};
-    int result = HF_OK;
+    int result = adopt_hosts(parameters, err);
 
+    /* Encryption by Kerberos is looked for before each connection, if nobody says otherwise, under a lock that libgssapi does not give back in
+     * the child of a fork. */
+    if (result == HF_OK && !getenv("PGGSSENCMODE") && !getenv("PGSERVICE") &&
+        !parameters_get(parameters, "service"))
+        result = parameters_default(parameters, "gssencmode", "disable", err);
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults && result == HF_OK; i++)
         result = parameters_default(parameters, defaults[i][0], defaults[i][1], err);
-    if (result == HF_OK && hosts && strchr(hosts, ','))
-        result = parameters_default(parameters, "target_session_attrs", "read-write", err);
     return result;
 }
 
@@ -342,6 +398,7 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
     for (int i = 0; i < PG_SOCKETS_MAX; i++)
         atomic_store(&store->sockets[i], -1);
     pthread_mutex_init(&store->mutex, NULL);
+    pthread_mutex_init(&store->telling, NULL);
     pthread_cond_init(&store->freed, NULL);
     store->sightings = sightings_new();
     if (!store->sightings)
@@ -390,6 +447,7 @@ void pg_close(struct engine_store *store)
         sightings_free(store->sightings);
         pthread_cond_destroy(&store->freed);
         pthread_mutex_destroy(&store->mutex);
+        pthread_mutex_destroy(&store->telling);
     }
     parameters_free(&store->parameters);
     parameters_free(&store->listen_parameters);

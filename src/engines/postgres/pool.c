@@ -21,6 +21,7 @@
 #define AGAIN_MS_MAX 200
 #define PATIENCE_PART 4 /* of a deadline: what is left for the answer, when a row was waited for */
 #define ROW_PATIENCE_MS_MAX 2000
+#define SLACK_MS 100 /* between the beginning of a call and that of its connection */
 #define CODE_OTHER_INCARNATION (-3)
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -59,7 +60,7 @@ static int most_for(const struct question *question)
     return question->urgent ? PG_POOL_URGENT_MAX : PG_POOL_MAX;
 }
 
-/* NULL: *ret_make says whether a new one is to be made, which is then counted already; else the deadline has come. */
+/* NULL: *ret_make says whether a new one is to be made, which is then counted already; else the deadline has come, or it is interrupted. */
 static struct connection *take(struct engine_store *store, const struct question *question,
                                int64_t deadline_ms, bool *ret_make)
 {
@@ -68,7 +69,8 @@ static struct connection *take(struct engine_store *store, const struct question
 
     *ret_make = false;
     pthread_mutex_lock(&store->mutex);
-    while (count_busy(store) >= most && clock_boot_ms() < deadline_ms) {
+    while (count_busy(store) >= most && clock_boot_ms() < deadline_ms &&
+           !connection_interrupted()) {
         struct timespec until = clock_monotonic_in(deadline_ms - clock_boot_ms());
 
         pthread_cond_clockwait(&store->freed, &store->mutex, CLOCK_MONOTONIC, &until);
@@ -112,6 +114,31 @@ static void give_back(struct engine_store *store, struct connection *conn)
     connection_free(store, oldest);
 }
 
+/* A server did not answer over one that was idle until then. What else was idle has not been used since, and may be of no more use: each
+ * would cost as much time. */
+static void drop_idle(struct engine_store *store, int64_t before_ms)
+{
+    struct list dropped;
+
+    list_init(&dropped);
+    pthread_mutex_lock(&store->mutex);
+    LIST_EACH_SAFE(node, &store->idle)
+    {
+        if (LIST_ENTRY(node, struct connection, node)->idle_ms > before_ms)
+            continue;
+        list_remove(node);
+        list_append(&dropped, node);
+        store->connections--;
+    }
+    pthread_cond_broadcast(&store->freed);
+    pthread_mutex_unlock(&store->mutex);
+    LIST_EACH_SAFE(node, &dropped)
+    {
+        list_remove(node);
+        connection_free(store, LIST_ENTRY(node, struct connection, node));
+    }
+}
+
 static void forget_one(struct engine_store *store)
 {
     pthread_mutex_lock(&store->mutex);
@@ -120,28 +147,54 @@ static void forget_one(struct engine_store *store)
     pthread_mutex_unlock(&store->mutex);
 }
 
+void pool_interrupt(struct engine_store *store)
+{
+    pthread_mutex_lock(&store->mutex);
+    pthread_cond_broadcast(&store->freed);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+/* It took until most_ms. Was that all that the URL allows, or a first contact whose URL says nothing? Else a wait has ended. */
+static void advise_timeout(const struct engine_store *store, int64_t began_ms, int64_t most_ms,
+                           struct error_text *err)
+{
+    bool silent = !atomic_load(&store->settled) && store->timeout_ms == PG_TIMEOUT_MS;
+    struct error_text plain = *err;
+
+    if (clock_boot_ms() >= most_ms && !connection_interrupted() &&
+        (silent || most_ms - began_ms + SLACK_MS >= store->timeout_ms))
+        error_write(err, "%.400s: ?timeout= in the URL allows more", plain.text);
+}
+
+/* What it says of itself counts only if nobody has heard of another one since it was asked: then it is asked again. */
+int pool_settle(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
+                struct error_text *err)
+{
+    char incarnation[PG_INCARNATION_MAX + 1];
+    uint32_t era;
+    int result;
+
+    do {
+        era = store_era(store);
+        result = schema_settle(store, conn, deadline_ms, incarnation, err);
+    } while (result == HF_OK && !store_note_incarnation(store, incarnation, era));
+    return result;
+}
+
 static int connect_new(struct engine_store *store, int64_t deadline_ms,
                        struct connection **ret_conn, struct error_text *err)
 {
-    int64_t most_ms = clock_after(clock_boot_ms(), store->timeout_ms);
+    int64_t began_ms = clock_boot_ms(), most_ms = clock_after(began_ms, store->timeout_ms);
     const struct parameters *parameters = &store->parameters;
-    char incarnation[PG_INCARNATION_MAX + 1];
-    struct connection *conn = NULL;
     int result;
 
     most_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
     result = connection_new(store, (const char *const *)parameters->keywords,
-                            (const char *const *)parameters->values, most_ms, &conn, err);
-    if (result == HF_OK)
-        result = schema_settle(store, conn, most_ms, incarnation, err);
-    if (result != HF_OK) {
-        connection_free(store, conn);
-        return result;
-    }
-    store_note_incarnation(store, incarnation);
-    store->host->connected(store->host->context, incarnation);
-    *ret_conn = conn;
-    return HF_OK;
+                            (const char *const *)parameters->values, pool_settle, most_ms, ret_conn,
+                            err);
+    if (result == HF_EUNREACH)
+        advise_timeout(store, began_ms, most_ms, err);
+    return result;
 }
 
 static int get_connection(struct engine_store *store, const struct question *question,
@@ -175,20 +228,26 @@ void pool_free(struct engine_store *store)
 
 /* ---- who is there ---------------------------------------------------------------------------- */
 
-void store_note_incarnation(struct engine_store *store, const char *incarnation)
+/* era: when it was asked. False: somebody has heard of another one since, and this may be the older news of both. */
+bool store_note_incarnation(struct engine_store *store, const char *incarnation, uint32_t era)
 {
-    uint32_t era = 0;
-    bool changed;
+    bool same, current;
 
+    pthread_mutex_lock(&store->telling);
     pthread_mutex_lock(&store->mutex);
-    changed = strcmp(store->incarnation, incarnation) != 0;
-    if (changed) {
+    same = strcmp(store->incarnation, incarnation) == 0;
+    current = era == atomic_load(&store->era);
+    if (!same && current) {
         memcpy(store->incarnation, incarnation, strlen(incarnation) + 1);
         era = atomic_fetch_add(&store->era, 1) + 1;
     }
     pthread_mutex_unlock(&store->mutex);
-    if (changed)
+    if (!same && current)
         sightings_clear(store->sightings, era);
+    if (same || current)
+        store->host->connected(store->host->context, incarnation);
+    pthread_mutex_unlock(&store->telling);
+    return same || current;
 }
 
 uint32_t store_era(struct engine_store *store)
@@ -212,15 +271,22 @@ static void pause_before_again(int64_t *pause_ms, int64_t deadline_ms)
     nanosleep(&span, NULL);
 }
 
-/* What is the same in all statements: who is expected there, and how long they may wait for a row. */
-static void put_in(struct engine_store *store, struct question *question, int64_t deadline_ms,
-                   char expected[PG_INCARNATION_MAX + 1])
+/* What is the same in all statements: who is expected there, since which era, and how long they may wait for a row. False: the question is of
+ * another era. */
+static bool put_in(struct engine_store *store, struct question *question, int64_t deadline_ms,
+                   char expected[PG_INCARNATION_MAX + 1], uint32_t *ret_era)
 {
     int64_t left_ms = deadline_ms - clock_boot_ms();
+    bool current;
 
     question->text = store->texts[question->statement];
+    question->isolates = atomic_load(&store->isolates);
+    question->name =
+        atomic_load(&store->unprepared) ? NULL : store->statement_names[question->statement];
     pthread_mutex_lock(&store->mutex);
     memcpy(expected, store->incarnation, sizeof store->incarnation);
+    *ret_era = atomic_load(&store->era);
+    current = !question->dated || question->era == *ret_era;
     pthread_mutex_unlock(&store->mutex);
     if (question->expects)
         question->values[0] = expected;
@@ -236,6 +302,34 @@ static void put_in(struct engine_store *store, struct question *question, int64_
         question_add_number(question, patience_ms);
         question->count = count;
     }
+    return current;
+}
+
+static int other_incarnation(const struct engine_store *store, struct error_text *err)
+{
+    return error_set(err, HF_ESTORE, "%s: the server is another one than before, or was promoted",
+                     store->shown);
+}
+
+/* The role's default is not READ COMMITTED: from now on each statement says what it is to be. */
+static void note_isolation(struct engine_store *store, const PGresult *answer)
+{
+    const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
+
+    if (state && strcmp(state, PG_STATE_ISOLATION) == 0)
+        atomic_store(&store->isolates, true);
+}
+
+/* A prepared statement that is not there (a pooler that pretends to be the server), or whose function was made anew with other columns: nothing was
+ * done, and nothing is prepared any more. */
+static bool is_unprepared(struct engine_store *store, const PGresult *answer)
+{
+    const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
+
+    if (!state || (strcmp(state, "26000") != 0 && strcmp(state, "0A000") != 0))
+        return false;
+    atomic_store(&store->unprepared, true);
+    return true;
 }
 
 /* One try. HF_OK: *ret_answer is what came. */
@@ -246,8 +340,9 @@ static int ask_once(struct engine_store *store, struct question *question, int64
     struct error_text said = {""};
     struct connection *conn;
     PGresult *answer;
-    bool sent = false, unreplicated;
-    int64_t code = 0;
+    bool sent = false, unreplicated, unprepared;
+    int64_t code = 0, asked_ms;
+    uint32_t era;
     int result = get_connection(store, question, deadline_ms, &conn, err);
 
     *ret_verdict = VERDICT_FINAL;
@@ -255,7 +350,11 @@ static int ask_once(struct engine_store *store, struct question *question, int64
         *ret_verdict = result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL;
         return result;
     }
-    put_in(store, question, deadline_ms, expected);
+    if (!put_in(store, question, deadline_ms, expected, &era)) {
+        give_back(store, conn);
+        return other_incarnation(store, err);
+    }
+    asked_ms = clock_boot_ms();
     answer = connection_ask(conn, question, deadline_ms, &sent, &said);
     unreplicated = conn->unreplicated;
     if (!answer) {
@@ -263,10 +362,19 @@ static int ask_once(struct engine_store *store, struct question *question, int64
         result = error_set(err, sent && !question->reads ? HF_EUNKNOWN : HF_EUNREACH, "%s: %s",
                            store->shown, said.text);
         give_back(store, conn); /* which ends it */
+        if (!connection_interrupted())
+            drop_idle(store, asked_ms);
         return result;
     }
+    unprepared = conn->by_name && is_unprepared(store, answer);
     give_back(store, conn);
+    if (unprepared) {
+        PQclear(answer);
+        *ret_verdict = VERDICT_AGAIN;
+        return error_set(err, HF_EUNREACH, "%s: a prepared statement is gone", store->shown);
+    }
     if (PQresultStatus(answer) != PGRES_TUPLES_OK) {
+        note_isolation(store, answer);
         *ret_verdict = error_read(store, answer, &result, err);
         PQclear(answer);
         if (*ret_verdict == VERDICT_BROKEN)
@@ -289,11 +397,8 @@ static int ask_once(struct engine_store *store, struct question *question, int64
             char now[PG_INCARNATION_MAX + 1];
 
             memcpy(now, incarnation, strlen(incarnation) + 1);
-            store_note_incarnation(store, now);
-            store->host->connected(store->host->context, now);
-            result = error_set(err, HF_ESTORE,
-                               "%s: the server is another one than before, or was promoted",
-                               store->shown);
+            store_note_incarnation(store, now, era);
+            result = other_incarnation(store, err);
         } else {
             result = error_set(err, HF_EINTERNAL, "%s: the server returned an invalid answer",
                                store->shown);
@@ -310,7 +415,7 @@ static bool try_again(struct engine_store *store, const struct question *questio
                       enum verdict verdict, int64_t *pause_ms, int64_t deadline_ms,
                       const struct error_text *err)
 {
-    if (verdict == VERDICT_FINAL || clock_boot_ms() >= deadline_ms)
+    if (verdict == VERDICT_FINAL || clock_boot_ms() >= deadline_ms || connection_interrupted())
         return false;
     if (verdict != VERDICT_AGAIN) {
         /* Whoever closes still gives up what it has; and nobody waits for an answer that is not wanted any more. */

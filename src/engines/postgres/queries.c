@@ -23,11 +23,19 @@ enum column {
     COLUMN_MODE,
     COLUMN_PERMITS,
     COLUMN_TOKEN,
-    COLUMN_BROKEN,
+    COLUMN_STATE,
     COLUMN_OWNER,
     COLUMN_LEASE,
     COLUMN_AGE,
     COLUMN_NAME
+};
+
+/* In COLUMN_STATE. */
+enum claim_state {
+    STATE_HOLDS = 'h', /* or waits */
+    STATE_BROKEN = 'b',
+    STATE_ENTERED = 'e', /* broken, and a transaction that entered with it has not ended */
+    STATE_OTHER = 'o' /* another incarnation granted it: its holder has lost it, and may not know */
 };
 
 int pg_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, struct error_text *err)
@@ -79,10 +87,12 @@ void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
     text_drop(&times);
 }
 
-int sweep_dead(struct engine_store *store, const struct key *key, const struct sighting *list,
-               int count, int64_t forget, int64_t deadline_ms, struct error_text *err)
+int sweep_dead(struct engine_store *store, uint32_t era, const struct key *key,
+               const struct sighting *list, int count, int64_t forget, int64_t deadline_ms,
+               struct error_text *err)
 {
-    struct question question = {.statement = STATEMENT_SWEEP, .patience = true};
+    struct question question = {
+        .statement = STATEMENT_SWEEP, .patience = true, .dated = true, .era = era};
     struct text ids = {0}, beats = {0};
     int64_t now_ms = clock_boot_ms(), next_ms;
     PGresult *answer = NULL;
@@ -113,7 +123,8 @@ static int read_entry(const PGresult *answer, int row, const char *name,
                       hf_entry *ret_entry, struct error_text *err)
 {
     int64_t token = 0, permits = 0, age_ms = -1;
-    bool broken = answer_text(answer, row, COLUMN_BROKEN)[0] == 't';
+    char state = answer_text(answer, row, COLUMN_STATE)[0];
+    bool withheld = state != STATE_HOLDS;
     char mode = answer_text(answer, row, COLUMN_MODE)[0];
     size_t size = 0;
     char *bytes = answer_hex(answer, row, COLUMN_OWNER, HF_OWNER_MAX, &size);
@@ -127,7 +138,7 @@ static int read_entry(const PGresult *answer, int row, const char *name,
     answer_number(answer, row, COLUMN_PERMITS, &permits);
     answer_number(answer, row, COLUMN_AGE, &age_ms);
     *ret_entry = (hf_entry){.size = sizeof *ret_entry,
-                            .kind = broken      ? HF_ENTRY_WITHHELD
+                            .kind = withheld    ? HF_ENTRY_WITHHELD
                                     : token > 0 ? HF_ENTRY_HOLDER
                                                 : HF_ENTRY_WAITER,
                             .mode = mode == 's'   ? HF_SHARED
@@ -135,11 +146,14 @@ static int read_entry(const PGresult *answer, int row, const char *name,
                                                   : HF_EXCLUSIVE,
                             .permits = (uint32_t)permits,
                             .name = name,
-                            .token = broken ? 0 : (uint64_t)token,
-                            .owner = broken ? "" : owner,
+                            .token = withheld ? 0 : (uint64_t)token,
+                            .owner = withheld ? "" : owner,
                             .lease = digest,
                             .age_ms = age_ms < 0 ? 0 : age_ms,
-                            .left_ms = mode == 'r' ? HF_UNLIMITED : -1};
+                            .left_ms = mode == 'r' ? HF_UNLIMITED : -1,
+                            .withheld = state == STATE_ENTERED ? HF_WITHHELD_ENTERED
+                                        : state == STATE_OTHER ? HF_WITHHELD_OTHER
+                                                               : HF_WITHHELD_DELAY};
     return HF_OK;
 }
 
@@ -193,7 +207,7 @@ static int live_rows(struct engine_store *store, const struct key *key, int64_t 
     if (result != HF_OK)
         return result;
     count = see_rows(store, era, *ret_answer, &list);
-    swept = list ? sweep_dead(store, key, list, count, 0, deadline_ms, err) : 0;
+    swept = list ? sweep_dead(store, era, key, list, count, 0, deadline_ms, err) : 0;
     free(list);
     if (swept == 0)
         return HF_OK;
@@ -215,7 +229,7 @@ int sweep_name(struct engine_store *store, const struct key *key, int64_t deadli
     count = see_rows(store, era, answer, &list);
     PQclear(answer);
     if (list)
-        swept = sweep_dead(store, key, list, count, 0, deadline_ms, &ignored);
+        swept = sweep_dead(store, era, key, list, count, 0, deadline_ms, &ignored);
     if (list && swept == 0)
         note_seen(store, era, key, list, count);
     free(list);
@@ -350,7 +364,7 @@ int pg_check(struct engine_store *store, const char *name, uint64_t token, int *
         int64_t there = 0;
 
         if (answer_number(answer, i, COLUMN_TOKEN, &there) && (uint64_t)there == token &&
-            answer_text(answer, i, COLUMN_BROKEN)[0] == 'f')
+            answer_text(answer, i, COLUMN_STATE)[0] == STATE_HOLDS)
             *ret_mode = mode == 's' ? HF_SHARED : mode == 'p' ? HF_PERMIT : HF_EXCLUSIVE;
     }
     PQclear(answer);
@@ -413,26 +427,60 @@ int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uin
     return result;
 }
 
-int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-             struct error_text *err)
+/* do_it: else only what would come of it. */
+static int ask_floor(struct engine_store *store, uint64_t token, bool do_it, bool *ret_again,
+                     int64_t deadline_ms, struct engine_floor *ret_floor, struct error_text *err)
 {
-    bool again = false; /* it may be done twice */
     struct question question = {
-        .statement = STATEMENT_FLOOR, .patience = true, .ret_again = &again};
+        .statement = STATEMENT_FLOOR, .patience = true, .ret_again = ret_again};
     PGresult *answer = NULL;
-    int result = store_reach(store, deadline_ms, err);
+    int64_t at = 0;
+    int result;
 
-    if (token >= HF_TOKEN_MAX)
-        return error_set(err, HF_EINVAL, "a floor is below the last token that there can be");
     question_add_expected(&question);
     question_add_number(&question, 0);
     question_add_number(&question, (int64_t)token);
-    if (result == HF_OK) { /* the operator is told first: operators.sql says why it must be so */
+    question_add_bool(&question, do_it);
+    result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
+    if (result == HF_OK && (!answer_number(answer, 0, 2, &at) || at < (do_it ? (int64_t)token : 0)))
+        result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
+    if (result == HF_OK)
+        *ret_floor =
+            (struct engine_floor){(uint64_t)at, strcmp(answer_text(answer, 0, 3), "t") == 0};
+    PQclear(answer);
+    return result;
+}
+
+void floor_look(struct engine_store *store, int64_t deadline_ms)
+{
+    struct engine_floor ignored;
+    struct error_text unsaid;
+    bool again = false;
+
+    ask_floor(store, 0, false, &again, deadline_ms, &ignored, &unsaid);
+}
+
+int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
+             struct engine_floor *ret_floor, struct error_text *err)
+{
+    struct engine_floor before = {0};
+    bool again = false; /* it may be done twice */
+    int result;
+
+    if (token >= HF_TOKEN_MAX)
+        return error_set(err, HF_EINVAL, "a floor is below the last token that there can be");
+    result = store_reach(store, deadline_ms, err);
+    if (result == HF_OK)
+        result = ask_floor(store, token, false, &again, deadline_ms, &before, err);
+    if (result != HF_OK)
+        return result;
+    if (before.ended) /* the operator is told first: operators.sql says why it must be so */
         store->host->warn(store->host->context,
                           "a higher floor ends all holds of this store: whoever has a lock is told "
                           "that it is lost, and its command is ended");
-        result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
-    }
-    PQclear(answer);
+    again = false;
+    result = ask_floor(store, token, true, &again, deadline_ms, ret_floor, err);
+    if (result == HF_OK && again && before.ended) /* the first time, whose answer was lost */
+        ret_floor->ended = true;
     return result;
 }

@@ -8,10 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What of a hold is not one any more, and withholds the name: enum claim_state. */
+#define CLAIM_STATE                                                                   \
+    "CASE WHEN NOT k.broken AND (k.token IS NULL OR k.incarnation = i.now) THEN 'h' " \
+    "WHEN k.mode = 'r' OR @_is_entered@(k.name, k.id) THEN 'e' "                      \
+    "WHEN k.broken THEN 'b' ELSE 'o' END"
+
 #define CLAIM_COLUMNS                                                                            \
     "k.id, k.beat, k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE "       \
     "k.delay_ms END, CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> $2)::bigint, -1) " \
-    "ELSE -1 END, k.mode, k.permits, k.token, k.broken, encode(k.owner, 'hex'), "                \
+    "ELSE -1 END, k.mode, k.permits, k.token, " CLAIM_STATE ", encode(k.owner, 'hex'), "         \
     "encode(k.lease, 'hex'), (extract(epoch FROM clock_timestamp() - k.since) * 1000)::bigint, " \
     "encode(k.name, 'hex')"
 
@@ -33,7 +39,7 @@ const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6)",
     [STATEMENT_SWEEP] = "SELECT code, incarnation FROM @_sweep@($1, $2, $3, $4, $5, $6)",
     [STATEMENT_BREAK] = "SELECT code, incarnation, broken FROM @_break@($1, $2, $3, $4)",
-    [STATEMENT_FLOOR] = "SELECT code, incarnation FROM @_floor@($1, $2, $3)",
+    [STATEMENT_FLOOR] = "SELECT code, incarnation, at, ends FROM @_floor@($1, $2, $3, $4)",
     [STATEMENT_OBSERVE] =
         "SELECT code, incarnation, claim FROM @_observe@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     [STATEMENT_UNOBSERVE] = "DELETE FROM @_claims@ WHERE name = $1 AND id = $2 AND lease = $3 AND "
@@ -63,9 +69,12 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "INSERT INTO @_rows@ VALUES ($1) ON CONFLICT (name) DO NOTHING RETURNING true",
     [STATEMENT_ROW_GRANT] =
         "SELECT code, incarnation, token FROM @_row_grant@($1, $2, $3, $4, $5, $6)",
-    [STATEMENT_BROKEN] = "SELECT u.n, k.id FROM unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY "
-                         "AS u(name, lease, n), "
-                         "@_claims@ AS k WHERE k.name = u.name AND k.lease = u.lease AND k.broken",
+    [STATEMENT_ROW_ALIVE] = "SELECT m.id || '.' || m.era || '.' || @_server@() FROM @_meta@ AS m",
+    /* NULL: it is not there any more. */
+    [STATEMENT_BROKEN] =
+        "SELECT u.n, k.broken FROM unnest($1::bytea[], $2::bytea[]) WITH "
+        "ORDINALITY AS u(name, lease, n) LEFT JOIN @_claims@ AS k ON k.name = "
+        "u.name AND k.lease = u.lease AND k.mode <> 'e' WHERE k.broken IS NOT FALSE",
     [STATEMENT_TELL] = "SELECT pg_notify($1, $2)",
 };
 
@@ -157,6 +166,50 @@ void question_add_text(struct question *question, const char *text)
 void question_add_bytes(struct question *question, const void *bytes, size_t size)
 {
     add(question, size ? bytes : "", size, 1); /* a NULL pointer would be NULL in SQL */
+}
+
+/* What stands for a parameter. E'' means the same whatever standard_conforming_strings is. */
+static void add_literal(struct text *text, const struct question *question, int index)
+{
+    const char *value = question->values[index];
+    const unsigned char *bytes = (const unsigned char *)value;
+
+    text_add(text, "E'");
+    if (question->formats[index] == 1) {
+        text_add(text, "\\\\x");
+        for (int i = 0; i < question->lengths[index]; i++)
+            text_add(text, "%02x", bytes[i]);
+    } else {
+        for (; *value; value++)
+            text_add(text, *value == '\'' || *value == '\\' ? "%c%c" : "%c", *value, *value);
+    }
+    text_add(text, "'");
+}
+
+/* Several statements in one message are one transaction, and the first of them says of which level. That is one round trip, and leaves nothing
+ * behind in the session, which may be a pooler's. A message with several has no parameters. */
+char *question_isolated(const struct question *question)
+{
+    struct text text = {0};
+    char quote = '\0';
+
+    text_add(&text, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ");
+    for (const char *at = question->text; *at;) {
+        char *end = NULL;
+        long index = *at == '$' && !quote ? strtol(at + 1, &end, 10) : 0;
+
+        if (index >= 1 && index <= question->count) {
+            add_literal(&text, question, (int)index - 1);
+            at = end;
+            continue;
+        }
+        if (quote ? *at == quote : *at == '"' || *at == '\'') /* a name may have a $ in it */
+            quote = quote ? '\0' : *at;
+        text_add(&text, "%c", *at++);
+    }
+    if (text.failed)
+        text_drop(&text);
+    return text.bytes;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

@@ -59,8 +59,12 @@ static void take_answer(struct renewing *renewing, const char *lefts, const char
 
 static int renew_once(struct renewing *renewing, int64_t deadline_ms, struct error_text *err)
 {
-    struct question question = {
-        .statement = STATEMENT_RENEW, .patience = true, .urgent = true, .renews = true};
+    struct question question = {.statement = STATEMENT_RENEW,
+                                .patience = true,
+                                .urgent = true,
+                                .renews = true,
+                                .dated = true,
+                                .era = renewing->era};
     struct text names = {0}, leases = {0}, tokens = {0}, ids = {0}, ttls = {0}, known = {0};
     struct text *const all[] = {&names, &leases, &tokens, &ids, &ttls, &known};
     int64_t sent_ms = clock_boot_ms();

@@ -105,8 +105,8 @@ static int begin(struct engine_store *store, struct row_claim *own, int64_t dead
         result = make_row(store, own, deadline_ms, err);
     if (result == HF_OK)
         result = connection_new(store, (const char *const *)store->parameters.keywords,
-                                (const char *const *)store->parameters.values, deadline_ms,
-                                &own->conn, err);
+                                (const char *const *)store->parameters.values, pool_settle,
+                                deadline_ms, &own->conn, err);
     if (result != HF_OK)
         return result;
     peer = connection_peer(own->conn, deadline_ms, &said);
@@ -207,6 +207,8 @@ static int draw_token(struct engine_store *store, struct row_claim *own, int64_t
     else if (result == HF_OK &&
              (!answer_number(answer, 0, 2, &token) || token < 1 || (uint64_t)token > HF_TOKEN_MAX))
         result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
+    if (result == HF_OK)
+        snprintf(own->incarnation, sizeof own->incarnation, "%s", answer_text(answer, 0, 1));
     PQclear(answer);
     if (result == HF_OK)
         result = run(store, own, "SELECT true", deadline_ms, err); /* is it still ours? */
@@ -217,8 +219,8 @@ static int draw_token(struct engine_store *store, struct row_claim *own, int64_t
 
 /* ---- the engine's ---------------------------------------------------------------------------- */
 
-static int row_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
-                       struct error_text *err)
+static int acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                   struct error_text *err)
 {
     struct row_claim *own = private_of(claim);
     int64_t soon_ms = clock_after(clock_boot_ms(), FIRST_LOOK_MS);
@@ -254,6 +256,17 @@ static int row_acquire(struct engine_store *store, struct engine_claim *claim, i
     return ENGINE_HELD;
 }
 
+static int row_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
+                       struct error_text *err)
+{
+    int result;
+
+    connection_heed(&claim->interrupted);
+    result = acquire(store, claim, deadline_ms, err);
+    connection_heed(NULL);
+    return result;
+}
+
 static int row_wait(struct engine_store *store, struct engine_claim *claim, int64_t until_ms,
                     struct error_text *err)
 {
@@ -286,7 +299,7 @@ static void row_wake(struct engine_store *store, struct engine_claim *claim)
 {
     struct row_claim *own = __atomic_load_n(&claim->private, __ATOMIC_ACQUIRE);
 
-    (void)store;
+    pool_interrupt(store);
     if (own && own->bell_fd >= 0)
         eventfd_write(own->bell_fd, 1);
 }
@@ -311,6 +324,9 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
     struct row_claim *own = claim->private;
     char hex[2 * HF_NAME_MAX + 1], lease[2 * sizeof own->lease + 1], text[2 * HF_NAME_MAX + 512],
         *filled;
+    struct error_text ignored;
+    PGresult *alive;
+    bool ended; /* by a floor */
     int result = HF_EUNREACH;
 
     if (own && own->conn) {
@@ -324,6 +340,10 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
             end_connection(store, own);
         return error_set(err, HF_ELOST, "'%.100s': its connection had ended", claim->name);
     }
+    alive = connection_run(own->conn, store->texts[STATEMENT_ROW_ALIVE], deadline_ms, &ignored);
+    ended = alive && PQresultStatus(alive) == PGRES_TUPLES_OK &&
+            strcmp(answer_text(alive, 0, 0), own->incarnation) != 0;
+    PQclear(alive);
     text_hex(own->key.bytes, own->key.size, hex);
     text_hex(own->lease, sizeof own->lease, lease);
     snprintf(text, sizeof text,
@@ -337,7 +357,7 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
     end_connection(store, own);
     if (result == HF_EUNREACH)
         return error_set(err, HF_ELOST, "'%.100s': its connection had ended", claim->name);
-    return result;
+    return ended ? error_set(err, HF_ELOST, "'%.100s': " ROW_BY_FLOOR, claim->name) : result;
 }
 
 static void row_dispose(struct engine_store *store, struct engine_claim *claim)

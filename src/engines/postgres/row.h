@@ -4,6 +4,8 @@
 
 #include "engines/postgres/store.h"
 
+#define ROW_BY_FLOOR "the store was declared to be another one (holdfast floor)"
+
 enum row_state { ROW_NONE, ROW_ASKED, ROW_HELD };
 
 /* claim->private */
@@ -17,7 +19,8 @@ struct row_claim {
     int64_t asked_ms; /* or when it was last known to be */
     struct key key;
     unsigned char lease[32];
-    int bell_fd; /* an eventfd for `wake`; -1: none */
+    char incarnation[PG_INCARNATION_MAX + 1]; /* that gave the token */
+    int bell_fd;                              /* an eventfd for `wake`; -1: none */
     bool observed;
 };
 

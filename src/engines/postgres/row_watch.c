@@ -1,6 +1,6 @@
 /* row_watch.c: the thread that watches open transactions (?mode=row).
  *
- * It asks over each connection every few seconds. A holder whose server does not answer counts as lost before that server can have given up the
+ * It asks over each connection every few seconds, also whether a floor has ended what was held before. A holder whose server does not answer counts as lost before that server can have given up the
  * connection: what ASK_MS and UNANSWERED_MS make together is less than what the session's keep-alives make. Whoever ends a session
  * (pg_terminate_backend, a restart) may let in the next one before the holder knows. */
 #include "base/clock.h"
@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
 #define STACK_BYTES 524288
@@ -16,35 +17,38 @@
 #define UNANSWERED_MS 3000
 #define WATCHED_MAX 4096
 
-/* With the mutex. Whether the connection is over, without waiting. */
-static bool is_over(struct row_claim *own, int64_t now_ms)
+/* With the mutex. Why it is lost; NULL: it is not, as far as is known without waiting. */
+static const char *why_lost(struct engine_store *store, struct row_claim *own, int64_t now_ms)
 {
+    static const char ended[] = "its connection to the server ended, and the lock with it";
     PGresult *answer;
 
     if (!PQconsumeInput(own->conn->pg) || PQstatus(own->conn->pg) != CONNECTION_OK)
-        return true;
+        return ended;
     while (own->asking && !PQisBusy(own->conn->pg)) {
         answer = PQgetResult(own->conn->pg);
         if (!answer) {
             own->asking = false;
-        } else if (PQresultStatus(answer) == PGRES_FATAL_ERROR) {
+        } else if (PQresultStatus(answer) != PGRES_TUPLES_OK) {
             PQclear(answer);
-            return true;
+            return ended;
+        } else if (strcmp(answer_text(answer, 0, 0), own->incarnation) != 0) {
+            PQclear(answer);
+            return ROW_BY_FLOOR;
         }
         PQclear(answer);
     }
     if (own->asking)
-        return now_ms - own->asked_ms >= UNANSWERED_MS;
+        return now_ms - own->asked_ms >= UNANSWERED_MS ? ended : NULL;
     if (now_ms - own->asked_ms < ASK_MS)
-        return PQtransactionStatus(own->conn->pg) != PQTRANS_INTRANS;
+        return PQtransactionStatus(own->conn->pg) != PQTRANS_INTRANS ? ended : NULL;
     own->asked_ms = now_ms;
-    own->asking = PQsendQuery(own->conn->pg, "SELECT true") == 1;
-    return !own->asking || PQflush(own->conn->pg) < 0;
+    own->asking = PQsendQuery(own->conn->pg, store->texts[STATEMENT_ROW_ALIVE]) == 1;
+    return !own->asking || PQflush(own->conn->pg) < 0 ? ended : NULL;
 }
 
 static void *watcher_main(void *arg)
 {
-    static const char why[] = "its connection to the server ended, and the lock with it";
     struct engine_store *store = arg;
     struct pollfd *fds = calloc(WATCHED_MAX + 1, sizeof *fds);
 
@@ -58,9 +62,10 @@ static void *watcher_main(void *arg)
         LIST_EACH_SAFE(node, &store->rows)
         {
             struct row_claim *own = LIST_ENTRY(node, struct row_claim, node);
+            const char *why = why_lost(store, own, now_ms);
             int64_t due_ms;
 
-            if (is_over(own, now_ms)) {
+            if (why) {
                 list_remove(node);
                 store->host->lost(store->host->context, own->claim, why);
                 continue;

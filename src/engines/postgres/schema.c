@@ -5,6 +5,8 @@
  * The schema is found once: where the search_path finds the table, else the one that new tables go to. From then on every statement names it,
  * so that nobody's search_path leads elsewhere. */
 #include "base/clock.h"
+#include "base/sha256.h"
+#include "base/text.h"
 #include "engines/postgres/store.h"
 
 #include <postgres-schema.h> /* made by tools/embed-sql */
@@ -102,6 +104,8 @@ static int find(struct engine_store *store, struct connection *conn, int64_t dea
              ret_found->exists   ? answer_text(answer, 0, 2)
              : wanted->schema[0] ? wanted->schema
                                  : answer_text(answer, 0, 3));
+    conn->standby = yes(answer, 0);
+    conn->read_only = !conn->standby && yes(answer, 1);
     if (yes(answer, 0))
         code = refuse_standby(store, "this server is a standby", err);
     else if (yes(answer, 1))
@@ -115,6 +119,16 @@ static int find(struct engine_store *store, struct connection *conn, int64_t dea
 
 /* ---- making it ------------------------------------------------------------------------------- */
 
+/* Once: whoever meant another table, or another database, notices. */
+static void say_made(const struct engine_store *store, const struct pgnames *names)
+{
+    char text[sizeof store->shown + 2 * PGNAMES_MAX + 80];
+
+    snprintf(text, sizeof text, "made the tables of a new store for locks at %s: %s.%s",
+             store->shown, names->schema, names->table);
+    store->host->warn(store->host->context, text);
+}
+
 static int make(struct engine_store *store, struct connection *conn, const struct pgnames *names,
                 int64_t deadline_ms, struct error_text *err)
 {
@@ -124,6 +138,8 @@ static int make(struct engine_store *store, struct connection *conn, const struc
     PGresult *answer =
         ask_filled(store, conn, names, sql_text_schema, true, deadline_ms, &code, err);
 
+    if (answer && PQntuples(answer) > 0)
+        say_made(store, names);
     PQclear(answer);
     if (answer)
         return HF_OK;
@@ -133,7 +149,10 @@ static int make(struct engine_store *store, struct connection *conn, const struc
         return HF_OK;
     if (code == HF_EREFUSED) {
         struct error_text why = *err;
+        char *advice = strstr(why.text, ": " PG_NOT_GRANTED);
 
+        if (advice) /* of those who use tables that are there */
+            *advice = '\0';
         error_write(err,
                     "the tables of the locks are not there, and could not be made: %.250s (whoever "
                     "may applies what '%s' prints)",
@@ -143,6 +162,17 @@ static int make(struct engine_store *store, struct connection *conn, const struc
 }
 
 /* ---- using it -------------------------------------------------------------------------------- */
+
+/* Whoever has a statement of this name has this statement, whatever else it is used for. */
+static void name_statement(const char *text, char ret_name[PG_STATEMENT_NAME_MAX + 1])
+{
+    unsigned char digest[SHA256_SIZE];
+    char hex[2 * SHA256_SIZE + 1];
+
+    sha256(text, strlen(text), digest);
+    text_hex(digest, sizeof digest, hex);
+    snprintf(ret_name, PG_STATEMENT_NAME_MAX + 1, "holdfast_%.16s", hex);
+}
 
 static int fill_texts(struct engine_store *store, const struct pgnames *names,
                       struct error_text *err)
@@ -157,6 +187,8 @@ static int fill_texts(struct engine_store *store, const struct pgnames *names,
     pthread_mutex_lock(&store->mutex);
     if (well && !atomic_load(&store->settled)) {
         memcpy(store->texts, texts, sizeof texts);
+        for (int i = 0; i < STATEMENT_COUNT; i++)
+            name_statement(texts[i], store->statement_names[i]);
         store->names = *names;
         atomic_store(&store->settled, true);
         memset(texts, 0, sizeof texts);
@@ -195,6 +227,7 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
         snprintf(ret_incarnation, PG_INCARNATION_MAX + 1, "%s", incarnation);
         if (answer_number(answer, 0, 2, &pid)) /* as connection_peer has it */
             atomic_store(&store->pooled, pid != PQbackendPID(conn->pg));
+        conn->direct = pid == PQbackendPID(conn->pg);
     }
     PQclear(answer);
     return code;

@@ -18,7 +18,7 @@
  *     row_watch.c    the thread that watches these
  *
  * What happens in the database is in sql/: each operation is one statement, which calls one function. Nothing of a session
- * outlives a statement, so a transaction pooler may be between us and the server.
+ * that counts outlives a statement, so a transaction pooler may be between us and the server.
  *
  * Expiry. A claim has a beat, which each renewal raises. It is dead when somebody has seen the same beat for the whole of its span
  * (TTL, drift allowance, lock-delay) by his own CLOCK_BOOTTIME, from when the answer that showed it had arrived. Whoever
@@ -37,7 +37,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define PG_SCHEMA_VERSION 1
+/* How the words about a right that a role lacks go on. */
+#define PG_NOT_GRANTED "a role must be GRANTed "
+#define PG_SCHEMA_VERSION 2
 #define PG_POOL_MAX 8         /* connections for all, */
 #define PG_POOL_URGENT_MAX 10 /* so many with those for giving up what is held, */
 #define PG_POOL_RENEW_MAX 11  /* and with the one that only renewals may have */
@@ -53,44 +55,14 @@
 #define PG_DEAD_MAX 256 /* that one statement removes */
 #define PG_OBSERVER_TTL_MS 30000
 #define PG_BROKEN "broken by an operator" /* to a holder */
+#define PG_STATE_ISOLATION \
+    "HF003" /* a function's, in a transaction that is not READ COMMITTED: nothing was done */
+#define PG_STATEMENT_NAME_MAX 32
 #define PG_NEWS_MAX 64 /* ids that were told of last, for whoever learns its own id only now */
 
 struct engine_store;
 
 /* ---- connection.c ---------------------------------------------------------------------------- */
-
-struct connection {
-    struct list node;
-    PGconn *pg;
-    int slot;          /* in store->sockets; -1: none */
-    bool unreplicated; /* a commit was not waited for by those who should have it */
-    int64_t idle_ms;   /* since when it is not used */
-};
-
-/* Made by the deadline, and its server is one that can be used. HF_EUNREACH or HF_EREFUSED. */
-int connection_new(struct engine_store *store, const char *const *keywords,
-                   const char *const *values, int64_t deadline_ms, struct connection **ret_conn,
-                   struct error_text *err);
-void connection_free(struct engine_store *store, struct connection *conn);
-/* Is it worth being used again? */
-bool connection_is_alive(struct connection *conn);
-
-struct question;
-/* The answer to one statement, whatever it is; PQclear it. NULL: none came, and the connection is of no use any more. ret_sent: it may
- * have been done. */
-PGresult *connection_ask(struct connection *conn, const struct question *question,
-                         int64_t deadline_ms, bool *ret_sent, struct error_text *err);
-/* Several statements without parameters, as one transaction. */
-PGresult *connection_run(struct connection *conn, const char *text, int64_t deadline_ms,
-                         struct error_text *err);
-/* Is the server itself at the other end? A pooler has made up the process that it says it is, so that it can pass on whoever cancels. UNKNOWN: no
- * answer came. */
-enum peer { PEER_UNKNOWN, PEER_SERVER, PEER_POOLER };
-enum peer connection_peer(struct connection *conn, int64_t deadline_ms, struct error_text *err);
-/* Only the first line of what libpq says, in words that fit ours. */
-void connection_words(const char *message, struct error_text *err);
-
-/* ---- question.c ------------------------------------------------------------------------------ */
 
 enum statement {
     STATEMENT_HELLO,
@@ -111,10 +83,59 @@ enum statement {
     STATEMENT_LIST,
     STATEMENT_ROW_MAKE,
     STATEMENT_ROW_GRANT,
+    STATEMENT_ROW_ALIVE,
     STATEMENT_BROKEN,
     STATEMENT_TELL,
     STATEMENT_COUNT
 };
+
+struct connection {
+    struct list node;
+    PGconn *pg;
+    const struct engine_host *host; /* is told that an answer is long in coming; NULL: nobody is */
+    int slot;                       /* in store->sockets; -1: none */
+    bool unreplicated;              /* a commit was not waited for by those who should have it */
+    bool direct;    /* no pooler is between here and the server: the session is ours */
+    bool standby;   /* its server is one: another host may be the primary */
+    bool read_only; /* it is none, and cannot be written to */
+    bool by_name;   /* the last statement was a prepared one */
+    bool prepared[STATEMENT_COUNT];
+    unsigned char asked[STATEMENT_COUNT]; /* how often, until it is prepared */
+    int64_t idle_ms;                      /* since when it is not used */
+};
+
+/* What a new connection is asked before it is used. HF_EUNREACH at the deadline: its server hangs. */
+typedef int connection_settle_fn(struct engine_store *store, struct connection *conn,
+                                 int64_t deadline_ms, struct error_text *err);
+/* Made and settled by the deadline, and its server is one that can be used. settle: NULL if there is nothing to ask. HF_EUNREACH or
+ * HF_EREFUSED. */
+int connection_new(struct engine_store *store, const char *const *keywords,
+                   const char *const *values, connection_settle_fn *settle, int64_t deadline_ms,
+                   struct connection **ret_conn, struct error_text *err);
+void connection_free(struct engine_store *store, struct connection *conn);
+/* Is it worth being used again? */
+bool connection_is_alive(struct connection *conn);
+
+/* From now on, what this thread waits for ends soon when this becomes true, as at a deadline; NULL: no more. */
+void connection_heed(const _Atomic bool *interrupted);
+bool connection_interrupted(void);
+
+struct question;
+/* The answer to one statement, whatever it is; PQclear it. NULL: none came, and the connection is of no use any more. ret_sent: it may
+ * have been done. */
+PGresult *connection_ask(struct connection *conn, const struct question *question,
+                         int64_t deadline_ms, bool *ret_sent, struct error_text *err);
+/* Several statements without parameters, as one transaction. */
+PGresult *connection_run(struct connection *conn, const char *text, int64_t deadline_ms,
+                         struct error_text *err);
+/* Is the server itself at the other end? A pooler has made up the process that it says it is, so that it can pass on whoever cancels. UNKNOWN: no
+ * answer came. */
+enum peer { PEER_UNKNOWN, PEER_SERVER, PEER_POOLER };
+enum peer connection_peer(struct connection *conn, int64_t deadline_ms, struct error_text *err);
+/* Only the first line of what libpq says, in words that fit ours. */
+void connection_words(const char *message, struct error_text *err);
+
+/* ---- question.c ------------------------------------------------------------------------------ */
 
 extern const char *const statement_texts[STATEMENT_COUNT];
 
@@ -138,11 +159,16 @@ struct question {
     bool urgent;      /* somebody waits for what it gives up */
     bool renews;      /* a hold depends on it */
     bool expects;     /* its first parameter is the incarnation, which ask_store puts in */
-    bool patience;    /* its second how long to wait for rows, likewise */
-    bool *ret_again;  /* or NULL: set when it was asked again after it may have been done */
+    bool
+        dated; /* what it says was found out in this era; in another one it is not sent (HF_ESTORE) */
+    uint32_t era;
+    bool patience;   /* its second how long to wait for rows, likewise */
+    bool *ret_again; /* or NULL: set when it was asked again after it may have been done */
     const _Atomic uint32_t
         *bell; /* or NULL: when it is not what it was, nobody waits for a server any more */
     uint32_t rung;
+    const char *name; /* set by ask_store: what it is prepared as; NULL: not at all */
+    bool isolates; /* set by ask_store: the role's default is another level than READ COMMITTED */
     int count;
     const char *values[PG_PARAMETERS_MAX];
     int lengths[PG_PARAMETERS_MAX];
@@ -156,6 +182,9 @@ void question_add_number(struct question *question, int64_t number);
 void question_add_bool(struct question *question, bool yes);
 void question_add_text(struct question *question, const char *text);
 void question_add_bytes(struct question *question, const void *bytes, size_t size);
+/* All of it as one text that takes no parameters and is one transaction, READ COMMITTED whatever the default is; free it. NULL: out of
+ * memory. */
+char *question_isolated(const struct question *question);
 
 /* Columns of a row; false: it is not there, NULL, or something else. */
 bool answer_number(const PGresult *answer, int row, int column, int64_t *ret_number);
@@ -174,9 +203,14 @@ int store_ask_anyhow(struct engine_store *store, struct question *question, int6
                      PGresult **ret_answer, struct error_text *err);
 /* So that schema, incarnation and host are known. */
 int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err);
+/* Whoever waits for a connection looks whether it is interrupted. */
+void pool_interrupt(struct engine_store *store);
+/* A connection is one to the store: it has said who is there, and that counts. */
+int pool_settle(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
+                struct error_text *err);
 void pool_free(struct engine_store *store);
 /* A connection has said who is there. */
-void store_note_incarnation(struct engine_store *store, const char *incarnation);
+bool store_note_incarnation(struct engine_store *store, const char *incarnation, uint32_t era);
 /* How often that changed. */
 uint32_t store_era(struct engine_store *store);
 
@@ -273,6 +307,7 @@ struct pg_claim {
     uint64_t serial; /* of its being listed; never used again */
     int64_t listed_ms;
     int64_t renew_ms; /* of an observer: when its place is to be renewed */
+    bool suspect;     /* a hold with this id was broken, which may be another name's */
 };
 
 struct pg_claim *claim_private(struct engine_store *store, struct engine_claim *claim);
@@ -305,13 +340,15 @@ bool listener_hears(struct engine_store *store);
 void listener_hand_over(struct engine_store *store, const struct key *key);
 void listener_stop(struct engine_store *store);
 
-/* With the mutex: the hold with this id was broken by an operator. */
-void listener_tell_broken(struct engine_store *store, int64_t id);
+/* With the mutex: the claim that was listed as this one was broken by an operator, if it is listed still. */
+void listener_tell_broken(struct engine_store *store, uint64_t serial);
 
 /* ---- breaks.c ---------------------------------------------------------------------------------- */
 
 /* Of all that are held: what was broken before somebody listened is told now. By the listener, without the mutex. */
 void breaks_look(struct engine_store *store);
+/* The same of those whose id was told of: broken, or removed with that. */
+void breaks_look_at_suspects(struct engine_store *store);
 /* Those that are gone, as a renewal says, and that an operator has broken are told so. */
 void breaks_explain(struct engine_store *store, struct engine_claim *const *claims, int count,
                     const int64_t *left_ms, int64_t deadline_ms);
@@ -339,9 +376,10 @@ int pg_once_read(struct engine_store *store, const char *key, struct engine_reco
 /* Writes down for this host what of the list it has not noted. Nobody minds if that fails. */
 void note_seen(struct engine_store *store, uint32_t era, const struct key *key,
                const struct sighting *list, int count);
-/* Removes those of the list that are dead, and a record (0: none), for whoever only asks. 1: it did; 0: there was nothing. */
-int sweep_dead(struct engine_store *store, const struct key *key, const struct sighting *list,
-               int count, int64_t forget, int64_t deadline_ms, struct error_text *err);
+/* Removes those of the list that are dead, as was seen in this era, and a record (0: none), for whoever only asks. 1: it did; 0: there was nothing. */
+int sweep_dead(struct engine_store *store, uint32_t era, const struct key *key,
+               const struct sighting *list, int count, int64_t forget, int64_t deadline_ms,
+               struct error_text *err);
 
 /* Removes whoever is dead of this name; 0: nobody is, and what was seen is noted. */
 int sweep_name(struct engine_store *store, const struct key *key, int64_t deadline_ms);
@@ -356,8 +394,10 @@ int pg_check(struct engine_store *store, const char *name, uint64_t token, int *
              int64_t deadline_ms, struct error_text *err);
 int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
              struct error_text *err);
+/* Asks only so that another incarnation is noted. */
+void floor_look(struct engine_store *store, int64_t deadline_ms);
 int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-             struct error_text *err);
+             struct engine_floor *ret_floor, struct error_text *err);
 
 /* ---- row.c ----------------------------------------------------------------------------------- */
 
@@ -395,18 +435,26 @@ struct engine_store {
     char advice[192]; /* the command that prints its tables */
     bool row;         /* ?mode=row */
     int64_t timeout_ms;
+    _Atomic unsigned first_host; /* of several: the one that served last */
     bool forked;
 
     _Atomic int sockets[PG_SOCKETS_MAX]; /* -1: none; for after_fork */
     struct sightings *sightings;         /* has a mutex of its own */
 
+    pthread_mutex_t
+        telling; /* held while the host is told who is there: of two, the later is told last */
     pthread_mutex_t mutex; /* of all below; never held while somebody waits for a server */
-    pthread_cond_t freed;  /* a connection was given back */
+    pthread_cond_t freed;  /* a connection was given back, or somebody is interrupted */
     struct list idle;
     int connections;      /* idle and in use */
     struct pgnames names; /* with the schema */
     char *texts[STATEMENT_COUNT];
-    _Atomic bool settled; /* names and texts are there, and constant */
+    char statement_names[STATEMENT_COUNT]
+                        [PG_STATEMENT_NAME_MAX + 1]; /* what they are prepared as */
+    _Atomic bool settled;                            /* names and texts are there, and constant */
+    _Atomic bool unprepared; /* a prepared statement was not there, or had become another one */
+    _Atomic bool
+        isolates; /* a statement was refused because of the role's default isolation level */
     _Atomic bool
         pooled; /* a pooler was between here and the server, when a connection was made last */
     char incarnation[PG_INCARNATION_MAX + 1];
@@ -419,6 +467,7 @@ struct engine_store {
     int64_t news[PG_NEWS_MAX];
     uint32_t news_count;
     bool listener_runs, listener_sleeps, stop, warned;
+    bool suspects; /* one of those that are listed is */
     pthread_t listener;
     int bell_fd; /* an eventfd that wakes it; -1: none */
     _Atomic bool hears;

@@ -62,7 +62,7 @@ void pg_wake(struct engine_store *store, struct engine_claim *claim)
 {
     struct pg_claim *own = __atomic_load_n(&claim->private, __ATOMIC_ACQUIRE);
 
-    (void)store;
+    pool_interrupt(store);
     if (!own)
         return;
     atomic_fetch_add(&own->bell, 1);

@@ -122,8 +122,11 @@ static void read_acquire(void *context, int node, int index, const struct resp_n
 /* One question and its answer. */
 static int ask(struct acquiring *acquiring, int64_t deadline_ms, struct error_text *err)
 {
-    struct question question = {
-        .commands = 1, .context = acquiring, .write = write_acquire, .answer = read_acquire};
+    struct question question = {.commands = 1,
+                                .context = acquiring,
+                                .write = write_acquire,
+                                .answer = read_acquire,
+                                .interrupted = &acquiring->claim->interrupted};
     struct redis_claim *own = acquiring->own;
     int result = redis_ask(acquiring->store, &question, deadline_ms, err);
 

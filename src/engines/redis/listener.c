@@ -36,7 +36,7 @@ struct farewell { /* a channel to leave */
 
 struct listener {
     struct engine_store *store;
-    struct node node; /* for its greeting and its messages; links are not pooled here */
+    struct node node; /* for its handshake and its messages; links are not pooled here */
     char client[17];
     char channel[sizeof CHANNEL_WAKE + 17];
     struct link *_Atomic link;
@@ -207,15 +207,18 @@ static bool must_stop(struct listener *listener)
 static bool wait_for_link(struct listener *listener, struct link *link, int64_t until_ms)
 {
     struct pollfd fds[2] = {{.fd = listener->poke_fd, .events = POLLIN}};
-    int64_t left_ms = until_ms - clock_boot_ms();
+    int64_t left_ms;
     eventfd_t ignored;
 
+    if (link && link_look_ms(link) < until_ms)
+        until_ms = link_look_ms(link);
+    left_ms = until_ms - clock_boot_ms();
     if (link)
         fds[1] = (struct pollfd){.fd = stream_fd(link->stream), .events = link_events(link)};
     poll(fds, link ? 2 : 1, left_ms > 0 ? (int)left_ms : 0);
     if (fds[0].revents)
         eventfd_read(listener->poke_fd, &ignored);
-    return link && fds[1].revents;
+    return link && (fds[1].revents || clock_boot_ms() >= link_look_ms(link));
 }
 
 /* Until the link is over or the listener is to stop. What can be done is done before each wait: a
@@ -242,7 +245,8 @@ static void listen_on(struct listener *listener, struct link *link)
             result = HF_EUNREACH;
         if (result == HF_OK && wait_for_link(listener, link, pinged_ms + PING_MS)) {
             result = link_pump(link, on_value, listener, &err);
-            heard_ms = clock_boot_ms();
+            if (link->greeted > 0) /* an address that only accepts says nothing */
+                heard_ms = clock_boot_ms();
         }
     }
 }
@@ -253,13 +257,14 @@ static void *listener_main(void *arg)
     int64_t pause_ms = PAUSE_MS;
 
     while (!must_stop(listener)) {
-        const struct node *node = &listener->node;
+        struct node *node = &listener->node;
         struct error_text err;
         struct link *link;
 
-        if (link_open(&node->address, node->access, &node->greeting, &link, &err) == HF_OK) {
-            atomic_store(&listener->link, link);
-            listen_on(listener, link);
+        if (link_new(&node->handshake, &link, &err) == HF_OK) {
+            atomic_store(&listener->link, link); /* before it has a descriptor */
+            if (link_dial(link, &node->address, node->access, &node->turns, &err) == HF_OK)
+                listen_on(listener, link);
             atomic_store(&listener->link, NULL);
             link_close(link);
         }
@@ -331,10 +336,7 @@ int listener_new(struct engine_store *store, const struct address *address, stru
 
 void listener_after_fork(struct engine_store *store)
 {
-    struct link *link = atomic_load(&store->listener->link);
-
-    if (link)
-        stream_after_fork(link->stream);
+    link_after_fork(atomic_load(&store->listener->link));
 }
 
 void listener_free(struct engine_store *store)

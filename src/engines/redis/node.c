@@ -21,7 +21,8 @@ struct refusal {
 
 static const struct refusal refusals[] = {
     {"NOAUTH", HF_EREFUSED,
-     "%s needs a password: give it in the URL, in ?password-file= or in HOLDFAST_PASSWORD"},
+     "%s needs a password: give it in the URL, in ?password-file=, in HOLDFAST_PASSWORD, or with "
+     "the url in client.conf"},
     {"WRONGPASS", HF_EREFUSED, "%s does not accept this user and password"},
     {"ERR AUTH", HF_EREFUSED, "%s has no password set, and one was given"},
     {"ERR invalid password", HF_EREFUSED, "%s does not accept this password"},
@@ -151,7 +152,7 @@ int64_t node_uptime_ms(struct node *node)
     return uptime_ms;
 }
 
-/* As it was sent with the last greeting. */
+/* As it was sent with the last handshake. */
 static bool has_no_password(struct node *node)
 {
     bool none;
@@ -162,31 +163,35 @@ static bool has_no_password(struct node *node)
     return none;
 }
 
-static int on_greeting(void *context, int index, const struct resp_node *reply,
-                       struct error_text *err)
+static int on_handshake(void *context, int index, const struct resp_node *reply,
+                        struct error_text *err)
 {
     struct node *node = context;
-    enum greeting greeting = node->greetings[index];
+    enum handshake_step step = node->handshake_steps[index];
     int result;
 
     node->host->reached(node->host->context);
-    if (greeting == GREET_INFO)
+    if (step == HANDSHAKE_INFO)
         node->host->connected(node->host->context, NULL);
     if (reply->type != RESP_ERROR)
-        return greeting == GREET_INFO ? look_at_info(node, reply, err) : HF_OK;
+        return step == HANDSHAKE_INFO ? look_at_info(node, reply, err) : HF_OK;
     /* Somebody who may not ask may still lock; without a password he may not, and hears so here. */
-    if ((greeting == GREET_NAME || greeting == GREET_INFO) && reply->size >= 6 &&
+    if ((step == HANDSHAKE_NAME || step == HANDSHAKE_INFO) && reply->size >= 6 &&
         memcmp(reply->text, "NOAUTH", 6) != 0)
         return HF_OK;
-    if (greeting == GREET_AUTH && reply->size >= 9 && memcmp(reply->text, "WRONGPASS", 9) == 0 &&
+    if (step == HANDSHAKE_AUTH && reply->size >= 9 && memcmp(reply->text, "WRONGPASS", 9) == 0 &&
         has_no_password(node))
-        return error_set(err, HF_EREFUSED,
-                         "%s does not accept this user without a password: give it in the URL "
-                         "(USER:PASSWORD@), in ?password-file= or in HOLDFAST_PASSWORD",
-                         node->address.shown);
+        return error_set(
+            err, HF_EREFUSED,
+            "%s does not accept this user without a password: give it in the URL "
+            "(USER:PASSWORD@), in ?password-file=, in HOLDFAST_PASSWORD, or with the url "
+            "in client.conf",
+            node->address.shown);
     result = node_refusal(node, reply, err);
-    if (greeting == GREET_AUTH)
+    if (step == HANDSHAKE_AUTH)
         access_add_origin(node->access, err);
+    else if (reply->size >= 6 && memcmp(reply->text, "NOAUTH", 6) == 0)
+        access_add_unused(node->host->other_conf, err);
     return result;
 }
 
@@ -217,33 +222,33 @@ static void write_auth(struct node *node, struct resp_writer *hello)
     explicit_bzero(password, sizeof password);
 }
 
-static void write_greeting(struct node *node, enum greeting greeting, struct resp_writer *hello)
+static void write_handshake(struct node *node, enum handshake_step step, struct resp_writer *hello)
 {
-    switch (greeting) {
-    case GREET_AUTH:
+    switch (step) {
+    case HANDSHAKE_AUTH:
         write_auth(node, hello);
         break;
-    case GREET_SELECT:
+    case HANDSHAKE_SELECT:
         resp_write_array(hello, 2);
         resp_write_text(hello, "SELECT");
         resp_write_number(hello, node->database);
         break;
-    case GREET_NAME:
+    case HANDSHAKE_NAME:
         resp_write_array(hello, 3);
         resp_write_text(hello, "CLIENT");
         resp_write_text(hello, "SETNAME");
         resp_write_text(hello, "holdfast");
         break;
-    case GREET_INFO:
+    case HANDSHAKE_INFO:
         resp_write_array(hello, 1);
         resp_write_text(hello, "INFO");
         break;
-    case GREET_SUBSCRIBE:
+    case HANDSHAKE_SUBSCRIBE:
         resp_write_array(hello, 2);
         resp_write_text(hello, "SUBSCRIBE");
         resp_write_text(hello, node->channel);
         break;
-    case GREETINGS_MAX:
+    case HANDSHAKE_STEPS_MAX:
         break;
     }
 }
@@ -252,23 +257,23 @@ static void write_hello(void *context, struct resp_writer *hello)
 {
     struct node *node = context;
 
-    for (int i = 0; i < node->greeting.replies; i++)
-        write_greeting(node, node->greetings[i], hello);
+    for (int i = 0; i < node->handshake.replies; i++)
+        write_handshake(node, node->handshake_steps[i], hello);
 }
 
-static void choose_greetings(struct node *node)
+static void choose_handshake(struct node *node)
 {
     const struct access *access = node->access;
     int count = 0;
 
     if (access->password[0] || access->user[0]) /* a user may need no password */
-        node->greetings[count++] = GREET_AUTH;
+        node->handshake_steps[count++] = HANDSHAKE_AUTH;
     if (node->database > 0)
-        node->greetings[count++] = GREET_SELECT;
-    node->greetings[count++] = GREET_NAME;
-    node->greetings[count++] = node->channel ? GREET_SUBSCRIBE : GREET_INFO;
-    node->greeting = (struct link_greeting){
-        .replies = count, .write = write_hello, .on_reply = on_greeting, .context = node};
+        node->handshake_steps[count++] = HANDSHAKE_SELECT;
+    node->handshake_steps[count++] = HANDSHAKE_NAME;
+    node->handshake_steps[count++] = node->channel ? HANDSHAKE_SUBSCRIBE : HANDSHAKE_INFO;
+    node->handshake = (struct link_handshake){
+        .replies = count, .write = write_hello, .on_reply = on_handshake, .context = node};
 }
 
 /* ---- links ----------------------------------------------------------------------------------- */
@@ -285,7 +290,7 @@ void node_init(struct node *node, const struct address *address, const struct ac
     node->database = database;
     node->channel = channel;
     memcpy(node->password, access->password, sizeof node->password);
-    choose_greetings(node);
+    choose_handshake(node);
     pthread_mutex_init(&node->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -295,12 +300,8 @@ void node_init(struct node *node, const struct address *address, const struct ac
 
 void node_after_fork(struct node *node)
 {
-    for (int i = 0; i < NODE_LINKS_MAX; i++) {
-        struct link *link = atomic_load(&node->links[i]);
-
-        if (link)
-            stream_after_fork(link->stream);
-    }
+    for (int i = 0; i < NODE_LINKS_MAX; i++)
+        link_after_fork(atomic_load(&node->links[i]));
 }
 
 static bool drop_answer(void *context, const struct resp_node *value)
@@ -400,17 +401,18 @@ static bool await_return(struct node *node, int64_t deadline_ms)
     return true;
 }
 
+/* The child of a fork closes those that are known, so a link is, before it has a descriptor. */
 static int dial(struct node *node, struct link **ret_link, struct error_text *err)
 {
-    struct link *link;
-    int result = link_open(&node->address, node->access, &node->greeting, &link, err);
+    struct link *link = NULL;
+    int result = link_new(&node->handshake, &link, err);
 
     pthread_mutex_lock(&node->mutex);
     for (int i = 0; result == HF_OK && i < NODE_LINKS_MAX; i++) {
         if (atomic_load(&node->links[i]))
             continue;
-        atomic_store(&node->links[i], link);
         link->slot = i;
+        atomic_store(&node->links[i], link);
         break;
     }
     if (result != HF_OK) {
@@ -418,8 +420,13 @@ static int dial(struct node *node, struct link **ret_link, struct error_text *er
         pthread_cond_signal(&node->returned);
     }
     pthread_mutex_unlock(&node->mutex);
+    if (result != HF_OK)
+        return result;
+    result = link_dial(link, &node->address, node->access, &node->turns, err);
     if (result == HF_OK)
         *ret_link = link;
+    else
+        node_give(node, link, true);
     return result;
 }
 

@@ -10,7 +10,14 @@
 
 #define NODE_LINKS_MAX 16 /* at once, to one server; more calls than that wait for a turn */
 
-enum greeting { GREET_AUTH, GREET_SELECT, GREET_NAME, GREET_INFO, GREET_SUBSCRIBE, GREETINGS_MAX };
+enum handshake_step {
+    HANDSHAKE_AUTH,
+    HANDSHAKE_SELECT,
+    HANDSHAKE_NAME,
+    HANDSHAKE_INFO,
+    HANDSHAKE_SUBSCRIBE,
+    HANDSHAKE_STEPS_MAX
+};
 
 struct node {
     struct address address;
@@ -18,9 +25,10 @@ struct node {
     const struct engine_host *host;
 
     unsigned database;
-    const char *channel;                    /* NULL: none */
-    enum greeting greetings[GREETINGS_MAX]; /* what every link says first */
-    struct link_greeting greeting;
+    const char *channel;                                      /* NULL: none */
+    enum handshake_step handshake_steps[HANDSHAKE_STEPS_MAX]; /* what every link says first */
+    struct link_handshake handshake;
+    struct turns turns; /* of the address; all links share it */
 
     pthread_mutex_t mutex;           /* of all below */
     char password[PASSWORD_MAX + 1]; /* the last that was read */

@@ -72,14 +72,21 @@ int redis_break(struct engine_store *store, const char *name, int64_t grace_ms,
 }
 
 int redis_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-                struct error_text *err)
+                struct engine_floor *ret_floor, struct error_text *err)
 {
     struct plain plain = {
         .store = store, .script = SCRIPT_FLOOR, .name = "", .argument = (int64_t)token};
 
+    int result;
+
     if (token >= HF_TOKEN_MAX)
         return error_set(err, HF_EREFUSED, "no token is greater than that");
-    return ask_plain(&plain, deadline_ms, err);
+    result = ask_plain(&plain, deadline_ms, err);
+    if (result == HF_OK && plain.answer < (int64_t)token)
+        result = error_set(err, HF_EINTERNAL, "an invalid answer to a floor");
+    if (result == HF_OK)
+        ret_floor->at = (uint64_t)plain.answer;
+    return result;
 }
 
 /* ---- show and list --------------------------------------------------------------------------- */

@@ -96,16 +96,39 @@ int redlock_break(struct engine_store *store, const char *name, int64_t grace_ms
     return result;
 }
 
+static int descending(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+
+    return (a < b) - (a > b);
+}
+
+/* The greatest token that some node of each majority has, as far as nodes have answered; at least this one. */
+static uint64_t known_to_every_majority(struct poll *poll, uint64_t token)
+{
+    int enough = redlock_blocking(poll->store);
+
+    qsort(poll->answers, (size_t)poll->answered, sizeof *poll->answers, descending);
+    if (poll->answered < enough || poll->answers[enough - 1] < (int64_t)token)
+        return token;
+    return (uint64_t)poll->answers[enough - 1];
+}
+
 /* A majority that knows it meets every majority that is asked for its tokens. */
 int redlock_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-                  struct error_text *err)
+                  struct engine_floor *ret_floor, struct error_text *err)
 {
     struct poll poll = {
         .store = store, .script = SCRIPT_FLOOR, .name = "", .argument = (int64_t)token};
 
+    int result;
+
     if (token >= HF_TOKEN_MAX)
         return error_set(err, HF_EREFUSED, "no token is greater than that");
-    return take_poll(&poll, true, deadline_ms, err);
+    result = take_poll(&poll, true, deadline_ms, err);
+    if (result == HF_OK)
+        ret_floor->at = known_to_every_majority(&poll, token);
+    return result;
 }
 
 /* ---- show ------------------------------------------------------------------------------------ */

@@ -235,13 +235,15 @@ static int vote_and_seal(struct voting *voting, int64_t deadline_ms, struct erro
                             .write = write_vote,
                             .answer = read_vote,
                             .enough = enough_votes,
-                            .tells_all = true};
+                            .tells_all = true,
+                            .interrupted = &voting->claim->interrupted};
     struct question seal = {.text_first = SCRIPT_SEAL,
                             .commands = 1,
                             .context = voting,
                             .write = write_seal,
                             .answer = read_seal,
-                            .enough = enough_seals};
+                            .enough = enough_seals,
+                            .interrupted = &voting->claim->interrupted};
     int quorum = redlock_quorum(store);
 
     session_ask(voting->session, &vote, redlock_deadline(store, deadline_ms));

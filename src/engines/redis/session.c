@@ -187,6 +187,7 @@ void session_ask(struct session *session, const struct question *question, int64
     struct exchange exchange = {.calls = session->calls,
                                 .count = store->node_count,
                                 .deadline_ms = deadline_ms,
+                                .interrupted = question->interrupted,
                                 .context = session,
                                 .on_reply = on_reply,
                                 .enough = question->enough ? enough : NULL};

@@ -58,6 +58,7 @@ struct question {
     /* That a few have answered may be enough, but all should hear it: links that broke are made
      * again, and nodes that are still being connected to are waited for, until they are told. */
     bool tells_all;
+    const _Atomic bool *interrupted; /* or NULL: ends it as its deadline would */
 };
 
 /* Links to all nodes, kept from question to question, so that a later one arrives behind an
@@ -86,7 +87,7 @@ int session_result(const struct session *session, int node, struct error_text *e
 int redis_ask(struct engine_store *store, const struct question *question, int64_t deadline_ms,
               struct error_text *err);
 
-/* ---- saying.c: what both stores say about a claim */
+/* ---- encode.c: what both stores say about a claim */
 
 /* token 0: whichever it has. remember_ms: for how long a late acquisition is refused; 0: none can
  * come. */
@@ -143,9 +144,9 @@ int redis_check(struct engine_store *store, const char *name, uint64_t token, in
 int redis_break(struct engine_store *store, const char *name, int64_t grace_ms,
                 uint32_t *ret_broken, struct error_text *err);
 int redis_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-                struct error_text *err);
+                struct engine_floor *ret_floor, struct error_text *err);
 
-/* ---- rows.c: what show.lua and SCAN answer, the same for both */
+/* ---- decode.c: what show.lua and SCAN answer, the same for both */
 
 /* A row of show.lua, copied. */
 struct row {
@@ -243,6 +244,6 @@ int redlock_check(struct engine_store *store, const char *name, uint64_t token, 
 int redlock_break(struct engine_store *store, const char *name, int64_t grace_ms,
                   uint32_t *ret_broken, struct error_text *err);
 int redlock_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
-                  struct error_text *err);
+                  struct engine_floor *ret_floor, struct error_text *err);
 
 #endif

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HEED_MS 50 /* until an attempt that was interrupted ends */
+
 static void destroy(struct call *call)
 {
     deallocate_String_vector(&call->names);
@@ -280,10 +282,30 @@ struct call *call_check(struct session *session, const char *const *paths, const
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+/* What ends the attempt of this thread, or NULL. An attempt is many calls, and one thread makes them all. */
+static _Thread_local const _Atomic bool *heeded;
+
+void zk_heed(const _Atomic bool *interrupted)
+{
+    heeded = interrupted;
+}
+
+bool zk_interrupted(void)
+{
+    return heeded && atomic_load(heeded);
+}
+
+int64_t zk_look_ms(int64_t until_ms)
+{
+    int64_t look_ms = heeded ? clock_after(clock_boot_ms(), HEED_MS) : CLOCK_NEVER;
+
+    return look_ms < until_ms ? look_ms : until_ms;
+}
+
 static void wait_until(struct call *call, int64_t until_ms)
 {
-    while (!atomic_load(&call->done) && clock_boot_ms() < until_ms)
-        futex_wait(&call->done, 0, FUTEX_MASK_ALL, until_ms);
+    while (!atomic_load(&call->done) && clock_boot_ms() < until_ms && !zk_interrupted())
+        futex_wait(&call->done, 0, FUTEX_MASK_ALL, zk_look_ms(until_ms));
 }
 
 int call_await(struct call *call, int64_t deadline_ms, struct error_text *err)
@@ -291,7 +313,7 @@ int call_await(struct call *call, int64_t deadline_ms, struct error_text *err)
     int64_t patience_ms = clock_after(call->sent_ms, session_patience_ms(call->session));
 
     wait_until(call, patience_ms < deadline_ms ? patience_ms : deadline_ms);
-    while (!atomic_load(&call->done) && clock_boot_ms() < deadline_ms) {
+    while (!atomic_load(&call->done) && clock_boot_ms() < deadline_ms && !zk_interrupted()) {
         session_unstall(call->session, call);
         session_hurry(call->session); /* it may have been sent just when the connection broke */
         patience_ms = clock_after(clock_boot_ms(), ZK_STALL_MS);

@@ -491,10 +491,12 @@ int zk_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
                          store->names == ZK_NAMES_KAZOO ? "kazoo" : "curator");
     own->heard = atomic_load(&own->bell);
     set_busy(store, own, true);
+    zk_heed(&claim->interrupted);
     /* As long as there is time: a connection that breaks is made again at once, as a rule. */
     while ((result = attempt(store, own, deadline_ms, err)) == HF_EUNKNOWN &&
-           clock_boot_ms() < deadline_ms)
+           clock_boot_ms() < deadline_ms && !zk_interrupted())
         sleep_ms(RETRY_MS);
+    zk_heed(NULL);
     set_busy(store, own, false);
     return result;
 }

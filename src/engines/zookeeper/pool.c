@@ -138,7 +138,7 @@ static int get_connected(struct engine_store *store, int64_t asked_ms, int64_t d
         }
         if (result != HF_OK)
             return result;
-        if (now_ms >= deadline_ms)
+        if (now_ms >= deadline_ms || zk_interrupted())
             return error_set(err, HF_EUNREACH, "%s", why.text);
         if (now_ms >= probe_ms) {
             bool any = probe_servers(store, &why);
@@ -160,7 +160,7 @@ static int get_connected(struct engine_store *store, int64_t asked_ms, int64_t d
         }
         hedge_ms = hedge_ms < probe_ms ? hedge_ms : probe_ms;
         futex_wait(&store->bell, seen, FUTEX_MASK_ALL,
-                   hedge_ms < deadline_ms ? hedge_ms : deadline_ms);
+                   zk_look_ms(hedge_ms < deadline_ms ? hedge_ms : deadline_ms));
     }
 }
 
@@ -251,11 +251,11 @@ int64_t session_allowance_ms(struct session *session)
 int session_await(struct session *session, int64_t deadline_ms, struct error_text *err)
 {
     struct engine_store *store = session->store;
+    int64_t hurry_ms = clock_after(clock_boot_ms(), ZK_STALL_MS);
 
     for (;;) {
         uint32_t seen = atomic_load(&store->bell);
         enum zk_state state;
-        int64_t hurry_ms;
 
         pthread_mutex_lock(&store->mutex);
         state = session->state;
@@ -266,13 +266,15 @@ int session_await(struct session *session, int64_t deadline_ms, struct error_tex
             return HF_OK;
         if (state == ZK_DEAD)
             return HF_ELOST;
-        if (clock_boot_ms() >= deadline_ms)
+        if (clock_boot_ms() >= deadline_ms || zk_interrupted())
             return error_set(err, HF_EUNREACH,
                              "the connection to ZooKeeper broke, and there is no other yet");
-        hurry_ms = clock_after(clock_boot_ms(), ZK_STALL_MS);
-        if (!futex_wait(&store->bell, seen, FUTEX_MASK_ALL,
-                        hurry_ms < deadline_ms ? hurry_ms : deadline_ms))
+        futex_wait(&store->bell, seen, FUTEX_MASK_ALL,
+                   zk_look_ms(hurry_ms < deadline_ms ? hurry_ms : deadline_ms));
+        if (clock_boot_ms() >= hurry_ms) {
             session_hurry(session);
+            hurry_ms = clock_after(clock_boot_ms(), ZK_STALL_MS);
+        }
     }
 }
 

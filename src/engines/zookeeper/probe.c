@@ -145,7 +145,8 @@ bool probe_servers(struct engine_store *store, struct error_text *ret_why)
     char quoted[QUOTE_MAX + 1] = "";
 
     for (int i = 0; i < store->address_count; i++)
-        if (stream_open(&store->addresses[i], &store->access, &probes[i].stream, NULL) != HF_OK)
+        if (stream_open(&store->addresses[i], &store->access, NULL, &probes[i].stream, NULL) !=
+            HF_OK)
             probes[i].stream = NULL;
     run(probes, store->address_count, clock_after(clock_boot_ms(), PROBE_MS));
     for (int i = 0; i < store->address_count; i++) {

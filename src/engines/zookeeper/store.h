@@ -200,6 +200,11 @@ struct call *call_check(struct session *session, const char *const *paths, const
 /* Waits for the answer. HF_OK: there is one, in rc; errors that mean the same for all requests have become words:
  * HF_EUNKNOWN (the answer was lost), HF_EUNREACH (it was not carried out), HF_EREFUSED, HF_ELOST (the session is over). */
 int call_await(struct call *call, int64_t deadline_ms, struct error_text *err);
+/* From now on, what this thread waits for ends soon when this becomes true, as at a deadline; NULL: no more. */
+void zk_heed(const _Atomic bool *interrupted);
+bool zk_interrupted(void);
+/* Until when it may sleep: until_ms, or a moment. */
+int64_t zk_look_ms(int64_t until_ms);
 void call_end(struct call *call); /* NULL is fine */
 /* What to do with the answer instead of waiting for it. Takes the call. */
 void call_leave(struct call *call, void (*then)(struct call *call), void *context);

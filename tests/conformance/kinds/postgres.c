@@ -22,7 +22,8 @@ static struct pgbouncer bouncer;
 static int port;                /* of whatever is to be asked */
 static const char *more_of_url; /* "" or "&..." */
 
-/* A table of its own for each directory: FNV-1a of the path. */
+/* A table of its own for each directory: FNV-1a of the path. And time for a first contact, in which it is made, on a machine that is busy with other
+ * tests. */
 static void make_url(const char *dir, char ret_url[URL_SIZE])
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -30,8 +31,8 @@ static void make_url(const char *dir, char ret_url[URL_SIZE])
     for (; *dir; dir++)
         hash = (hash ^ (unsigned char)*dir) * UINT64_C(0x100000001b3);
     snprintf(ret_url, URL_SIZE,
-             "postgres://postgres@127.0.0.1:%d/postgres?table=locks_%" PRIx64 "%s", port, hash,
-             more_of_url);
+             "postgres://postgres@127.0.0.1:%d/postgres?timeout=20s&table=locks_%" PRIx64 "%s",
+             port, hash, more_of_url);
 }
 
 /* ---- calm ------------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* test.c: the engine that is made for tests (tests/engine), in what it may be and do. */
+/* test.c: the engine that is made for tests (tests/lib/engine), in what it may be and do. */
 #include "suite.h"
 
 const struct store_kind test_kinds[] = {

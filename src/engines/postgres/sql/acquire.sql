@@ -17,25 +17,36 @@ DECLARE
     by_row boolean := false;
     first_beat bigint := @_first_beat@();
     own_note jsonb := jsonb_build_object(a_host, a_boot_ms);
+    server text := @_settle@(a_patience_ms);
 BEGIN
-    incarnation := @_begin@(a_patience_ms);
-    IF incarnation <> a_expected THEN
-        code := -3;
-        RETURN;
-    END IF;
     -- Twice: whoever would only learn that somebody is in the way looks without locking anything, and writes nothing.
     FOR locked IN CASE WHEN a_queued OR once OR NOT a_waits THEN 0 ELSE 1 END .. 1 LOOP
         IF locked = 0 THEN
+            incarnation := @_incarnation@();
+            IF incarnation <> a_expected THEN
+                code := -3;
+                RETURN;
+            END IF;
             SELECT l.first_id INTO was FROM @@ AS l WHERE l.name = a_name;
         ELSE
             SELECT l.token, l.incarnation, l.first_id INTO was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
             IF NOT FOUND THEN
+                incarnation := @_incarnation@();
+                IF incarnation <> a_expected THEN
+                    code := -3;
+                    RETURN;
+                END IF;
                 INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
                 SELECT l.token, l.incarnation, l.first_id INTO STRICT was FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
             END IF;
             -- Most often there is nobody.
-            SELECT m.floor, EXISTS (SELECT FROM @_rows@ AS r WHERE r.name = a_name) AS by_rows,
-                EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= was.first_id) AS claimed INTO at FROM @_meta@ AS m;
+            SELECT m.floor, m.id || '.' || m.era || '.' || m.era_of AS incarnation, m.era_of, EXISTS (SELECT FROM @_rows@ AS r WHERE r.name = a_name) AS by_rows,
+                EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= was.first_id) AS claimed INTO at FROM @_meta@ AS m WHERE m.only_one;
+            incarnation := CASE WHEN at.era_of = server THEN at.incarnation ELSE @_incarnation@() END;
+            IF incarnation <> a_expected THEN
+                code := -3;
+                RETURN;
+            END IF;
             IF NOT (at.claimed OR at.by_rows OR once OR a_queued) THEN
                 code := 0;
                 token := CASE WHEN was.incarnation = incarnation THEN greatest(was.token, at.floor) + 1
@@ -43,9 +54,9 @@ BEGIN
                 beat := first_beat;
                 IF token <= 9007199254740991 THEN
                     WITH made AS (
-                        INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
+                        INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen, incarnation)
                         VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, first_beat,
-                            first_beat, own_note)
+                            first_beat, own_note, @!_acquire@.incarnation)
                         RETURNING k.id)
                     UPDATE @@ AS l SET token = @!_acquire@.token, incarnation = @!_acquire@.incarnation, first_id = made.id FROM made
                         WHERE l.name = a_name RETURNING made.id INTO claim;
@@ -59,10 +70,10 @@ BEGIN
                 DELETE FROM @_once@ AS o WHERE o.name = a_name AND o.token = a_forget;
             END IF;
         END IF;
-        SELECT k.id, k.mode, k.token, k.broken INTO own FROM @_claims@ AS k
+        SELECT k.id, k.mode, k.token, k.broken, k.incarnation INTO own FROM @_claims@ AS k
             WHERE k.name = a_name AND k.id >= coalesce(was.first_id, 0) AND k.lease = a_lease;
         claim := own.id;
-        IF own.mode = 'e' OR own.broken OR (own.id IS NULL AND a_queued) THEN
+        IF own.mode = 'e' OR own.broken OR (own.id IS NULL AND a_queued) OR (own.token IS NOT NULL AND own.incarnation <> incarnation) THEN
             code := -1;
             RETURN;
         ELSIF own.token IS NOT NULL THEN -- an answer was lost
@@ -143,13 +154,13 @@ BEGIN
                 WHERE l.name = a_name;
             IF own.id IS NOT NULL THEN
                 UPDATE @_claims@ AS k SET token = @!_acquire@.token, beat = first_beat, seen_beat = first_beat, seen = own_note,
-                    since = clock_timestamp() WHERE k.name = a_name AND k.id = own.id;
+                    since = clock_timestamp(), incarnation = @!_acquire@.incarnation WHERE k.name = a_name AND k.id = own.id;
             ELSE
-                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen)
+                INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, seen_beat, seen, incarnation)
                     VALUES (a_name, a_lease, a_owner, a_mode, a_permits, @!_acquire@.token, a_ttl_ms, a_delay_ms, a_death_ms, first_beat, first_beat,
-                        own_note)
+                        own_note, @!_acquire@.incarnation)
                     RETURNING k.id INTO claim;
-                PERFORM @_show_claim@(a_name, claim) WHERE claim < was.first_id;
+                PERFORM @_show_claim@(a_name, claim); -- first_id is above what it was
             END IF;
             IF at.by_rows THEN
                 DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it so died

@@ -1,6 +1,6 @@
 -- Keeping a claim, giving it up, and noting when others were seen.
 
--- Renews those that hold or wait. lefts: what is left of each in ms, -1 if it is gone, -2 if somebody has its row locked.
+-- Renews those that hold or wait; ids: 0 of one that was adopted. lefts: what is left of each in ms, -1 if it is gone, -2 if somebody has its row locked.
 CREATE OR REPLACE FUNCTION @_renew@(a_expected text, a_patience_ms integer, a_names bytea[], a_leases bytea[], a_tokens bigint[],
     a_ids bigint[], a_ttls bigint[], a_known bigint[], a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT lefts text,
     OUT beats text)
@@ -22,14 +22,9 @@ BEGIN
     FOR w IN SELECT u.* FROM unnest(a_names, a_leases, a_tokens, a_ids, a_ttls, a_known) WITH ORDINALITY AS u(name, lease, token, id, ttl_ms, known, n)
         ORDER BY u.name, u.lease
     LOOP
-        IF w.id > 0 THEN
-            SELECT k.id INTO found_id FROM @_claims@ AS k WHERE k.name = w.name AND k.id = w.id AND k.lease = w.lease AND NOT k.broken
-                AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) FOR NO KEY UPDATE SKIP LOCKED;
-        ELSE -- an adopted one, which does not know when it was granted: not where the name was granted last by another incarnation
-            SELECT k.id INTO found_id FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
-                AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) AND EXISTS (SELECT FROM @@ AS l
-                    WHERE l.name = w.name AND l.incarnation = @!_renew@.incarnation) FOR NO KEY UPDATE SKIP LOCKED;
-        END IF;
+        SELECT k.id INTO found_id FROM @_claims@ AS k WHERE k.name = w.name AND (w.id = 0 OR k.id = w.id) AND k.lease = w.lease AND NOT k.broken
+            AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) AND (k.token IS NULL OR k.incarnation = @!_renew@.incarnation)
+            FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
             UPDATE @_claims@ AS k SET beat = k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END,
                 seen_beat = CASE WHEN k.beat = w.known THEN k.beat + CASE WHEN k.token IS NULL THEN -1 ELSE 1 END END, seen = own_note,
@@ -38,8 +33,7 @@ BEGIN
             now_beats[w.n] := new_beat;
             answers[w.n] := w.ttl_ms;
         ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = w.name AND k.lease = w.lease AND NOT k.broken
-            AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token)) AND (w.id > 0 OR EXISTS (SELECT FROM @@ AS l
-                WHERE l.name = w.name AND l.incarnation = @!_renew@.incarnation)) THEN
+            AND k.mode IN ('x', 's', 'p') AND (w.token = 0 OR k.token = w.token) AND (k.token IS NULL OR k.incarnation = @!_renew@.incarnation)) THEN
             answers[w.n] := -2;
         END IF;
     END LOOP;
@@ -69,46 +63,57 @@ CREATE OR REPLACE FUNCTION @_release@(a_expected text, a_patience_ms integer, a_
 LANGUAGE plpgsql AS $$
 DECLARE
     own record;
+    at record;
     first bigint;
+    era text;
+    server text := @_settle@(a_patience_ms);
 BEGIN
-    incarnation := @_begin@(a_patience_ms);
+    SELECT l.first_id, m.id || '.' || m.era || '.' || m.era_of AS incarnation, m.era_of INTO at
+        FROM @_meta@ AS m, @@ AS l WHERE m.only_one AND l.name = a_name FOR UPDATE OF l;
+    era := CASE WHEN at.era_of = server THEN at.incarnation ELSE @_incarnation@() END;
+    incarnation := era;
     code := 0;
     IF incarnation <> a_expected THEN
         code := -3;
         RETURN;
     END IF;
-    IF a_remember_ms > 0 THEN
+    IF a_remember_ms > 0 AND at.first_id IS NULL THEN
         INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
+        SELECT l.first_id INTO STRICT at FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     END IF;
-    SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+    first := coalesce(at.first_id, 0);
     IF cardinality(a_noted) > 0 THEN
         PERFORM @_take_notes@(a_name, a_host, a_noted, a_noted_beats, a_noted_ms);
     END IF;
     DELETE FROM @_claims@ AS d WHERE d.name = a_name AND d.id =
         (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
             AND (a_token = 0 OR k.token = a_token) FOR UPDATE SKIP LOCKED)
-        RETURNING d.id, d.token, d.broken INTO own;
+        RETURNING d.id, d.token, d.broken OR (d.token IS NOT NULL AND d.incarnation <> era) AS lost, EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.id <> d.id
+            AND k.mode <> 'e') AS others INTO own;
     IF FOUND THEN
-        code := CASE WHEN own.broken THEN 0 ELSE 1 END;
-    ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
-        AND (a_token = 0 OR k.token = a_token)) THEN
+        code := CASE WHEN own.lost THEN 0 ELSE 1 END;
+    ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
+        AND (a_token = 0 OR k.token = a_token)) THEN -- the same rows: of what is not among them no client could ever be rid
         code := 5;
         RETURN;
     END IF;
     IF a_remember_ms > 0 AND NOT EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease) THEN
         PERFORM @_end_lease@(a_name, a_lease, a_remember_ms);
     END IF;
-    IF own.id IS NOT NULL AND EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.mode <> 'e') THEN
+    IF own.others THEN
         PERFORM @_wake@(a_name, first, own.token IS NOT NULL, false);
     END IF;
 END
 $$;
 
--- Notes of at most 32 hosts; beyond that one of them goes, whichever, because some may never come back.
+-- Notes of at most 32 hosts. Beyond that those that are there stay, or no host would be noted for as long as it has to be; only one in 1024 takes the place of
+-- another, whichever, because some may never come back.
 CREATE OR REPLACE FUNCTION @_add_note@(a_seen jsonb, a_host text, a_time_ms bigint)
 RETURNS jsonb LANGUAGE sql AS $$
-    SELECT CASE WHEN (SELECT count(*) FROM jsonb_object_keys(a_seen)) < 32 THEN a_seen
-        ELSE a_seen - (SELECT h FROM jsonb_object_keys(a_seen) AS h ORDER BY random() LIMIT 1) END || jsonb_build_object(a_host, a_time_ms)
+    SELECT CASE WHEN (SELECT count(*) FROM jsonb_object_keys(a_seen)) < 32 THEN a_seen || jsonb_build_object(a_host, a_time_ms)
+        WHEN random() < 1.0 / 1024 THEN a_seen - (SELECT h FROM jsonb_object_keys(a_seen) AS h ORDER BY random() LIMIT 1)
+            || jsonb_build_object(a_host, a_time_ms)
+        ELSE a_seen END
 $$;
 
 -- Writes down when this host first saw these beats, for those who come after us.
@@ -125,8 +130,9 @@ BEGIN
         IF n.seen_beat IS DISTINCT FROM n.beat THEN
             n.seen := '{}';
         END IF;
-        UPDATE @_claims@ AS k SET seen_beat = n.beat, seen = @_add_note@(n.seen, a_host, n.at_ms)
-            WHERE k.name = a_name AND k.id = n.id;
+        n.seen := @_add_note@(n.seen, a_host, n.at_ms);
+        CONTINUE WHEN NOT n.seen ? a_host; -- there is no room
+        UPDATE @_claims@ AS k SET seen_beat = n.beat, seen = n.seen WHERE k.name = a_name AND k.id = n.id;
     END LOOP;
 END
 $$;

@@ -1,18 +1,45 @@
--- Which server this is, and since which promotion; the table with it.
-CREATE OR REPLACE FUNCTION @_incarnation@()
+-- Which server this is, and since which promotion. A session is with one server for all its life, whoever shares it: the server's identifier, which is in
+-- a file, is read once in each. holdfast.server has it.
+CREATE OR REPLACE FUNCTION @_server@()
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    now_of text;
-    m record;
+    id text := current_setting('holdfast.server', true);
 BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'this server is a standby: locks are kept on the primary only';
     END IF;
-    now_of := (pg_control_system()).system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
-    SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n;
+    IF coalesce(id, '') = '' THEN
+        id := set_config('holdfast.server', (pg_control_system()).system_identifier::text, false);
+    END IF;
+    RETURN id || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+END
+$$;
+
+-- The clock in microseconds, for what only has to be large; 0: it is obviously wrong.
+CREATE OR REPLACE FUNCTION @_clock@()
+RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN us BETWEEN 1577836800000000 AND 4102444800000000 THEN us ELSE 0 END -- 2020 to 2100
+        FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us) AS now
+$$;
+
+-- Above all tokens that may have come after this one and are not known here: 2^32 grants, or a clock that was 71 minutes ahead.
+CREATE OR REPLACE FUNCTION @_above_forgotten@(a_token bigint)
+RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT least(a_token + 4294967296, 9007199254740991) $$;
+
+-- The same, and the table with it.
+CREATE OR REPLACE FUNCTION @_incarnation@()
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    now_of text := @_server@();
+    m record;
+BEGIN
+    SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n WHERE n.only_one;
     IF m.era_of <> now_of THEN
-        UPDATE @_meta@ AS n SET era = left(replace(gen_random_uuid()::text, '-', ''), 8), era_of = now_of WHERE n.era_of <> now_of;
-        SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n; -- somebody else's, if that was quicker
+        -- What the server before this one gave, and this one has never heard of, began at that one's clock, or at the floor: from here on all is above both.
+        UPDATE @_meta@ AS n SET era = left(replace(gen_random_uuid()::text, '-', ''), 8), era_of = now_of,
+            floor = CASE WHEN n.era_of = '' THEN n.floor ELSE @_above_forgotten@(greatest(n.floor, @_clock@())) END
+            WHERE n.only_one AND n.era_of <> now_of;
+        SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n WHERE n.only_one; -- somebody else's, if that was quicker
     END IF;
     RETURN m.id || '.' || m.era || '.' || now_of;
 END
@@ -22,19 +49,38 @@ $$;
 CREATE OR REPLACE FUNCTION @_first_beat@()
 RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT 1 + 1024 * floor(random() * 1000000000000)::bigint $$;
 
--- What each function begins with: the commit of this transaction is to be durable, whatever the role's defaults; nobody waits for
--- a row longer than the client does.
-CREATE OR REPLACE FUNCTION @_begin@(a_patience_ms integer)
+-- What each function begins with: what it reads after it has waited for a row is what is there then; the commit of this transaction is to be durable, whatever
+-- the role's defaults; nobody waits for a row longer than the client does.
+CREATE OR REPLACE FUNCTION @_settle@(a_patience_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    set_to text; -- an assignment costs a fraction of what PERFORM does
 BEGIN
+    -- A snapshot from before the row was locked would not show who came or went meanwhile: two who see neither each other nor an error.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF003', MESSAGE = 'locks are taken in READ COMMITTED transactions only',
+            HINT = 'Say SET TRANSACTION ISOLATION LEVEL READ COMMITTED before it, as the client does.';
+    END IF;
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+        set_to := set_config('synchronous_commit', 'on', true);
     END IF;
     -- That a standby may not have a commit, the server says in a warning.
     IF current_setting('client_min_messages') = 'error' THEN
-        PERFORM set_config('client_min_messages', 'warning', true);
+        set_to := set_config('client_min_messages', 'warning', true);
     END IF;
-    PERFORM set_config('lock_timeout', greatest(a_patience_ms, 1)::text, true);
+    set_to := set_config('lock_timeout', greatest(a_patience_ms, 1)::text, true);
+    -- A plan that was made while a table was empty reads all of it, and is kept while that fills with what is deleted and not yet vacuumed.
+    set_to := set_config('enable_seqscan', 'off', true);
+    RETURN @_server@();
+END
+$$;
+
+-- The same for those who need not be quick.
+CREATE OR REPLACE FUNCTION @_begin@(a_patience_ms integer)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    server text := @_settle@(a_patience_ms);
+BEGIN
     RETURN @_incarnation@();
 END
 $$;
@@ -43,7 +89,7 @@ CREATE OR REPLACE FUNCTION @_notify@(a_kind text, a_ids bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(a_ids) > 0 THEN
-        PERFORM pg_notify('holdfast_' || (SELECT m.id FROM @_meta@ AS m), a_kind || array_to_string(a_ids[1:256], ' ', ''));
+        PERFORM pg_notify('holdfast_' || (SELECT m.id FROM @_meta@ AS m WHERE m.only_one), a_kind || array_to_string(a_ids[1:256], ' ', ''));
     END IF;
 END
 $$;
@@ -82,19 +128,15 @@ BEGIN
 END
 $$;
 
--- The token that comes after this one. Where the last one is of another incarnation, or there is none, it begins at the clock, so that it is greater
--- than what may have been given where we cannot see it.
+-- The token that comes after this one. Where the last one is of another incarnation, or there is none, it begins at the clock, and above what may have
+-- been given where we cannot see it.
 CREATE OR REPLACE FUNCTION @_next_token@(a_last bigint, a_last_incarnation text, a_incarnation text)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    token bigint := greatest(a_last, (SELECT m.floor FROM @_meta@ AS m)) + 1;
-    clock_us bigint;
+    token bigint := greatest(a_last, (SELECT m.floor FROM @_meta@ AS m WHERE m.only_one)) + 1;
 BEGIN
     IF a_last_incarnation <> a_incarnation THEN
-        clock_us := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
-        IF clock_us BETWEEN 1577836800000000 AND 4102444800000000 THEN -- 2020 to 2100: else it is obviously wrong
-            token := greatest(token, clock_us);
-        END IF;
+        token := greatest(token, @_clock@(), CASE WHEN a_last > 0 THEN @_above_forgotten@(a_last) ELSE 0 END);
     END IF;
     IF token > 9007199254740991 THEN
         RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = 'the tokens of this name are used up';

@@ -69,12 +69,13 @@ BEGIN
     END IF;
     SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     SELECT k.id INTO own FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.token = a_token AND NOT k.broken
-        FOR UPDATE SKIP LOCKED;
+        AND k.incarnation = @!_finish@.incarnation FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         IF EXISTS (SELECT FROM @_once@ AS o WHERE o.name = a_name AND o.state = 'd' AND o.token = a_token) THEN
             code := 1; -- an answer was lost
             PERFORM @_await_standby@(a_name);
-        ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.token = a_token AND NOT k.broken) THEN
+        ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease AND k.token = a_token AND NOT k.broken
+            AND k.incarnation = @!_finish@.incarnation) THEN
             code := 5;
         END IF;
         RETURN;

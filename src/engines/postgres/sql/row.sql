@@ -40,8 +40,8 @@ BEGIN
     token := @_next_token@(was.token, was.incarnation, incarnation);
     UPDATE @@ AS l SET token = @!_row_grant@.token, incarnation = @!_row_grant@.incarnation WHERE l.name = a_name;
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it before died
-    INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms)
-        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0) RETURNING k.id INTO claim;
+    INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, incarnation)
+        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0, @!_row_grant@.incarnation) RETURNING k.id INTO claim;
     PERFORM @_show_claim@(a_name, claim);
     PERFORM @_wake@(a_name, was.first_id, true, false);
 END

@@ -7,7 +7,7 @@
 -- type timestamptz are for people.
 --
 -- Nobody waits for more than one name: whoever changes who holds or waits for one has its row in @@ locked.
-SELECT pg_advisory_xact_lock(hashtext(@''@)); -- two who make this at once: one after the other, to the end of the transaction
+DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext(@''@)); END $$; -- two who make this at once: one after the other, to the end of the transaction
 
 CREATE TABLE IF NOT EXISTS @_meta@ (
     only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
@@ -17,6 +17,19 @@ CREATE TABLE IF NOT EXISTS @_meta@ (
     era text NOT NULL DEFAULT '', -- drawn anew with the first use on another server or timeline: two promotions may have the same number
     era_of text NOT NULL DEFAULT '' -- the server and timeline that it was drawn on
 );
+INSERT INTO @_meta@ (version) VALUES (2) ON CONFLICT (only_one) DO NOTHING RETURNING version AS made; -- nothing, if it was there
+
+-- Functions of one version over tables of another would serve nobody.
+DO $$
+DECLARE
+    there integer := (SELECT m.version FROM @_meta@ AS m WHERE m.only_one);
+BEGIN
+    IF there <> 2 THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the tables of the locks are of version ' || there || ', and this is version 2: nothing was changed',
+            HINT = 'Take another table, or undo these when nobody uses them (holdfast guard sql --dialect postgres --locks --undo, of their version).';
+    END IF;
+END
+$$;
 
 -- One row for each name that was ever held. Never deleted: it has the last token. A name that begins with a zero byte is the key of
 -- a once-record.
@@ -51,6 +64,7 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     -- comes behind a later one, or behind one of another host, must not turn that back. It leaves no note, and whoever looks begins to count.
     seen jsonb,
     since timestamptz NOT NULL DEFAULT clock_timestamp(),
+    incarnation text NOT NULL DEFAULT '', -- of the server that gave the token. A hold of another one is lost: it only withholds its name until it has run out
     PRIMARY KEY (name, id)
 ) WITH (fillfactor = 70);
 

@@ -1,0 +1,177 @@
+/* inside.h: one node, for the files of this room.
+ *
+ *     node.c         opening, rounds, closing
+ *     disk.c         the log: writing it, segments for it, removing what nobody needs
+ *     snapshot_io.c  snapshots to the disk
+ *     catch_up.c     log and snapshots from the disk, for those who miss them
+ *     links.c        messages and words to and from other nodes
+ *     recovery.c     a replica from what the directory holds
+ *     identity.c     whose directory is it?
+ *     restore.c      a directory from a backup */
+#ifndef NODE_INSIDE_H
+#define NODE_INSIDE_H
+
+#include "base/list.h"
+#include "journal/snapshot_file.h"
+#include "node/node.h"
+#include "node/recovery.h"
+#include "peers/peers.h"
+
+#include <uv.h>
+
+#define KNOWN_MAX (REPLICA_MEMBERS_MAX + 2) /* others whom the replica may speak of at a time */
+#define NEVER_US INT64_MAX
+
+/* ---- disk.c ----------------------------------------------------------------------------------- */
+
+struct noted_append { /* by the replica, and not written yet */
+    uint64_t number;
+    size_t count; /* of records */
+};
+
+struct log_writer {
+    struct journal_record *records; /* of the appends, one after the other */
+    size_t record_count, record_capacity;
+    struct noted_append *appends;
+    size_t append_count, append_capacity;
+
+    /* Taken from the front of these, and being written, perhaps by a thread, or to be tried again. Nothing is added to it meanwhile. */
+    struct journal_record *writing;
+    size_t writing_count, writing_capacity;
+    uint64_t writing_number; /* of its last append */
+    uv_work_t work;
+    bool running; /* a thread writes */
+    bool waits;   /* for a segment */
+    bool over;    /* it was written in the middle of a pump, and the replica has not heard of it */
+    bool failed;  /* nothing is written any more: what follows would leave a gap in the log */
+    int result;   /* the thread's, */
+    uint64_t took_us;
+    struct error_text err; /* and these */
+    struct node_disk_status status;
+
+    struct journal_spare spare; /* being made */
+    uv_work_t spare_work;
+    bool spare_running;
+    struct error_text spare_failure; /* of the last one; "": there was none */
+    int64_t spare_again_us;
+
+    uint64_t trim; /* nobody needs the log up to here; 0: nothing is to be done */
+    uv_work_t trim_work;
+    bool trim_running;
+    uint64_t trim_needed; /* segments before this one go */
+    int trim_result;
+    bool told_of_syncs;
+};
+
+/* ---- snapshot_io.c ---------------------------------------------------------------------------- */
+
+struct snapshot_writer {
+    bool wanted; /* by the replica, who has not heard of its end */
+    bool running, told;
+    struct replica_snapshot snapshot; /* its table is the replica's */
+    bool drops_log;
+    uv_work_t work;
+    int64_t again_us; /* it failed: when it is tried again */
+    int result;
+    struct error_text err;
+};
+
+/* ---- catch_up.c ------------------------------------------------------------------------------- */
+
+struct snapshot_reader { /* for one other node */
+    uint64_t to;         /* 0: unused */
+    bool busy;
+    uint64_t index;
+    struct open_snapshot file;
+    int64_t used_us;
+};
+
+/* ---- links.c ---------------------------------------------------------------------------------- */
+
+struct known { /* another node that has sent something */
+    uint64_t id;
+    uint64_t incarnation;
+    char address[PEERS_ADDRESS_MAX + 1];
+    int64_t heard_us;
+};
+
+struct links {
+    struct peers *peers; /* NULL: a node alone */
+    struct known known[KNOWN_MAX];
+    uint64_t
+        down[KNOWN_MAX]; /* connections that have ended, of which the replica has not been told */
+    unsigned down_count;
+    int64_t dialled_us;
+    int64_t lately_us; /* who was heard so long ago is there, perhaps between two connections */
+    bool is_stray;     /* whom `met` has turned away last was one, see NODE_IS_STRAY */
+    uint64_t stray_id; /* the last that was noted, */
+    int64_t stray_us;  /* and when; 0: none */
+    bool is_another;   /* the members know this node with other data, and that was noted */
+};
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+struct node {
+    uv_loop_t *loop;
+    struct node_host host;
+    uint64_t id;
+    char address[REPLICA_ADDRESS_MAX + 1]; /* for its peers, */
+    char client[REPLICA_ADDRESS_MAX + 1];  /* and for clients */
+    char cluster[CLUSTER_ID_DIGITS + 1];   /* "": none */
+    struct identity identity;
+    struct recovery recovery;
+    struct replica *replica;
+    uv_mutex_t journal_mutex; /* the journal is also a thread's */
+
+    struct log_writer log;
+    struct snapshot_writer snapshot;
+    struct snapshot_reader readers[KNOWN_MAX];
+    unsigned reads; /* threads that read for others */
+    struct links links;
+    bool moves; /* its address in the log is to be changed, see identity.h */
+
+    bool closing;
+    void (*done)(void *context);
+    void *done_context;
+};
+
+int64_t node_now_us(void);
+void node_note(const struct node *node, int level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A thread has ended: perhaps it was the last. */
+void node_maybe_finish(struct node *node);
+void *node_grown(void *array, size_t *capacity, size_t count, size_t item);
+
+/* disk.c */
+int disk_store_term(void *context, uint64_t term, uint64_t vote, struct error_text *err);
+void disk_append(void *context, uint64_t number, const struct journal_record *records,
+                 size_t count);
+int disk_reset_log(void *context, struct error_text *err);
+void disk_trim_log(void *context, uint64_t index);
+/* Writes what was appended, if no thread does. True: something is durable now, and the replica knows. */
+bool disk_flush(struct node *node);
+/* Makes a segment if one is wanted. */
+void disk_make_spare(struct node *node);
+bool disk_is_busy(const struct node *node);
+
+/* snapshot_io.c */
+void snapshot_store(void *context, const struct replica_snapshot *snapshot, bool installs,
+                    bool keeps_log);
+/* Tries again what has failed. Returns when. */
+int64_t snapshot_pump(struct node *node, int64_t now_us);
+
+/* catch_up.c */
+void catch_up_read_log(void *context, uint64_t to, uint64_t first, uint64_t last, size_t bytes_max);
+void catch_up_read_snapshot(void *context, uint64_t to, uint64_t index, uint64_t offset,
+                            size_t size);
+/* Closes files that nobody reads any more; all: whoever reads them. */
+void catch_up_close(struct node *node, bool all);
+
+/* links.c */
+int links_open(struct node *node, const struct node_options *options, struct error_text *err);
+void links_send(void *context, uint64_t to, const char *address, const struct iovec *pieces,
+                unsigned count);
+/* Tells the replica whose connections have ended, and connects with all members. Returns when to come again. */
+int64_t links_pump(struct node *node, int64_t now_us);
+
+#endif

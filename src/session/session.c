@@ -1,0 +1,132 @@
+/* session.c: one client: which of its commands may begin, and what is left when it goes. */
+#include "session/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void session_open(struct sessions *sessions, struct session *session, struct resp_reader *reader)
+{
+    session->sessions = sessions;
+    session->reader = reader;
+    session->references = 1;
+    list_init(&session->waiters);
+    list_init(&session->observers);
+    list_init(&session->holders);
+    list_append(&sessions->all, &session->node);
+}
+
+void session_unref(struct session *session)
+{
+    if (--session->references == 0)
+        session->sessions->host->unused(session);
+}
+
+void session_free(struct session *session)
+{
+    resp_reader_free(session->reader);
+    resp_writer_free(&session->out);
+}
+
+/* A blocked ACQUIRE gives up its place; those that are told by pushes keep theirs as long as their
+ * leases live, so that the client may come back for them. */
+static void leave_places(struct session *session)
+{
+    if (session->blocked)
+        waiter_leave(session->blocked);
+    LIST_EACH_SAFE(node, &session->waiters)
+    waiter_remove(LIST_ENTRY(node, struct waiter, of_session));
+    LIST_EACH_SAFE(node, &session->observers)
+    observer_drop(LIST_ENTRY(node, struct observer, of_session));
+    holders_drop(session);
+}
+
+void session_close(struct session *session)
+{
+    if (session->closed)
+        return;
+    session->closed = true;
+    leave_places(session);
+    list_remove(&session->node);
+}
+
+void session_end(struct session *session)
+{
+    session->ending = true;
+    session_dirty(session);
+}
+
+/* ---- which commands begin ------------------------------------------------------------------------ */
+
+size_t session_output_pause(const struct session *session)
+{
+    return session->authenticated ? OUTPUT_PAUSE : UNAUTHENTICATED_BYTES;
+}
+
+bool session_may_begin(const struct session *session)
+{
+    return !session->closed && !session->ending && !session->waits &&
+           session->under_way < session->sessions->max_pipeline &&
+           session_unsent(session) < session_output_pause(session);
+}
+
+/* Into `value`, unless one is there that has yet to begin. */
+static int next_value(struct session *session, struct error_text *err)
+{
+    int result;
+
+    if (session->value)
+        return HF_OK;
+    result = resp_reader_next(session->reader, &session->value, err);
+    if (result != HF_OK)
+        session->value = NULL;
+    else if (!session->value)
+        session->unread = false;
+    return result;
+}
+
+int session_go_on(struct session *session, struct error_text *err)
+{
+    session->starved = false;
+    session->unread = true;
+    while (session_may_begin(session)) {
+        int result = next_value(session, err);
+        enum verdict verdict;
+
+        if (result != HF_OK)
+            return result;
+        if (!session->value)
+            break;
+        verdict = command_run(session, session->value);
+        if (verdict != VERDICT_DONE) {
+            session->starved = verdict == VERDICT_FULL;
+            break;
+        }
+        session->value = NULL;
+    }
+    /* All it said has been served, and it will say no more. */
+    if (session->peer_done && !session->value && session->under_way == 0 &&
+        session_may_begin(session))
+        session_end(session);
+    return HF_OK;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+void sessions_open(struct sessions *sessions, const struct sessions_host *host, void *context,
+                   const unsigned char seed[SIPHASH_SEED])
+{
+    *sessions = (struct sessions){.host = host, .context = context, .role = REPLICA_FOLLOWING};
+    memcpy(sessions->observers.seed, seed, SIPHASH_SEED);
+    list_init(&sessions->all);
+    list_init(&sessions->spare);
+    list_init(&sessions->leaving);
+}
+
+void sessions_free(struct sessions *sessions)
+{
+    waiters_free_leaving(sessions);
+    requests_free_spare(sessions);
+    free(sessions->waiters.chains);
+    free(sessions->observers.chains);
+    free(sessions->holders.chains);
+}

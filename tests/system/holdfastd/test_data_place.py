@@ -1,0 +1,84 @@
+"""Where the data directory may be: not in memory, unless that is meant."""
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+from conftest import PATIENCE, argv_of, environment
+
+FORGETS = ("{} is on tmpfs, which forgets the locks and the fencing tokens at a reboot; use a directory on disk, or add --allow tmpfs to "
+           "accept that")
+
+
+@pytest.fixture
+def memory():
+    """A directory on tmpfs, that whoever runs the tests can write to."""
+    mounts = pathlib.Path("/proc/mounts").read_text()
+    if not re.search(r"^\S+ /dev/shm tmpfs ", mounts, re.M):
+        pytest.skip("/dev/shm is no tmpfs")
+    path = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-test-", dir="/dev/shm"))
+    yield path
+    shutil.rmtree(path)
+
+
+def run(*args):
+    """As an operator starts it: the tests' own servers may be anywhere."""
+    env = {name: value for name, value in environment().items() if name != "HOLDFASTD_ALLOW"}
+    return subprocess.run(argv_of(*args), env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("below", ["", "new", "new/and/deeper"])
+def test_memory_is_refused(memory, below):
+    """Also if the directory is still to be made: and then nothing is."""
+    data = memory / below
+    done = run("--data", data, "--listen", "127.0.0.1:0")
+    assert done.returncode == 69
+    assert done.stderr.splitlines()[-1].split(" error ", 1)[1] == FORGETS.format(data)
+    assert list(memory.iterdir()) == []
+
+
+BUT = "holdfastd: the settings are right, but a start would fail now: "
+
+
+def test_the_check_of_the_settings_tells_it(memory):
+    """It makes nothing, and does not fail: the disk may not be mounted yet."""
+    done = run("--check-config", "--data", memory / "data")
+    assert (done.returncode, done.stderr) == (0, BUT + FORGETS.format(memory / "data") + "\n") and f"data = {memory}/data" in done.stdout
+    assert list(memory.iterdir()) == []
+    assert run("--check-config", "--data", memory / "data", "--allow", "tmpfs").stderr == ""
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_the_check_of_the_settings_tells_of_a_missing_parent(tmp_path, end):
+    """Here a start would say the same, whatever file system it is on."""
+    data = f"{tmp_path}/no/such{end}"
+    done = run("--check-config", "--allow", "tmpfs", "--data", data)
+    assert (done.returncode, done.stderr) == (0, f"{BUT}the directory that the data directory {data} would be in is not there: make it with "
+                                                 "'mkdir -p'\n")
+    assert run("--allow", "tmpfs", "--data", data, "--listen", "127.0.0.1:0").returncode == 69
+    (tmp_path / "no").mkdir()
+    assert run("--check-config", "--allow", "tmpfs", "--data", data).stderr == ""
+    assert list((tmp_path / "no").iterdir()) == []
+
+
+def test_memory_is_accepted_where_it_is_meant(start, memory):
+    server = start("--allow", "tmpfs", data=memory / "data")
+    token = server.cmd("ACQUIRE", "x", "l")
+    server.restart()
+    assert server.cmd("CHECK", "x", token) == 1
+
+
+def test_a_backup_is_not_restored_into_memory(start, memory):
+    server = start()
+    assert server.stop() == 0
+    done = run("--restore-from", server.data, "--data", memory / "data")
+    assert (done.returncode, done.stdout, done.stderr) == (69, "", f"holdfastd: not restored: {FORGETS.format(memory / 'data')}\n")
+    done = run("--restore-from", server.data, "--data", memory / "data", "--allow", "tmpfs")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_allowance_that_there_is_not(memory):
+    done = run("--data", memory / "data", "--allow", "network")
+    assert done.returncode == 64 and "--allow: 'network'" in done.stderr, done.stderr

@@ -1,0 +1,215 @@
+"""Users, rights, and everything that libpq knows of how to get in: passwords, .pgpass, service files, TLS."""
+import os
+import subprocess
+
+import pytest
+from conftest import TESTS, claims, eventually, guard_sql, make_table
+from holder import hold, start_holder  # noqa: F401
+
+REFUSED, UNREACHED, USAGE = 77, 69, 64
+
+
+# ---- least privileges: those of docs/postgres-store.md
+
+
+def documented(heading):
+    """The SQL of the page's block that follows this line."""
+    text = (TESTS.parents[1] / "docs/postgres-store.md").read_text()
+    block = text[text.index(heading):].split("\n\n")[1]
+    return "\n".join(line[4:] for line in block.splitlines())
+
+
+def printed_grants(*options):
+    lines = guard_sql("--locks", *options).splitlines()
+    return "\n".join(line.removeprefix("-- ") for line in lines if line.startswith("-- GRANT "))
+
+
+def test_a_role_without_rights_is_told_where_they_are(servers, cli_on):
+    server = servers.postgres()
+    session = server.session()
+    session("CREATE SCHEMA s")
+    session(guard_sql("--locks", "--table", "s.t"))
+    session("CREATE ROLE app LOGIN")
+    session("GRANT USAGE ON SCHEMA s TO app")
+    cli = cli_on(server.url("s.t", user="app"))
+    done = cli("run", "x", "--", "true")
+    assert done.status == 77
+    assert "a role must be GRANTed what 'holdfast guard sql --dialect postgres --locks --table s.t' prints after COMMIT" in done.stderr, done.stderr
+    session("REVOKE USAGE ON SCHEMA s FROM app")
+    session(printed_grants("--table", "s.t"))
+    assert cli("run", "x", "--", "true").status == 0
+
+
+@pytest.mark.parametrize("grants", [lambda: documented("least privileges"), printed_grants], ids=["page", "command"])
+def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holder, grants):
+    """Made by the owner; a role that may do no more than that does all there is."""
+    server = servers.postgres()
+    session = server.session()
+    session(guard_sql("--locks"))
+    session("CREATE ROLE app LOGIN")
+    session(grants())
+    url = server.url(user="app")
+    cli = cli_on(url)
+    holder = hold(url, "x", "ttl=20000")
+    waiter = start_holder(url, "x", "ttl=20000")
+    cli.await_waiters("x")
+    assert cli("ls").status == 0
+    assert cli("check", "x", str(holder.token)).status == 0
+    assert cli("once", "key", "--", "echo", "done").stdout == "done\n"
+    assert cli("once", "key", "--", "echo", "again").stdout == "done\n"
+    assert cli("floor", str(holder.token + 1000)).status == 0
+    assert cli("break", "x", "--grace", "0").status == 0
+    holder.await_lost()
+    assert waiter.token > holder.token + 1000
+    assert waiter.release() == "HF_OK"
+    session("CREATE TABLE other (i integer)")
+    with pytest.raises(Exception, match="permission denied"):
+        server.session(user="app")("SELECT * FROM other")
+    with pytest.raises(Exception, match="permission denied"):
+        server.session(user="app")("CREATE TABLE mine (i integer)")
+
+
+# ---- passwords
+
+
+@pytest.fixture
+def guarded(servers):
+    server = servers.postgres("-c", "password_encryption=scram-sha-256")
+    session = server.session()
+    session("CREATE ROLE ann LOGIN PASSWORD 'p w/d%:'")
+    session("CREATE DATABASE hers OWNER ann")
+    server.let_in("host all ann 127.0.0.1/32 scram-sha-256")
+    return server
+
+
+def test_a_password_in_the_url(guarded, table, cli_on):
+    url = guarded.url(table, user="ann:p%20w%2Fd%25%3A", database="hers")
+    assert cli_on(url)("run", "x", "--", "true").status == 0
+    done = cli_on(guarded.url(table, user="ann:wrong", database="hers"))("run", "x", "--", "true")
+    assert done.status == REFUSED and "password" in done.stderr and "wrong" not in done.stderr, done
+    done = cli_on(guarded.url(table, user="ann", database="hers"))("run", "x", "--", "true")
+    assert done.status == REFUSED and "password" in done.stderr, done
+
+
+def test_no_output_shows_the_password(guarded, table, cli_on):
+    cli = cli_on(guarded.url(table, user="ann:p%20w%2Fd%25%3A", database="hers"))
+    for words in (("run", "x", "--", "env"), ("stores",), ("show", "x"), ("-v", "run", "x", "--", "true")):
+        done = cli(*words)
+        assert "p%20w" not in done.stdout + done.stderr and "p w/d" not in done.stdout + done.stderr, words
+
+
+def test_a_password_file(guarded, table, cli_on, tmp_path):
+    path = tmp_path / "password"
+    path.write_text("p w/d%:\n")
+    path.chmod(0o600)
+    url = guarded.url(table, user="ann", database="hers", **{"password-file": path})
+    assert cli_on(url)("run", "x", "--", "true").status == 0
+
+
+def test_holdfast_password(guarded, table, cli_on):
+    assert cli_on(guarded.url(table, user="ann", database="hers"), HOLDFAST_PASSWORD="p w/d%:")("run", "x", "--", "true").status == 0
+
+
+def test_pgpass(guarded, table, cli_on, tmp_path):
+    path = tmp_path / "pgpass"
+    path.write_text(f"127.0.0.1:{guarded.port}:hers:ann:p w/d%\\:\n")
+    path.chmod(0o600)
+    url = guarded.url(table, user="ann", database="hers")
+    assert cli_on(url, PGPASSFILE=str(path))("run", "x", "--", "true").status == 0
+    assert cli_on(guarded.url(table, user="ann", database="hers", passfile=path))("run", "x", "--", "true").status == 0
+
+
+def test_a_service_file(guarded, table, cli_on, tmp_path):
+    path = tmp_path / "services"
+    path.write_text(f"[locks]\nhost=127.0.0.1\nport={guarded.port}\nuser=ann\npassword=p w/d%:\ndbname=hers\n")
+    done = cli_on(f"postgres://?service=locks&table={table}", PGSERVICEFILE=str(path))("run", "x", "--", "true")
+    assert done.status == 0, done
+    assert guarded.session(database="hers").value(f"SELECT count(*) FROM {table}") == 1
+
+
+def test_the_environment_of_libpq(guarded, table, cli_on):
+    env = {"PGHOST": "127.0.0.1", "PGPORT": str(guarded.port), "PGUSER": "ann", "PGPASSWORD": "p w/d%:", "PGDATABASE": "hers"}
+    done = cli_on(f"postgres://?table={table}", **env)("run", "x", "--", "true")
+    assert done.status == 0, done
+
+
+def test_a_unix_socket(servers, table, cli_on):
+    server = servers.postgres()
+    if os.stat(server.directory).st_uid != os.geteuid() and os.geteuid() != 0:
+        pytest.skip("the socket is somebody else's")
+    folder = str(server.directory).replace("/", "%2F")
+    done = cli_on(f"postgres://postgres@{folder}:{server.port}/postgres?table={table}")("run", "x", "--", "true")
+    assert done.status == 0, done
+    done = cli_on(f"postgres:///postgres?host={folder}&port={server.port}&user=postgres&table={table}")("run", "x", "--", "true")
+    assert done.status == 0, done
+
+
+# ---- TLS
+
+
+def make_certificates(folder):
+    def openssl(*words):
+        subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+    for ca in ("ca", "other"):
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                "-subj", f"/CN={ca}", "-keyout", str(folder / f"{ca}.key"), "-out", str(folder / f"{ca}.pem"))
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=127.0.0.1",
+            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key.pem"), "-out", str(folder / "csr"))
+    openssl("x509", "-req", "-in", str(folder / "csr"), "-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"),
+            "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", str(folder / "cert.pem"))
+
+
+def test_tls(servers, table, cli_on, hold, start_holder, tmp_path):
+    make_certificates(tmp_path)
+    server = servers.postgres()
+    data = server.directory / "data"
+    for name in ("cert.pem", "key.pem"):
+        (data / name).write_text((tmp_path / name).read_text())
+        os.chown(data / name, data.stat().st_uid, data.stat().st_gid)
+        (data / name).chmod(0o600)
+    session = server.session()
+    for name, value in (("ssl_cert_file", "cert.pem"), ("ssl_key_file", "key.pem"), ("ssl", "on")):
+        session(f"ALTER SYSTEM SET {name} = '{value}'")
+    server.restart()
+    server.session()("CREATE ROLE tina LOGIN SUPERUSER")
+    server.let_in("hostssl all tina 127.0.0.1/32 trust", "host all tina 127.0.0.1/32 reject")
+    sure = {"sslmode": "verify-full", "sslrootcert": tmp_path / "ca.pem", "user": "tina"}
+    first = hold(server.url(table, **sure), "x", "ttl=20000")
+    waiter = start_holder(server.url(table, **sure), "x", "ttl=20000")
+    cli_on(server.url(table, **sure)).await_waiters("x")
+    assert len(claims(server.session(), table, "x")) == 2
+    assert server.session().value("SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'tina'")
+    assert first.release() == "HF_OK"
+    assert waiter.token > first.token
+    done = cli_on(server.url(table, **{**sure, "sslrootcert": tmp_path / "other.pem"}))("run", "-n", "y", "--", "true")
+    assert done.status in (UNREACHED, REFUSED) and "certificate" in done.stderr, done
+    done = cli_on(server.url(table, user="tina", sslmode="disable"))("run", "-n", "y", "--", "true")
+    assert done.status == REFUSED, done
+    # Whom to trust, as other stores call it: nobody else is believed, though the server would take anybody without TLS, too.
+    assert cli_on(server.url(table, **{"ca-file": tmp_path / "ca.pem"}))("run", "-n", "y", "--", "true").status == 0
+    done = cli_on(server.url(table, **{"ca-file": tmp_path / "other.pem"}))("run", "-n", "y", "--", "true")
+    assert done.status in (UNREACHED, REFUSED) and "certificate" in done.stderr, done
+    for more in ({}, {"sslmode": "require"}):
+        done = cli_on(server.url(table, **{"ca-file": tmp_path / "nowhere.pem"}, **more))("run", "-n", "y", "--", "true")
+        assert done.status == USAGE and "ca-file" in done.stderr and "nowhere.pem" in done.stderr, done
+    session = server.session()
+    session("ALTER SYSTEM SET ssl = off")
+    session("SELECT pg_reload_conf()")
+    eventually(lambda: server.session().value("SHOW ssl") == "off", "it speaks no TLS any more")
+    done = cli_on(server.url(table, **{"ca-file": tmp_path / "ca.pem"}))("run", "-n", "y", "--", "true")
+    assert done.status in (UNREACHED, REFUSED) and "SSL" in done.stderr, done
+
+
+def test_several_hosts(server, table, cli_on):
+    """The first is not there: libpq goes on to the next."""
+    make_table(cli_on, server, table)
+    url = server.url(table, hosts=f"127.0.0.1:1,{server.host}")
+    assert cli_on(url)("run", "-n", "x", "--", "true").status == 0
+
+
+@pytest.mark.parametrize("port", ["abc", "0", "65536", "5432,x", "99999999999"])
+def test_a_port_that_is_none(cli_on, port):
+    hosts = ",".join(f"127.0.0.1:{part}" for part in port.split(","))
+    done = cli_on(f"postgres://{hosts}/x")("run", "-n", "x", "--", "true")
+    assert done.status == 64 and done.stderr.endswith(f"'{port.split(',')[-1]}' is not a port, from 1 to 65535\n"), done.stderr

@@ -1,0 +1,403 @@
+"""What goes wrong with a server or a table: clear words, the right exit status, and nothing left behind."""
+import json
+import os
+import subprocess
+import time
+
+import psycopg2
+import pytest
+from conftest import Server, await_claims, claims, eventually, guard_sql, make_table, seconds
+from holder import hold, start_holder  # noqa: F401
+
+UNREACHED, REFUSED, USAGE = 69, 77, 64
+
+
+def fails(cli, *words, status=REFUSED, command=("run", "-n", "x", "--", "echo", "inside")):
+    """One line that says it all, and nothing was run."""
+    done = cli(*command)
+    assert done.status == status, done
+    assert "inside" not in done.stdout
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("holdfast: "), done.stderr
+    for word in words:
+        assert word in lines[0], done.stderr
+    return lines[0]
+
+
+def tables(session):
+    return [name for (name,) in session("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')")]
+
+
+# ---- tables
+
+
+def test_no_table_and_no_right_to_make_one(servers, table, cli_on):
+    server = servers.postgres()
+    server.session()("CREATE ROLE nobody_special LOGIN")
+    line = fails(cli_on(server.url(table, user="nobody_special")), f"guard sql --dialect postgres --locks --table {table}'")
+    assert line.count("guard sql") == 1, "what to do is said once"
+    assert tables(server.session()) == []
+
+
+def test_undo_leaves_nothing(servers, cli_on):
+    server = servers.postgres()
+    session = server.session()
+    before = tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")
+    session(guard_sql("--locks"))
+    assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) != before
+    assert cli_on(server.url())("run", "x", "--", "true").status == 0
+    session(guard_sql("--locks", "--undo"))
+    assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) == before
+
+
+def test_what_the_command_prints_is_what_the_first_use_makes(servers, cli_on):
+    """For those who may not CREATE: an operator applies it, and the store works."""
+    server = servers.postgres()
+    session = server.session()
+    session(guard_sql("--locks"))
+    made = sorted(tables(session))
+    assert "holdfast_locks" in made
+    assert cli_on(server.url())("run", "-n", "x", "--", "true").status == 0
+    assert sorted(tables(session)) == made
+    session(guard_sql("--locks"))  # again, over what is there
+
+
+def test_a_table_of_another_shape(server, table, cli_on):
+    server.session()(f"CREATE TABLE {table} (id integer)")
+    fails(cli_on(server.url(table)), table)
+    assert server.session()("SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0", table) == [("id",)]
+
+
+def test_a_table_of_another_version(server, table, cli_on):
+    make_table(cli_on, server, table)
+    server.session()(f"UPDATE {table}_meta SET version = 999")
+    line = fails(cli_on(server.url(table)), "version")
+    assert "999" in line
+
+
+def test_functions_of_another_version_are_not_put_over_tables(server, table, cli_on):
+    """Whoever uses the tables goes on as before."""
+    make_table(cli_on, server, table)
+    session = server.session()
+    session(f"UPDATE {table}_meta SET version = 1")
+    session(f"DROP FUNCTION {table}_clock")
+    with pytest.raises(psycopg2.Error) as refused:
+        session(guard_sql("--locks", "--table", table))
+    assert "of version 1, and this is version 2: nothing was changed" in str(refused.value)
+    session("ROLLBACK")
+    assert session.value("SELECT count(*) FROM pg_proc WHERE proname = %s", f"{table}_clock") == 0
+
+
+def test_a_table_that_goes_away_meanwhile(server, table, cli_on, hold):
+    holder = hold(server.url(table), "x", "ttl=3000")
+    session = server.session()
+    for name in (table + "_claims", table + "_once", table + "_meta", table):
+        session(f"DROP TABLE {name} CASCADE")
+    holder.await_lost()
+    assert holder.release() != "HF_OK"
+
+
+def test_two_who_make_the_table_at_once(server, cli_on):
+    """Many at once, on a table that none of them finds."""
+    for round_number in range(4):
+        cli = cli_on(server.url(f"at_once_{round_number}"))
+        started = [cli.start("run", f"n{i}", "--", "true") for i in range(16)]
+        assert [process.wait() for process in started] == [0] * 16
+        said = [line for process in started for line in process.rest("err")]
+        assert said == [f"holdfast: made the tables of a new store for locks at {server.host}: public.at_once_{round_number}"]
+
+
+def test_no_rights_on_a_table_that_is_there(server, table, cli_on):
+    make_table(cli_on, server, table)
+    server.session()("DROP ROLE IF EXISTS looker")
+    server.session()("CREATE ROLE looker LOGIN")
+    fails(cli_on(server.url(table, user="looker")), "permission denied")
+
+
+@pytest.mark.parametrize("name", ["a-b", "a b", "a;b", "1a", "", "a.b.c", "x" * 64, 'a"b'])
+def test_names_that_are_no_tables(server, cli_on, name):
+    import urllib.parse
+    url = server.url() + "?table=" + urllib.parse.quote(name)
+    fails(cli_on(url), "table", status=USAGE)
+
+
+def test_a_table_in_a_schema(server, table, cli_on):
+    server.session()(f"CREATE SCHEMA s_{table}")
+    cli = cli_on(server.url(f"s_{table}.locks"))
+    assert cli("run", "x", "--", "true").status == 0
+    assert server.session().value(f"SELECT count(*) FROM s_{table}.locks") == 1
+
+
+# ---- servers
+
+
+def test_no_server(cli_on):
+    began = time.monotonic()
+    for command in (("run", "-n", "x", "--", "echo", "inside"), ("ls",), ("show", "x")):
+        fails(cli_on("postgres://postgres@127.0.0.1:1/postgres"), "127.0.0.1", "Connection refused; is the server running there?", status=UNREACHED,
+              command=command)
+    assert seconds(began) < 20
+    fails(cli_on("postgres:///postgres?host=/nowhere"), "No such file or directory; is the server running there?", status=UNREACHED)
+
+
+def test_no_such_database(server, cli_on):
+    fails(cli_on(server.url(database="nowhere")), "nowhere")
+
+
+def test_stores_says_how_waiters_wake_here(server, table, cli_on, servers):
+    make_table(cli_on, server, table)
+    pooler = servers.pgbouncer(server)
+    for url, words in ((server.url(table), "told by NOTIFY, in their order"), (server.url(table, listen="off"), "listen=off"),
+                       (server.url(table, listen="postgres://postgres@127.0.0.1:1/postgres"), "where the URL of listen= can be used"),
+                       (pooler.url(table), "a pooler is in between")):
+        cli = cli_on(url)
+        last = cli("stores").stdout.splitlines()[-1]
+        assert last.startswith("  waiters: ") and words in last
+        (effect,) = [each for line in cli("stores", "--json").stdout.splitlines() if (each := json.loads(line))["in_effect"]]
+        assert words in effect["wakes"]
+
+
+def test_no_such_role(server, cli_on):
+    fails(cli_on(server.url(user="nobody_here")), "nobody_here")
+
+
+def test_a_server_that_hangs(servers, table, cli_on, hold):
+    """The holder is told in time, and whoever asks is told that nobody answers."""
+    server = servers.postgres()
+    holder = hold(server.url(table), "x", "ttl=3000")
+    server.pause()
+    began = time.monotonic()
+    holder.await_lost()
+    assert seconds(began) < 4
+    fails(cli_on(server.url(table)), status=UNREACHED)
+    server.resume()
+    assert hold(server.url(table), "x", "ttl=3000").token > holder.token
+
+
+def test_a_server_that_is_down_for_a_moment_costs_no_hold(servers, table, hold, start_holder):
+    server = servers.postgres()
+    holder = hold(server.url(table), "x", "ttl=6000")
+    waiter = start_holder(server.url(table), "x", "ttl=6000")
+    await_claims(server.session(), table, "x", 2)
+    server.kill9()
+    time.sleep(2.5)
+    server.start()
+    time.sleep(4)
+    assert holder.left() > 0
+    assert waiter.waits()
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
+def test_connections_that_are_ended_cost_no_hold(server, table, hold, start_holder):
+    holder = hold(server.url(table), "x", "ttl=3000")
+    waiter = start_holder(server.url(table), "x", "ttl=3000")
+    session = server.session()
+    await_claims(session, table, "x", 2)
+    for _ in range(10):
+        session("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+        time.sleep(0.5)
+    assert holder.left() > 0 and not holder.told_lost()
+    assert waiter.waits()
+    assert holder.release() == "HF_OK"
+    assert waiter.token > holder.token
+
+
+# ---- settings
+
+
+def test_read_only(servers, table, cli_on, hold):
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    holder = hold(server.url(table), "held", "ttl=3000")
+    server.set("default_transaction_read_only", "on")
+    fails(cli_on(server.url(table)), "read-only")
+    server.set("default_transaction_read_only", "off")
+    assert cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0
+    assert holder.release() in ("HF_OK", "HF_ELOST")
+
+
+def test_statement_timeout(servers, table, cli_on):
+    """A role whose statements are ended: said in words, and nothing is left."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    session = server.session()
+    session("CREATE ROLE hasty LOGIN SUPERUSER")
+    session("ALTER ROLE hasty SET statement_timeout = '30ms'")
+    blocker = server.session()
+    blocker("BEGIN")
+    blocker(f"INSERT INTO {table} VALUES (%s, 0, '')", b"x")
+    line = fails(cli_on(server.url(table, user="hasty")), "statement_timeout", status=UNREACHED)
+    blocker("ROLLBACK")
+    assert claims(session, table, "x") == [], line
+
+
+def test_a_serializable_role_is_served(server, table, cli_on):
+    """Failures to serialize are tried again."""
+    session = server.session()
+    session("DROP ROLE IF EXISTS strict_one")
+    session("CREATE ROLE strict_one LOGIN SUPERUSER")
+    session("ALTER ROLE strict_one SET default_transaction_isolation = 'serializable'")
+    cli = cli_on(server.url(table, user="strict_one"))
+    started = [cli.start("run", "x", "--", "true") for _ in range(8)]
+    assert [process.wait() for process in started] == [0] * 8
+
+
+def test_connection_slots_used_up(servers, table, cli_on, hold):
+    server = servers.postgres("-c", "max_connections=6", "-c", "superuser_reserved_connections=0")
+    holder = hold(server.url(table), "held", "ttl=3000")
+    taken = []
+    with pytest.raises(Exception, match="too many clients"):
+        while len(taken) < 20:
+            taken.append(server.connect())
+    fails(cli_on(server.url(table)), "too many clients", status=UNREACHED)
+    time.sleep(4)
+    assert holder.left() > 0  # it has its connection
+    for connection in taken:
+        connection.close()
+    eventually(lambda: cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0, "there is room again")
+    assert holder.release() == "HF_OK"
+
+
+# ---- a full disk
+
+
+@pytest.fixture
+def small_disk(servers):
+    """A few megabytes that anybody may use, as a place for a table."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount")
+    mount = servers.folder() / "small"
+    mount.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0777", "tmpfs", mount], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("cannot mount: " + done.stderr)
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_a_full_disk(servers, small_disk, table, cli_on, hold):
+    """Nobody new is let in, with the server's own words; and when there is room again, all is well."""
+    server = servers.postgres()
+    folder = small_disk / "space"
+    folder.mkdir()
+    os.chown(folder, (server.directory / "data").stat().st_uid, -1)
+    session = server.session()
+    session(f"CREATE TABLESPACE small LOCATION '{folder}'")
+    session("CREATE DATABASE tight")
+    session("ALTER DATABASE tight SET default_tablespace = 'small'")
+    url = server.url(table, database="tight")
+    make_table(cli_on, server, table, database="tight")
+    kept = hold(url, "kept", "ttl=60000")
+    (folder / "filler").write_bytes(b"")
+    with open(folder / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
+        while True:
+            filler.write(bytes(4096))
+    cli = cli_on(url)
+    done = None
+    for i in range(400):  # until the pages that are there are full
+        done = cli("run", "-n", f"{i}" + "x" * 500, "--", "true")
+        if done.status != 0:
+            break
+    assert done.status == UNREACHED and "No space left" in done.stderr, done
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    (folder / "filler").unlink()
+    assert cli("run", "-n", "x" * 500, "--", "true").status == 0
+    assert kept.release() == "HF_OK"
+
+
+# ---- URLs
+
+
+@pytest.mark.parametrize("url, words", [
+    ("postgres://h/db?nonsense=1", "nonsense"),
+    ("postgres://h/db?tabel=x", "tabel"),
+    ("postgres://h/db?mode=colum", "mode"),
+    ("postgres://h/db?listen=nonsense", "listen"),
+    ("postgres://me:hi@dden@h/db", "%40"),
+    ("postgres://me:hi/dden@h/db", "%2F"),
+])
+def test_wrong_urls(cli_on, url, words):
+    done = cli_on(url)("run", "x", "--", "true")
+    assert done.status == USAGE and words in done.stderr, done
+    assert "dden" not in done.stderr
+
+
+def test_what_libpq_refuses_is_said_in_its_words(cli_on):
+    done = cli_on("postgres://h/db?sslmode=perhaps")("run", "x", "--", "true")
+    assert done.status in (USAGE, REFUSED) and "sslmode" in done.stderr, done
+
+
+def test_both_schemes(server, table, cli_on):
+    url = server.url(table)
+    assert cli_on("postgresql" + url[len("postgres"):])("run", "x", "--", "true").status == 0
+
+
+@pytest.mark.parametrize("options", ["", "?sslmode=disable"])
+@pytest.mark.parametrize("says,status,words", [
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", REFUSED, " is no PostgreSQL server: it answered in another protocol"),
+    (b"-ERR unknown command\r\n", USAGE, " is not a PostgreSQL server (a holdfastd or a Redis server? then use holdfast:// or redis://)")], ids=["http", "resp"])
+def test_not_postgres(cli_on, says, status, words, options):
+    """Something that speaks another protocol: the exit status is that of other wrong URLs."""
+    import socket
+    import threading
+    listener = socket.create_server(("127.0.0.1", 0))
+    connections = []
+
+    def talk():
+        while True:
+            try:
+                connections.append(listener.accept()[0])
+                connections[-1].sendall(says)
+            except OSError:
+                return
+
+    threading.Thread(target=talk, daemon=True).start()
+    try:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        for command in (("run", "x", "--", "true"), ("show", "x")):
+            done = cli_on(f"postgres://postgres@{place}/x{options}")(*command)
+            assert (done.status, done.stderr.splitlines()[0]) == (status, f"holdfast: {place}{words}"), done
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def test_a_connection_takes_longer_than_a_first_contact(servers, table, cli_on):
+    """timeout= counts for the first connection of a command, too; without it somebody who mistyped a host hears that soon."""
+    server = servers.postgres("-c", "post_auth_delay=3")
+    allowed = cli_on(server.url(table, timeout="30s"))
+    for command in (("run", "x", "--", "echo", "inside"), ("run", "-n", "x", "--", "echo", "inside"),
+                    ("once", "k", "--", "echo", "inside")):
+        done = allowed(*command)
+        assert (done.status, done.stdout) == (0, "inside\n"), (command, done)
+    assert allowed("show", "x").status == 0
+    line = fails(cli_on(server.url(table)), ": no connection within ", " s: ?timeout= in the URL allows more", status=UNREACHED,
+                 command=("run", "x", "--", "echo", "inside"))
+    assert "within its time" not in line
+    assert "?timeout=" not in fails(allowed, "no connection within ", status=UNREACHED,
+                                    command=("run", "--wait", "1s", "x", "--", "echo", "inside")), "it was the wait"
+
+
+def test_a_program_that_is_not_there(servers):
+    """The tests' own: a server that does not start says so."""
+    with pytest.raises(AssertionError):
+        servers.keep(Server("server", "-c", "nonsense=1"))
+
+
+# ---- a server that hangs
+
+
+@pytest.mark.parametrize("words", [("run", "x", "--", "true"), ("watch", "x")], ids=" ".join)
+def test_a_server_that_hangs_is_told_of_long_before_its_answer_is_given_up(servers, table, cli_on, words):
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    assert cli("lock", "x").status == 0
+    process = cli.start(*words)
+    process.line("out" if words[0] == "watch" else "err")  # who holds it
+    server.pause()
+    try:
+        assert "'x': no answer for a second: the server hangs, or waits for a row that is locked, or for a synchronous standby; still trying" in process.line("err")
+    finally:
+        server.resume()
