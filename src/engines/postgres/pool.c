@@ -21,7 +21,8 @@
 #define AGAIN_MS_MAX 200
 #define PATIENCE_PART 4 /* of a deadline: what is left for the answer, when a row was waited for */
 #define ROW_PATIENCE_MS_MAX 2000
-#define SLACK_MS 100 /* between the beginning of a call and that of its connection */
+#define SLACK_MS 100    /* between the beginning of a call and that of its connection */
+#define HURRIED_MS 1000 /* a server that has less time to answer may be only slow */
 #define CODE_OTHER_INCARNATION (-3)
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -428,21 +429,39 @@ static bool try_again(struct engine_store *store, const struct question *questio
     return clock_boot_ms() < deadline_ms;
 }
 
+/* A try that the deadline has cut short says little of the server: what the one before it has said stays. */
+static void keep_telling(const struct error_text *before, int64_t began_ms, int64_t deadline_ms,
+                         struct error_text *err)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    if (before->text[0] && now_ms >= deadline_ms && now_ms - began_ms < HURRIED_MS)
+        *err = *before;
+}
+
 int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err)
 {
     const struct question any = {.urgent = false};
     int64_t pause_ms = AGAIN_MS, most_ms = clock_after(clock_boot_ms(), REACH_MS);
+    struct error_text before = {""};
     struct connection *conn;
     int result;
 
     if (atomic_load(&store->settled))
         return HF_OK;
     most_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
-    do
+    for (;;) {
+        int64_t began_ms = clock_boot_ms();
+
         result = get_connection(store, &any, deadline_ms, &conn, err);
-    while (result != HF_OK &&
-           try_again(store, &any, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL, &pause_ms,
-                     most_ms, err));
+        if (result == HF_EUNREACH)
+            keep_telling(&before, began_ms, deadline_ms, err);
+        if (result == HF_OK ||
+            !try_again(store, &any, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL,
+                       &pause_ms, most_ms, err))
+            break;
+        before = *err;
+    }
     if (result == HF_OK)
         give_back(store, conn);
     return result;
@@ -452,11 +471,16 @@ int store_ask(struct engine_store *store, struct question *question, int64_t dea
               PGresult **ret_answer, struct error_text *err)
 {
     int64_t pause_ms = AGAIN_MS;
+    struct error_text before = {""};
     enum verdict verdict;
     int result;
 
     for (;;) {
+        int64_t began_ms = clock_boot_ms();
+
         result = ask_once(store, question, deadline_ms, ret_answer, &verdict, err);
+        if (result == HF_EUNREACH)
+            keep_telling(&before, began_ms, deadline_ms, err);
         if (result == HF_OK ||
             (verdict == VERDICT_BROKEN && !question->reads && !question->ret_again))
             return result;
@@ -464,6 +488,7 @@ int store_ask(struct engine_store *store, struct question *question, int64_t dea
             *question->ret_again = true;
         if (!try_again(store, question, verdict, &pause_ms, deadline_ms, err))
             return result;
+        before = *err;
     }
 }
 

@@ -250,13 +250,31 @@ def test_connection_slots_used_up(servers, table, cli_on, hold):
     with pytest.raises(Exception, match="too many clients"):
         while len(taken) < 20:
             taken.append(server.connect())
-    fails(cli_on(server.url(table)), "too many clients", status=UNREACHED)
+    fails(cli_on(server.url(table, timeout=20000)), "too many clients", status=UNREACHED)
     time.sleep(4)
     assert holder.left() > 0  # it has its connection
     for connection in taken:
         connection.close()
     eventually(lambda: cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0, "there is room again")
     assert holder.release() == "HF_OK"
+
+
+def test_the_last_try_does_not_hide_why_the_others_failed(servers, table, cli_on):
+    """What is left of the time is too short for it: that there was no connection in so little of it says nothing."""
+    server = servers.postgres("-c", "max_connections=6", "-c", "superuser_reserved_connections=0")
+    make_table(cli_on, server, table)
+    taken = []
+    with pytest.raises(Exception, match="too many clients"):
+        while len(taken) < 20:
+            taken.append(server.connect())
+    refused = server.log().count("too many clients")
+    asking = cli_on(server.url(table)).start("run", "--wait", "30s", "x", "--", "echo", "inside")
+    eventually(lambda: server.log().count("too many clients") > refused, "it was refused")
+    time.sleep(1.1)  # of two seconds; it tries again until 1.5
+    server.pause()
+    assert asking.wait() == UNREACHED
+    assert "too many clients" in "".join(asking.rest("err"))
+    server.resume()
 
 
 # ---- a full disk
