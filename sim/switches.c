@@ -23,6 +23,7 @@ static const char *const names[] = {
     [SWITCH_LOCAL_READ] = "local-read",
     [SWITCH_BLOCKED_UNKEPT] = "blocked-unkept",
     [SWITCH_BLOCKED_NEXT_TERM] = "blocked-next-term",
+    [SWITCH_TERM_ONCE] = "term-once",
 };
 
 bool switch_set(const char *name)
@@ -40,5 +41,7 @@ const char *switch_names(void)
     return "config-at-first, lone-old-term, ack-before-durable, older-term-by-counting, "
            "lease-from-answer, tokens-repeat, old-copy-goes-on, version-too-early, "
            "table-diverges, vote-not-durable, unknown-as-refused, queue-lost, "
-           "break-not-withheld, log-behind-snapshot, local-read, blocked-unkept, blocked-next-term";
+           "break-not-withheld, log-behind-snapshot, local-read, blocked-unkept, "
+           "blocked-next-term, "
+           "term-once";
 }

@@ -21,7 +21,8 @@ enum switch_name {
     SWITCH_LOG_BEHIND_SNAPSHOT, /* a log that begins right behind the snapshot is dropped at a start */
     SWITCH_LOCAL_READ,          /* who believes that it leads answers reads without asking others */
     SWITCH_BLOCKED_UNKEPT, /* who is blocked at a leader that was deposed and leads again stays blocked */
-    SWITCH_BLOCKED_NEXT_TERM /* who is blocked at a deposed leader is told what the next leader's term brings */
+    SWITCH_BLOCKED_NEXT_TERM, /* who is blocked at a deposed leader is told what the next leader's term brings */
+    SWITCH_TERM_ONCE /* a term whose second copy was not written any more stays so after a start */
 };
 
 #ifdef HOLDFAST_SWITCHES

@@ -32,12 +32,15 @@ static void choose(const unsigned char *blocks, size_t count, struct term *ret_t
 
         if (!read_copy(blocks + i * BLOCK, &copy))
             continue;
-        if (ret_term->known && copy.version == ret_term->version)
+        if (ret_term->known && copy.version == ret_term->version) {
             ret_term->older = 0;
+            ret_term->once = false;
+        }
         if (ret_term->known && copy.version <= ret_term->version)
             continue;
         *ret_term = copy;
         ret_term->older = 1 - i;
+        ret_term->once = true;
     }
 }
 
@@ -115,4 +118,10 @@ int term_store(const struct directory *directory, struct term *term, uint64_t nu
         return error_set_errno(err, HF_EIO, failure, "cannot write %s/" NAME, directory->path);
     *term = next;
     return HF_OK;
+}
+
+int term_mend(const struct directory *directory, struct term *term, struct error_text *err)
+{
+    return term->known && term->once ? term_store(directory, term, term->number, term->vote, err)
+                                     : HF_OK;
 }

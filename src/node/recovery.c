@@ -1,5 +1,6 @@
 #include "node/recovery.h"
 
+#include "base/switches.h"
 #include "journal/snapshot_file.h"
 #include "node/files.h"
 
@@ -195,6 +196,8 @@ int recovery_begin(struct recovery *recovery, struct replica *replica, int64_t n
 
     if (result == HF_OK)
         result = journal_begin(recovery->journal, err);
+    if (result == HF_OK && !SWITCHED(SWITCH_TERM_ONCE))
+        result = term_mend(&recovery->directory, &recovery->term, err);
     return result == HF_OK ? replica_start(replica, now_us, err) : result;
 }
 

@@ -250,7 +250,7 @@ def test_connection_slots_used_up(servers, table, cli_on, hold):
     with pytest.raises(Exception, match="too many clients"):
         while len(taken) < 20:
             taken.append(server.connect())
-    fails(cli_on(server.url(table, timeout=20000)), "too many clients", status=UNREACHED)
+    fails(cli_on(server.url(table, timeout="20s")), "too many clients", status=UNREACHED)
     time.sleep(4)
     assert holder.left() > 0  # it has its connection
     for connection in taken:

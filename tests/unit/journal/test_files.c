@@ -285,6 +285,53 @@ static void test_the_older_copy_is_written_first(void **state)
     }
 }
 
+/* A write was cut short after its first copy, or a block is damaged. When that was mended, either block may be lost. */
+static void test_a_term_that_is_there_once_is_mended(void **state)
+{
+    struct term term = {0};
+    unsigned char old[BLOCK_BYTES];
+
+    (void)state;
+    store(&term, 1, 1);
+    keep();
+    memcpy(old, files.file[0].bytes, sizeof old);
+    store(&term, 2, 2);
+    keep();
+    for (size_t copy = 0; copy < 2; copy++)
+        for (size_t lost = 0; lost < 2; lost++)
+            for (size_t damaged = 0; damaged < 2; damaged++) {
+                unsigned char bytes[2 * BLOCK_BYTES];
+
+                memcpy(bytes, files.file[0].bytes, sizeof bytes);
+                memcpy(bytes + copy * BLOCK_BYTES, old, sizeof old);
+                bytes[copy * BLOCK_BYTES + 20] ^= (unsigned char)damaged;
+                file_put(room.path, "term", bytes, sizeof bytes);
+                assert_int_equal(term_load(&room.directory, &term, &room.err), HF_OK);
+                assert_int_equal(term_mend(&room.directory, &term, &room.err), HF_OK);
+                assert_term(2, 2);
+                file_flip(room.path, "term", lost * BLOCK_BYTES + 20);
+                assert_term(2, 2);
+            }
+}
+
+/* Nothing is written where both hold it, nor where there is none. */
+static void test_a_term_that_is_there_twice_stays(void **state)
+{
+    struct term term = {0};
+
+    (void)state;
+    disk_reset();
+    assert_int_equal(term_mend(&room.directory, &term, &room.err), HF_OK);
+    assert_no_term();
+    store(&term, 2, 2);
+    disk_reset();
+    assert_int_equal(term_mend(&room.directory, &term, &room.err), HF_OK);
+    assert_int_equal(term_load(&room.directory, &term, &room.err), HF_OK);
+    assert_int_equal(term_mend(&room.directory, &term, &room.err), HF_OK);
+    for (size_t i = 0; i < disk.count; i++)
+        assert_int_not_equal(disk.calls[i].kind, DISK_WRITE);
+}
+
 static void test_a_term_of_something_else(void **state)
 {
     struct term term = {0};
@@ -495,6 +542,8 @@ int main(void)
         TEST(test_a_torn_term),
         TEST(test_the_newer_copy_counts),
         TEST(test_the_older_copy_is_written_first),
+        TEST(test_a_term_that_is_there_once_is_mended),
+        TEST(test_a_term_that_is_there_twice_stays),
         TEST(test_a_term_of_something_else),
         TEST(test_snapshots),
         TEST(test_snapshots_that_end_at_a_border),
