@@ -61,7 +61,8 @@ void outgoing_drop(struct outgoing *outgoing, const char *why)
 
     if (!connection)
         return;
-    snprintf(outgoing->why, sizeof outgoing->why, "%s", why ? why : "");
+    snprintf(outgoing->why, sizeof outgoing->why, "%.*s", (int)sizeof outgoing->why - 1,
+             why ? why : "");
     if (why && !has_another)
         complain(outgoing, why);
     if (why && outgoing->state == OPEN)
