@@ -39,7 +39,7 @@
 
 /* How the words about a right that a role lacks go on. */
 #define PG_NOT_GRANTED "a role must be GRANTed "
-#define PG_SCHEMA_VERSION 2
+#define PG_SCHEMA_VERSION 3
 #define PG_POOL_MAX 8         /* connections for all, */
 #define PG_POOL_URGENT_MAX 10 /* so many with those for giving up what is held, */
 #define PG_POOL_RENEW_MAX 11  /* and with the one that only renewals may have */

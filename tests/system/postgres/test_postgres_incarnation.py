@@ -59,6 +59,40 @@ def test_two_promotions_of_one_timeline_are_two(servers, table, cli_on):
     assert len({before, *said}) == 3
 
 
+@pytest.mark.parametrize("ahead", [0, 2 * 3600 * 1000000], ids=["clock", "floor"])
+def test_tokens_grow_over_promotions_of_whichever_copy(servers, table, cli_on, ahead):
+    """Three in a row: of a copy, of a copy of that, and of one that has heard of neither. Also where an operator has put tokens above the clock."""
+
+    def tokens(server):
+        said = [cli_on(server.url(table))("run", name, "--", "sh", "-c", "echo $HOLDFAST_TOKEN").stdout for name in ("known", "known", "new")]
+        return [int(token) for token in said]
+
+    def copy(server, name):
+        replica = servers.replica(server, name)
+        asked = f"SELECT (SELECT token FROM {table} WHERE name = 'known'), (SELECT floor FROM {table}_meta)"
+        eventually(lambda: replica.session()(asked) == server.session()(asked), "it has them")
+        return replica
+
+    first = servers.postgres()
+    on_it = cli_on(first.url(table))
+    known = int(on_it("run", "known", "--", "sh", "-c", "echo $HOLDFAST_TOKEN").stdout)
+    if ahead:
+        assert on_it("floor", str(known + ahead)).status == 0
+    second, late = copy(first, "second"), copy(first, "late")
+    given = [[known]]
+    first.kill9()
+    second.promote()
+    given.append(tokens(second))
+    third = copy(second, "third")
+    for before, after in ((second, third), (third, late)):
+        before.kill9()
+        after.promote()
+        given.append(tokens(after))
+    for before, after in zip(given, given[1:]):
+        assert max(before) < min(after), given
+    assert min(given[1]) > known + ahead
+
+
 def test_a_floor_makes_it_another(server, table, hold, cli_on):
     """Said after a copy was brought back: whoever held by what was before is told. The command says so first."""
     holder = hold(server.url(table), "x", f"ttl={TTL_MS}")

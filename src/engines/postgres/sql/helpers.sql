@@ -22,9 +22,14 @@ RETURNS bigint LANGUAGE sql VOLATILE AS $$
         FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us) AS now
 $$;
 
--- Above all tokens that may have come after this one and are not known here: 2^32 grants, or a clock that was 71 minutes ahead.
+-- Above this token, and above all that other servers may have given after it, of which this one has not heard. Those began at a clock, or at a floor, and came more
+-- slowly than one in a microsecond: they are below the clock now, if the floor moves with it; 2^32 us, 71 minutes, are for clocks that differ. That only depends
+-- on when it is asked. Of two copies that are promoted, the later one's tokens are greater, whatever each of them knows of the other.
 CREATE OR REPLACE FUNCTION @_above_forgotten@(a_token bigint)
-RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT least(a_token + 4294967296, 9007199254740991) $$;
+RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT least(CASE WHEN a_token < now.us THEN now.us ELSE a_token + 4294967296 END, 9007199254740991)
+        FROM (SELECT @_clock@() + m.ahead + 4294967296 AS us FROM @_meta@ AS m WHERE m.only_one) AS now
+$$;
 
 -- The same, and the table with it.
 CREATE OR REPLACE FUNCTION @_incarnation@()
@@ -35,9 +40,8 @@ DECLARE
 BEGIN
     SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n WHERE n.only_one;
     IF m.era_of <> now_of THEN
-        -- What the server before this one gave, and this one has never heard of, began at that one's clock, or at the floor: from here on all is above both.
         UPDATE @_meta@ AS n SET era = left(replace(gen_random_uuid()::text, '-', ''), 8), era_of = now_of,
-            floor = CASE WHEN n.era_of = '' THEN n.floor ELSE @_above_forgotten@(greatest(n.floor, @_clock@())) END
+            floor = CASE WHEN n.era_of = '' THEN n.floor ELSE @_above_forgotten@(n.floor) END
             WHERE n.only_one AND n.era_of <> now_of;
         SELECT n.id, n.era, n.era_of INTO m FROM @_meta@ AS n WHERE n.only_one; -- somebody else's, if that was quicker
     END IF;
@@ -133,10 +137,11 @@ $$;
 CREATE OR REPLACE FUNCTION @_next_token@(a_last bigint, a_last_incarnation text, a_incarnation text)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    token bigint := greatest(a_last, (SELECT m.floor FROM @_meta@ AS m WHERE m.only_one)) + 1;
+    floor bigint := (SELECT m.floor FROM @_meta@ AS m WHERE m.only_one);
+    token bigint := greatest(a_last, floor) + 1;
 BEGIN
     IF a_last_incarnation <> a_incarnation THEN
-        token := greatest(token, @_clock@(), CASE WHEN a_last > 0 THEN @_above_forgotten@(a_last) ELSE 0 END);
+        token := greatest(token, @_clock@(), CASE WHEN a_last > floor THEN @_above_forgotten@(a_last) ELSE 0 END);
     END IF;
     IF token > 9007199254740991 THEN
         RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = 'the tokens of this name are used up';

@@ -14,18 +14,19 @@ CREATE TABLE IF NOT EXISTS @_meta@ (
     version integer NOT NULL,
     id text NOT NULL DEFAULT left(replace(gen_random_uuid()::text, '-', ''), 16), -- whoever makes it anew has another store
     floor bigint NOT NULL DEFAULT 0, -- all tokens are greater
+    ahead bigint NOT NULL DEFAULT 0, -- of the clock: by how much an operator has put the floor above it
     era text NOT NULL DEFAULT '', -- drawn anew with the first use on another server or timeline: two promotions may have the same number
     era_of text NOT NULL DEFAULT '' -- the server and timeline that it was drawn on
 );
-INSERT INTO @_meta@ (version) VALUES (2) ON CONFLICT (only_one) DO NOTHING RETURNING version AS made; -- nothing, if it was there
+INSERT INTO @_meta@ (version) VALUES (3) ON CONFLICT (only_one) DO NOTHING RETURNING version AS made; -- nothing, if it was there
 
 -- Functions of one version over tables of another would serve nobody.
 DO $$
 DECLARE
     there integer := (SELECT m.version FROM @_meta@ AS m WHERE m.only_one);
 BEGIN
-    IF there <> 2 THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the tables of the locks are of version ' || there || ', and this is version 2: nothing was changed',
+    IF there <> 3 THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the tables of the locks are of version ' || there || ', and this is version 3: nothing was changed',
             HINT = 'Take another table, or undo these when nobody uses them (holdfast guard sql --dialect postgres --locks --undo, of their version).';
     END IF;
 END
