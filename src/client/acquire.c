@@ -409,7 +409,7 @@ static int give_up(struct acquisition *a, int outcome)
 
     if (outcome < 0 && !is_transient(outcome))
         return outcome;
-    if (outcome == HF_EUNREACH && !a->unsure && !a->queued)
+    if (outcome == HF_EUNREACH && !a->unsure) /* whether it is free now is not known */
         return outcome;
     if (!a->may_wait && !a->unsure)
         return error_set(a->err, HF_EBUSY, "'%.100s' is %s by somebody else", a->lock->claim.name,

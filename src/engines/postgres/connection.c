@@ -205,12 +205,14 @@ static bool may_go_on(const struct engine_store *store, const struct connection 
            (came == HF_EREFUSED && atomic_load(&store->settled));
 }
 
-/* Why none of them serves: that there is a standby, that one cannot be written to or refuses us, that one is away and may be back. */
-static int how_much_it_tells(const struct connection *conn, int came)
+/* Why none of them serves: that there is a standby, that one cannot be written to or refuses us, that one is slow, that one is away and may be back. */
+static int how_much_it_tells(const struct connection *conn, int came, bool cut_off)
 {
-    if (came == HF_EUNREACH)
-        return 2;
-    return conn && conn->standby ? 0 : 1;
+    if (conn && conn->standby)
+        return 0;
+    if (came != HF_EUNREACH || (conn && conn->read_only))
+        return 1;
+    return cut_off ? 2 : 3;
 }
 
 /* One after the other, each with its share of the time, where libpq would wait for one that hangs as long as it is let; and which of them is the
@@ -218,39 +220,52 @@ static int how_much_it_tells(const struct connection *conn, int came)
  * only one connection has waited for those before it. */
 int connection_new(struct engine_store *store, const char *const *keywords,
                    const char *const *values, connection_settle_fn *settle, int64_t deadline_ms,
-                   struct connection **ret_conn, struct error_text *err)
+                   struct contact *contact, struct connection **ret_conn, struct error_text *err)
 {
     unsigned count = hosts_in(keywords, values), first = atomic_load(&store->first_host) % count;
-    int64_t since_ms = clock_boot_ms();
     int result = HF_EREFUSED, told = -1;
     bool go_on = true;
 
     for (unsigned left = count; left > 0 && go_on; left--) {
-        int64_t now_ms = clock_boot_ms(), share_ms = (deadline_ms - now_ms) / left;
+        int64_t now_ms = clock_boot_ms();
+        int64_t share_ms = clock_after(now_ms, (deadline_ms - now_ms) / left);
         unsigned number = (first + count - left) % count;
         struct connection *conn = NULL;
         struct error_text said = {""};
-        int tells, came = connect_to(store, keywords, values, number, since_ms,
-                                     clock_after(now_ms, share_ms), &conn, &said);
+        bool cut_off;
+        int tells, came = connect_to(store, keywords, values, number, contact->since_ms, share_ms,
+                                     &conn, &said);
 
         if (came == HF_OK && settle)
-            came = settle(store, conn, clock_after(now_ms, share_ms), &said);
+            came = settle(store, conn, share_ms, &said);
         if (came == HF_OK) {
+            conn->number = number;
+            conn->hosts = count;
             *ret_conn = conn;
             if (settle == pool_settle && count > 1) /* only then it is known to serve */
                 atomic_store(&store->first_host, number);
             return HF_OK;
         }
         go_on = may_go_on(store, conn, came) && !connection_interrupted();
-        tells = go_on ? how_much_it_tells(conn, came) : INT_MAX;
+        cut_off = came == HF_EUNREACH && clock_boot_ms() >= share_ms && !connection_interrupted();
+        tells = go_on ? how_much_it_tells(conn, came, cut_off) : INT_MAX;
         if (tells > told) {
             told = tells;
+            contact->cut_off = cut_off;
             result = came;
             *err = said;
         }
         connection_free(store, conn);
     }
     return result;
+}
+
+bool connection_pass_over(struct engine_store *store, const struct connection *conn)
+{
+    unsigned expected = conn->number; /* or else somebody has found another one meanwhile */
+
+    return conn->hosts > 1 &&
+           atomic_compare_exchange_strong(&store->first_host, &expected, conn->number + 1);
 }
 
 void connection_free(struct engine_store *store, struct connection *conn)

@@ -49,6 +49,8 @@ struct hearing {
     int64_t poll_ms; /* when observers look next by themselves */
     int64_t idle_ms; /* since when there is nobody */
     bool unheard;    /* nothing comes through; said to the first who waits */
+    bool proved;     /* something came through this connection */
+    uint32_t doubts; /* of store->doubts, how many have led to a test */
 };
 
 bool listener_hears(struct engine_store *store)
@@ -292,19 +294,22 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
         store->listen == LISTEN_ELSEWHERE ? &store->listen_parameters : &store->parameters;
     int64_t deadline_ms = clock_after(clock_boot_ms(), CONNECT_MS);
     char text[CHANNEL_MAX + 16];
+    struct contact contact = {.since_ms = clock_boot_ms()};
     struct error_text why = {""};
     PGresult *answer = NULL;
     enum peer peer = PEER_UNKNOWN;
     bool well = false;
 
+    hearing->proved = false;
+    hearing->doubts = atomic_load(&store->doubts);
     pthread_mutex_lock(&store->mutex);
     snprintf(hearing->channel, sizeof hearing->channel, "holdfast_%.*s",
              (int)strcspn(store->incarnation, "."), store->incarnation);
     pthread_mutex_unlock(&store->mutex);
     snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
     if (connection_new(store, (const char *const *)parameters->keywords,
-                       (const char *const *)parameters->values, settle, deadline_ms, &hearing->conn,
-                       &why) == HF_OK) {
+                       (const char *const *)parameters->values, settle, deadline_ms, &contact,
+                       &hearing->conn, &why) == HF_OK) {
         peer = store->listen == LISTEN_ELSEWHERE
                    ? PEER_SERVER
                    : connection_peer(hearing->conn, deadline_ms, &why);
@@ -380,6 +385,15 @@ static void sleep_until(struct engine_store *store, struct hearing *hearing, int
         hang_up_for_now(store, hearing);
 }
 
+/* Another connection had no answer, or the server is another one now: is this one still of use? It may be to a host that hangs, or was left for another. */
+static void test_again(struct engine_store *store, struct hearing *hearing)
+{
+    atomic_store(&store->hears, false);
+    hearing->doubts = atomic_load(&store->doubts);
+    if (!send_test(store, hearing))
+        hang_up_for_now(store, hearing);
+}
+
 static void look_after(struct engine_store *store, struct hearing *hearing, bool wanted,
                        bool suspects, int64_t now_ms)
 {
@@ -391,13 +405,19 @@ static void look_after(struct engine_store *store, struct hearing *hearing, bool
     if (wanted && reachable && store->listen != LISTEN_OFF && !hearing->conn &&
         now_ms >= hearing->next_ms)
         listen_anew(store, hearing);
+    else if (hearing->conn && hearing->test == 0 && hearing->doubts != atomic_load(&store->doubts))
+        test_again(store, hearing);
     if (hearing->conn && hearing->test == 0 && !atomic_load(&store->hears)) {
         atomic_store(&store->hears, true);
+        hearing->proved = true;
         atomic_store(&store->unlistened, false);
         hearing->unheard = false;
         hearing->again_ms = AGAIN_MS;
         tell_all(store, true); /* whatever was missed */
         breaks_look(store);
+    } else if (hearing->conn && hearing->test != 0 && hearing->proved &&
+               clock_boot_ms() >= hearing->test_until_ms) {
+        hang_up_for_now(store, hearing);
     } else if (hearing->conn && hearing->test != 0 && clock_boot_ms() >= hearing->test_until_ms) {
         hang_up(store, hearing, UNHEARD_AGAIN_MS);
         hearing->unheard = true;
@@ -533,6 +553,18 @@ void listener_drop(struct engine_store *store, struct pg_claim *own)
         observers_leave(store, own);
     pthread_mutex_unlock(&store->mutex);
     if (observed)
+        eventfd_write(store->bell_fd, 1);
+}
+
+void listener_doubt(struct engine_store *store)
+{
+    bool runs;
+
+    atomic_fetch_add(&store->doubts, 1);
+    pthread_mutex_lock(&store->mutex);
+    runs = store->listener_runs;
+    pthread_mutex_unlock(&store->mutex);
+    if (runs)
         eventfd_write(store->bell_fd, 1);
 }
 

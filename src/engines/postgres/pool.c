@@ -115,8 +115,8 @@ static void give_back(struct engine_store *store, struct connection *conn)
     connection_free(store, oldest);
 }
 
-/* A server did not answer over one that was idle until then. What else was idle has not been used since, and may be of no more use: each
- * would cost as much time. */
+/* A server did not answer over one that was idle until then, or cannot be written to any more. What else was idle has not been used since, and may be of no more
+ * use: each would cost as much time. The listener's may be no better. */
 static void drop_idle(struct engine_store *store, int64_t before_ms)
 {
     struct list dropped;
@@ -138,6 +138,7 @@ static void drop_idle(struct engine_store *store, int64_t before_ms)
         list_remove(node);
         connection_free(store, LIST_ENTRY(node, struct connection, node));
     }
+    listener_doubt(store);
 }
 
 static void forget_one(struct engine_store *store)
@@ -155,15 +156,14 @@ void pool_interrupt(struct engine_store *store)
     pthread_mutex_unlock(&store->mutex);
 }
 
-/* It took until most_ms. Was that all that the URL allows, or a first contact whose URL says nothing? Else a wait has ended. */
+/* There was too little time. Was that all that the URL allows, or a first contact whose URL says nothing? Else a wait has ended. */
 static void advise_timeout(const struct engine_store *store, int64_t began_ms, int64_t most_ms,
                            struct error_text *err)
 {
     bool silent = !atomic_load(&store->settled) && store->timeout_ms == PG_TIMEOUT_MS;
     struct error_text plain = *err;
 
-    if (clock_boot_ms() >= most_ms && !connection_interrupted() &&
-        (silent || most_ms - began_ms + SLACK_MS >= store->timeout_ms))
+    if (silent || most_ms - began_ms + SLACK_MS >= store->timeout_ms)
         error_write(err, "%.400s: ?timeout= in the URL allows more", plain.text);
 }
 
@@ -182,7 +182,7 @@ int pool_settle(struct engine_store *store, struct connection *conn, int64_t dea
     return result;
 }
 
-static int connect_new(struct engine_store *store, int64_t deadline_ms,
+static int connect_new(struct engine_store *store, int64_t deadline_ms, struct contact *contact,
                        struct connection **ret_conn, struct error_text *err)
 {
     int64_t began_ms = clock_boot_ms(), most_ms = clock_after(began_ms, store->timeout_ms);
@@ -191,25 +191,27 @@ static int connect_new(struct engine_store *store, int64_t deadline_ms,
 
     most_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
     result = connection_new(store, (const char *const *)parameters->keywords,
-                            (const char *const *)parameters->values, pool_settle, most_ms, ret_conn,
-                            err);
-    if (result == HF_EUNREACH)
+                            (const char *const *)parameters->values, pool_settle, most_ms, contact,
+                            ret_conn, err);
+    if (result == HF_EUNREACH && contact->cut_off)
         advise_timeout(store, began_ms, most_ms, err);
     return result;
 }
 
 static int get_connection(struct engine_store *store, const struct question *question,
-                          int64_t deadline_ms, struct connection **ret_conn, struct error_text *err)
+                          int64_t deadline_ms, struct contact *contact,
+                          struct connection **ret_conn, struct error_text *err)
 {
     bool make = false;
     int result;
 
+    contact->cut_off = false;
     *ret_conn = take(store, question, deadline_ms, &make);
     if (*ret_conn)
         return HF_OK;
     if (!make)
         return error_set(err, HF_EUNREACH, "%s: all connections to it are busy", store->shown);
-    result = connect_new(store, deadline_ms, ret_conn, err);
+    result = connect_new(store, deadline_ms, contact, ret_conn, err);
     if (result != HF_OK)
         forget_one(store);
     return result;
@@ -243,8 +245,10 @@ bool store_note_incarnation(struct engine_store *store, const char *incarnation,
         era = atomic_fetch_add(&store->era, 1) + 1;
     }
     pthread_mutex_unlock(&store->mutex);
-    if (!same && current)
+    if (!same && current) {
         sightings_clear(store->sightings, era);
+        listener_doubt(store);
+    }
     if (same || current)
         store->host->connected(store->host->context, incarnation);
     pthread_mutex_unlock(&store->telling);
@@ -333,82 +337,119 @@ static bool is_unprepared(struct engine_store *store, const PGresult *answer)
     return true;
 }
 
-/* One try. HF_OK: *ret_answer is what came. */
-static int ask_once(struct engine_store *store, struct question *question, int64_t deadline_ms,
-                    PGresult **ret_answer, enum verdict *ret_verdict, struct error_text *err)
+/* A standby, or one that an operator has set so: nothing was done, and another host may be the primary. */
+static bool is_read_only(const PGresult *answer)
 {
-    char expected[PG_INCARNATION_MAX + 1];
-    struct error_text said = {""};
-    struct connection *conn;
-    PGresult *answer;
-    bool sent = false, unreplicated, unprepared;
-    int64_t code = 0, asked_ms;
-    uint32_t era;
-    int result = get_connection(store, question, deadline_ms, &conn, err);
+    const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
 
-    *ret_verdict = VERDICT_FINAL;
-    if (result != HF_OK) {
-        *ret_verdict = result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL;
-        return result;
-    }
-    if (!put_in(store, question, deadline_ms, expected, &era)) {
-        give_back(store, conn);
-        return other_incarnation(store, err);
-    }
-    asked_ms = clock_boot_ms();
-    answer = connection_ask(conn, question, deadline_ms, &sent, &said);
-    unreplicated = conn->unreplicated;
-    if (!answer) {
-        *ret_verdict = sent ? VERDICT_BROKEN : VERDICT_UNDONE;
-        result = error_set(err, sent && !question->reads ? HF_EUNKNOWN : HF_EUNREACH, "%s: %s",
-                           store->shown, said.text);
-        give_back(store, conn); /* which ends it */
-        if (!connection_interrupted())
-            drop_idle(store, asked_ms);
-        return result;
-    }
-    unprepared = conn->by_name && is_unprepared(store, answer);
-    give_back(store, conn);
-    if (unprepared) {
-        PQclear(answer);
-        *ret_verdict = VERDICT_AGAIN;
-        return error_set(err, HF_EUNREACH, "%s: a prepared statement is gone", store->shown);
-    }
+    return state && strcmp(state, "25006") == 0;
+}
+
+/* No answer came over it. */
+static int give_up(struct engine_store *store, const struct question *question,
+                   struct connection *conn, bool sent, int64_t asked_ms,
+                   const struct error_text *said, enum verdict *ret_verdict, struct error_text *err)
+{
+    bool gave_up = !connection_interrupted();
+    bool passed_over = gave_up && connection_pass_over(store, conn);
+
+    *ret_verdict = sent ? VERDICT_BROKEN : VERDICT_UNDONE;
+    give_back(store, conn); /* which ends it */
+    if (gave_up) /* one that only reads may have been used since: an old primary without its standby commits nothing */
+        drop_idle(store, passed_over ? clock_boot_ms() : asked_ms);
+    return error_set(err, sent && !question->reads ? HF_EUNKNOWN : HF_EUNREACH, "%s: %s",
+                     store->shown, said->text);
+}
+
+/* The server is not the one that was expected, or said nothing that can be read. */
+static int note_other(struct engine_store *store, const PGresult *answer, int64_t code,
+                      uint32_t era, struct error_text *err)
+{
+    const char *incarnation = answer_text(answer, 0, 1);
+    char now[PG_INCARNATION_MAX + 1];
+
+    if (code != CODE_OTHER_INCARNATION || !incarnation[0] ||
+        strlen(incarnation) > PG_INCARNATION_MAX)
+        return error_set(err, HF_EINTERNAL, "%s: the server returned an invalid answer",
+                         store->shown);
+    memcpy(now, incarnation, strlen(incarnation) + 1);
+    store_note_incarnation(store, now, era);
+    return other_incarnation(store, err);
+}
+
+/* What an answer means. HF_OK: it is one. */
+static int judge(struct engine_store *store, const struct question *question,
+                 const PGresult *answer, bool unreplicated, uint32_t era, enum verdict *ret_verdict,
+                 struct error_text *err)
+{
+    int64_t code = 0;
+    int result;
+
     if (PQresultStatus(answer) != PGRES_TUPLES_OK) {
         note_isolation(store, answer);
         *ret_verdict = error_read(store, answer, &result, err);
-        PQclear(answer);
         if (*ret_verdict == VERDICT_BROKEN)
             return question->reads ? HF_EUNREACH : HF_EUNKNOWN;
         return *ret_verdict == VERDICT_FINAL ? result : HF_EUNREACH;
     }
     if (unreplicated && (!question->reads || question->replicated)) {
-        PQclear(answer);
         *ret_verdict = VERDICT_BROKEN;
         return error_set(err, question->reads ? HF_EUNREACH : HF_EUNKNOWN,
                          "%s: the commit is not known to be at the standby that has to have it",
                          store->shown);
     }
     if (question->expects &&
-        (!answer_number(answer, 0, 0, &code) || code == CODE_OTHER_INCARNATION)) {
-        const char *incarnation = answer_text(answer, 0, 1);
-
-        if (code == CODE_OTHER_INCARNATION && incarnation[0] &&
-            strlen(incarnation) <= PG_INCARNATION_MAX) {
-            char now[PG_INCARNATION_MAX + 1];
-
-            memcpy(now, incarnation, strlen(incarnation) + 1);
-            store_note_incarnation(store, now, era);
-            result = other_incarnation(store, err);
-        } else {
-            result = error_set(err, HF_EINTERNAL, "%s: the server returned an invalid answer",
-                               store->shown);
-        }
-        PQclear(answer);
-        return result;
-    }
-    *ret_answer = answer;
+        (!answer_number(answer, 0, 0, &code) || code == CODE_OTHER_INCARNATION))
+        return note_other(store, answer, code, era, err);
     return HF_OK;
+}
+
+/* One try. HF_OK: *ret_answer is what came. */
+static int ask_once(struct engine_store *store, struct question *question, int64_t deadline_ms,
+                    struct contact *contact, PGresult **ret_answer, enum verdict *ret_verdict,
+                    struct error_text *err)
+{
+    char expected[PG_INCARNATION_MAX + 1];
+    struct error_text said = {""};
+    struct connection *conn;
+    PGresult *answer;
+    bool sent = false, unreplicated, unprepared, read_only;
+    int64_t asked_ms;
+    uint32_t era;
+    int result = get_connection(store, question, deadline_ms, contact, &conn, err);
+
+    *ret_verdict = result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL;
+    if (result != HF_OK)
+        return result;
+    if (!put_in(store, question, deadline_ms, expected, &era)) {
+        give_back(store, conn);
+        return other_incarnation(store, err);
+    }
+    asked_ms = clock_boot_ms();
+    answer = connection_ask(conn, question, deadline_ms, &sent, &said);
+    if (!answer)
+        return give_up(store, question, conn, sent, asked_ms, &said, ret_verdict, err);
+    unreplicated = conn->unreplicated;
+    unprepared = conn->by_name && is_unprepared(store, answer);
+    read_only = is_read_only(answer);
+    if (read_only) {
+        connection_free(store, conn);
+        forget_one(store);
+        drop_idle(store, clock_boot_ms());
+    } else {
+        give_back(store, conn);
+    }
+    if (unprepared) {
+        *ret_verdict = VERDICT_AGAIN;
+        result = error_set(err, HF_EUNREACH, "%s: a prepared statement is gone", store->shown);
+    } else {
+        result = judge(store, question, answer, unreplicated, era, ret_verdict, err);
+    }
+    if (result == HF_OK)
+        *ret_answer = answer;
+    else
+        PQclear(answer);
+    return result;
 }
 
 /* Is it to be tried again? Waits until then. */
@@ -429,39 +470,44 @@ static bool try_again(struct engine_store *store, const struct question *questio
     return clock_boot_ms() < deadline_ms;
 }
 
-/* A try that the deadline has cut short says little of the server: what the one before it has said stays. */
-static void keep_telling(const struct error_text *before, int64_t began_ms, int64_t deadline_ms,
-                         struct error_text *err)
+/* Several tries of one call. */
+struct tries {
+    struct contact contact;
+    int64_t began_ms;         /* the last one */
+    struct error_text before; /* what the one before it has said; not that it had too little time */
+};
+
+/* A try that had too little time says little of the server: what the one before it has said stays. Of those that all had too little the last one tells how much it was. */
+static void keep_telling(struct tries *tries, int64_t deadline_ms, struct error_text *err)
 {
     int64_t now_ms = clock_boot_ms();
+    bool cut_off = tries->contact.cut_off || now_ms >= deadline_ms;
 
-    if (before->text[0] && now_ms >= deadline_ms && now_ms - began_ms < HURRIED_MS)
-        *err = *before;
+    if (cut_off && tries->before.text[0] && now_ms - tries->began_ms < HURRIED_MS)
+        *err = tries->before;
+    else if (!cut_off)
+        tries->before = *err;
 }
 
 int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_text *err)
 {
     const struct question any = {.urgent = false};
     int64_t pause_ms = AGAIN_MS, most_ms = clock_after(clock_boot_ms(), REACH_MS);
-    struct error_text before = {""};
+    struct tries tries = {.contact = {.since_ms = clock_boot_ms()}};
     struct connection *conn;
     int result;
 
     if (atomic_load(&store->settled))
         return HF_OK;
     most_ms = most_ms < deadline_ms ? most_ms : deadline_ms;
-    for (;;) {
-        int64_t began_ms = clock_boot_ms();
-
-        result = get_connection(store, &any, deadline_ms, &conn, err);
+    do {
+        tries.began_ms = clock_boot_ms();
+        result = get_connection(store, &any, deadline_ms, &tries.contact, &conn, err);
         if (result == HF_EUNREACH)
-            keep_telling(&before, began_ms, deadline_ms, err);
-        if (result == HF_OK ||
-            !try_again(store, &any, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL,
-                       &pause_ms, most_ms, err))
-            break;
-        before = *err;
-    }
+            keep_telling(&tries, deadline_ms, err);
+    } while (result != HF_OK &&
+             try_again(store, &any, result == HF_EUNREACH ? VERDICT_UNDONE : VERDICT_FINAL,
+                       &pause_ms, most_ms, err));
     if (result == HF_OK)
         give_back(store, conn);
     return result;
@@ -470,17 +516,16 @@ int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_te
 int store_ask(struct engine_store *store, struct question *question, int64_t deadline_ms,
               PGresult **ret_answer, struct error_text *err)
 {
+    struct tries tries = {.contact = {.since_ms = clock_boot_ms()}};
     int64_t pause_ms = AGAIN_MS;
-    struct error_text before = {""};
     enum verdict verdict;
     int result;
 
     for (;;) {
-        int64_t began_ms = clock_boot_ms();
-
-        result = ask_once(store, question, deadline_ms, ret_answer, &verdict, err);
+        tries.began_ms = clock_boot_ms();
+        result = ask_once(store, question, deadline_ms, &tries.contact, ret_answer, &verdict, err);
         if (result == HF_EUNREACH)
-            keep_telling(&before, began_ms, deadline_ms, err);
+            keep_telling(&tries, deadline_ms, err);
         if (result == HF_OK ||
             (verdict == VERDICT_BROKEN && !question->reads && !question->ret_again))
             return result;
@@ -488,7 +533,6 @@ int store_ask(struct engine_store *store, struct question *question, int64_t dea
             *question->ret_again = true;
         if (!try_again(store, question, verdict, &pause_ms, deadline_ms, err))
             return result;
-        before = *err;
     }
 }
 

@@ -27,7 +27,8 @@
 
 const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_HELLO] =
-        "SELECT m.version, @_incarnation@(), pg_catalog.pg_backend_pid() FROM @_meta@ AS m",
+        "SELECT m.version, @_incarnation@(), pg_catalog.pg_backend_pid(), "
+        "pg_catalog.current_setting('transaction_read_only') = 'on' FROM @_meta@ AS m",
     [STATEMENT_ACQUIRE] =
         "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), keep_ms, "
         "seen_ms, beat FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "

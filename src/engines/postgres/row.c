@@ -22,6 +22,7 @@
 #define BUSY_TRIES 2     /* somebody may just have looked whether it is held */
 #define BUSY_PAUSE_MS 10
 #define OBSERVE_MS 1000
+#define ASK_MS 3000 /* whoever waits asks so often whether the server answers */
 
 /* What a role may have set would end the hold. The server's own view of the connection: 10 + 3 x 5 s. Settings that this version of
  * the server does not have are left out. */
@@ -97,16 +98,18 @@ static int begin(struct engine_store *store, struct row_claim *own, int64_t dead
                  struct error_text *err)
 {
     char hex[2 * HF_NAME_MAX + 1], text[2 * HF_NAME_MAX + 512], *filled;
+    struct contact contact = {.since_ms = clock_boot_ms()};
     struct error_text said = {""};
     int result = store_reach(store, deadline_ms, err);
     enum peer peer;
 
     if (result == HF_OK)
         result = make_row(store, own, deadline_ms, err);
+    own->era = store_era(store);
     if (result == HF_OK)
         result = connection_new(store, (const char *const *)store->parameters.keywords,
                                 (const char *const *)store->parameters.values, pool_settle,
-                                deadline_ms, &own->conn, err);
+                                deadline_ms, &contact, &own->conn, err);
     if (result != HF_OK)
         return result;
     peer = connection_peer(own->conn, deadline_ms, &said);
@@ -133,7 +136,27 @@ static int begin(struct engine_store *store, struct row_claim *own, int64_t dead
         return result;
     }
     own->state = ROW_ASKED;
+    own->asked_ms = clock_boot_ms();
     return HF_OK;
+}
+
+/* Whoever waits for a row hears nothing of a server that hangs. One of the connections for all is asked: if there is no answer, or it is with another server by now, this one is
+ * left, and the row is asked for once more. */
+static int check_server(struct engine_store *store, struct row_claim *own, int64_t deadline_ms,
+                        struct error_text *err)
+{
+    struct question question = {.statement = STATEMENT_ROW_ALIVE, .reads = true};
+    PGresult *answer = NULL;
+    int result;
+
+    if (clock_boot_ms() - own->asked_ms < ASK_MS)
+        return HF_OK;
+    result = store_ask(store, &question, deadline_ms, &answer, err);
+    PQclear(answer);
+    own->asked_ms = clock_boot_ms();
+    if (result != HF_OK || store_era(store) != own->era)
+        end_connection(store, own);
+    return result;
 }
 
 /* ENGINE_HELD: the row is ours. ENGINE_QUEUED: nothing has come yet. */
@@ -231,7 +254,9 @@ static int acquire(struct engine_store *store, struct engine_claim *claim, int64
     for (int i = 0; i < BUSY_TRIES && result == ENGINE_BUSY; i++) {
         if (i > 0)
             poll(NULL, 0, BUSY_PAUSE_MS);
-        result = own->state == ROW_NONE ? begin(store, own, deadline_ms, err) : HF_OK;
+        result = own->state == ROW_ASKED ? check_server(store, own, deadline_ms, err) : HF_OK;
+        if (result == HF_OK && own->state == ROW_NONE)
+            result = begin(store, own, deadline_ms, err);
         if (result == HF_OK)
             result = look(store, own,
                           claim->will_wait && soon_ms < deadline_ms ? soon_ms : deadline_ms, err);

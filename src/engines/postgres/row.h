@@ -17,6 +17,7 @@ struct row_claim {
     enum row_state state;
     bool asking;      /* whether it is alive: an answer is awaited */
     int64_t asked_ms; /* or when it was last known to be */
+    uint32_t era;     /* in which the row was asked for */
     struct key key;
     unsigned char lease[32];
     char incarnation[PG_INCARNATION_MAX + 1]; /* that gave the token */

@@ -66,6 +66,8 @@ static bool yes(const PGresult *answer, int column)
     return strcmp(answer_text(answer, 0, column), "t") == 0;
 }
 
+#define READ_ONLY "this server, or this role, is read-only (default_transaction_read_only)"
+
 /* A standby is refused, unless it may be about to be promoted: then whoever waits goes on. */
 static int refuse_standby(struct engine_store *store, const char *what, struct error_text *err)
 {
@@ -109,8 +111,7 @@ static int find(struct engine_store *store, struct connection *conn, int64_t dea
     if (yes(answer, 0))
         code = refuse_standby(store, "this server is a standby", err);
     else if (yes(answer, 1))
-        code = refuse_standby(
-            store, "this server, or this role, is read-only (default_transaction_read_only)", err);
+        code = refuse_standby(store, READ_ONLY, err);
     else
         code = HF_OK;
     PQclear(answer);
@@ -221,6 +222,8 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
     else if (!incarnation[0] || strlen(incarnation) > PG_INCARNATION_MAX)
         code = error_set(err, HF_EINTERNAL, "%s: the server does not say which one it is",
                          store->shown);
+    else if ((conn->read_only = yes(answer, 3)))
+        code = refuse_standby(store, READ_ONLY, err);
     else
         code = HF_OK;
     if (code == HF_OK) {

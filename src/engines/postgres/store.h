@@ -95,10 +95,11 @@ struct connection {
     const struct engine_host *host; /* is told that an answer is long in coming; NULL: nobody is */
     int slot;                       /* in store->sockets; -1: none */
     bool unreplicated;              /* a commit was not waited for by those who should have it */
-    bool direct;    /* no pooler is between here and the server: the session is ours */
-    bool standby;   /* its server is one: another host may be the primary */
-    bool read_only; /* it is none, and cannot be written to */
-    bool by_name;   /* the last statement was a prepared one */
+    bool direct;            /* no pooler is between here and the server: the session is ours */
+    bool standby;           /* its server is one: another host may be the primary */
+    bool read_only;         /* it is none, and cannot be written to */
+    bool by_name;           /* the last statement was a prepared one */
+    unsigned number, hosts; /* it is to that one of so many */
     bool prepared[STATEMENT_COUNT];
     unsigned char asked[STATEMENT_COUNT]; /* how often, until it is prepared */
     int64_t idle_ms;                      /* since when it is not used */
@@ -107,11 +108,18 @@ struct connection {
 /* What a new connection is asked before it is used. HF_EUNREACH at the deadline: its server hangs. */
 typedef int connection_settle_fn(struct engine_store *store, struct connection *conn,
                                  int64_t deadline_ms, struct error_text *err);
+/* A call for which a connection is made, perhaps after others have failed. */
+struct contact {
+    int64_t since_ms;
+    bool cut_off; /* what is told is that there was too little time; more of it might have helped */
+};
 /* Made and settled by the deadline, and its server is one that can be used. settle: NULL if there is nothing to ask. HF_EUNREACH or
  * HF_EREFUSED. */
 int connection_new(struct engine_store *store, const char *const *keywords,
                    const char *const *values, connection_settle_fn *settle, int64_t deadline_ms,
-                   struct connection **ret_conn, struct error_text *err);
+                   struct contact *contact, struct connection **ret_conn, struct error_text *err);
+/* Its host lets us in, and does not answer. True: there is another one, which is tried first from now on. */
+bool connection_pass_over(struct engine_store *store, const struct connection *conn);
 void connection_free(struct engine_store *store, struct connection *conn);
 /* Is it worth being used again? */
 bool connection_is_alive(struct connection *conn);
@@ -336,6 +344,8 @@ void listener_add(struct engine_store *store, struct pg_claim *own);
 void listener_drop(struct engine_store *store, struct pg_claim *own);
 /* Will those who wait be told? */
 bool listener_hears(struct engine_store *store);
+/* The server is another one, or does not answer: what the listener has may be of no more use. */
+void listener_doubt(struct engine_store *store);
 /* Where nothing is heard: somebody here has let go of it, so the first who waits for it here looks at once. */
 void listener_hand_over(struct engine_store *store, const struct key *key);
 void listener_stop(struct engine_store *store);
@@ -436,6 +446,7 @@ struct engine_store {
     bool row;         /* ?mode=row */
     int64_t timeout_ms;
     _Atomic unsigned first_host; /* of several: the one that served last */
+    _Atomic uint32_t doubts;     /* how often the listener's connection was doubted */
     bool forked;
 
     _Atomic int sockets[PG_SOCKETS_MAX]; /* -1: none; for after_fork */

@@ -330,6 +330,138 @@ def test_hosts_and_addresses_that_do_not_match(cli_on):
     assert done.status == 64 and "could not match" in done.stderr, done
 
 
+# ---- a host that was used, and is of no more use
+
+
+def promote_under(primary, replica, table, cli_on, start_holder, retire, options=(), **url_options):
+    """Somebody waits at the primary for a lock that is held there. The replica is promoted, and the waiter has to find it: its token."""
+    url = both(primary, replica, table, **url_options)
+    first = start_holder(url, "x", *options)
+    assert first.token
+    waiter = start_holder(url, "x", *options)
+    assert waiter.waits()
+    caught_up(primary, replica)
+    retire()
+    replica.promote()
+    return first, waiter
+
+
+def test_a_waiter_leaves_a_primary_that_was_made_read_only(pair, table, cli_on, start_holder):
+    """As operators fence one: it lets everybody in, and answers."""
+    primary, replica = pair
+    make_table(cli_on, primary, table)
+    first, waiter = promote_under(primary, replica, table, cli_on, start_holder,
+                                  lambda: primary.set("default_transaction_read_only", "on"), ["ttl=3000"])
+    assert waiter.token > first.token
+    first.await_lost()
+
+
+def test_a_waiter_leaves_a_primary_that_became_a_standby_behind_its_pooler(servers, pair, table, cli_on, start_holder):
+    """The pooler keeps the client's connection, and makes its own anew."""
+    primary, replica = pair
+    make_table(cli_on, primary, table)
+    poolers = servers.pgbouncer(primary), servers.pgbouncer(replica)
+    url = primary.url(table, hosts=",".join(pooler.host for pooler in poolers), timeout="20s")
+    first = start_holder(url, "x", "ttl=3000")
+    assert first.token
+    waiter = start_holder(url, "x", "ttl=3000")
+    assert waiter.waits()
+    caught_up(primary, replica)
+    waiter.pause()  # between two looks
+    (primary.directory / "data/standby.signal").touch()
+    primary.start()
+    replica.promote()
+    waiter.resume()
+    assert waiter.token > first.token
+
+
+def test_a_waiter_for_a_row_leaves_a_primary_that_hangs(pair, table, cli_on, start_holder):
+    """mode=row: its question is pending there, and the kernel of that machine answers for it."""
+    primary, replica = pair
+    make_table(cli_on, primary, table, mode="row")
+    try:
+        first, waiter = promote_under(primary, replica, table, cli_on, start_holder, primary.pause, mode="row", timeout="20s")
+        assert waiter.token > first.token
+        first.await_lost()
+    finally:
+        primary.resume()
+
+
+def test_whoever_waits_for_a_row_hears_that_the_server_hangs(servers, table, cli_on, start_holder):
+    server = servers.postgres()
+    make_table(cli_on, server, table, mode="row")
+    held = start_holder(server.url(table, mode="row"), "x")
+    assert held.token
+    waiting = cli_on(server.url(table, mode="row")).start("run", "--wait", "12s", "x", "--", "echo", "inside")
+    eventually(lambda: server.session()("SELECT 1 FROM pg_locks WHERE NOT granted"), "it waits")
+    server.pause()
+    try:
+        assert waiting.wait(60) == 69
+        words = "\n".join(waiting.rest("err"))
+        assert "no answer" in words or "did not answer" in words, words
+    finally:
+        server.resume()
+
+
+def test_a_break_is_heard_at_once_after_a_failover_to_another_host(pair, table, cli_on, start_holder):
+    """The connection of the listener is with the host that hangs, and nothing else says so."""
+    primary, replica = pair
+    make_table(cli_on, primary, table)
+    url = both(primary, replica, table)
+    first = start_holder(url, "x", "ttl=3000")
+    assert first.token
+    waiter = start_holder(url, "x", "ttl=300000")
+    assert waiter.waits()
+    listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'"
+    eventually(lambda: primary.session().value(listens) == 2, "both listen")
+    time.sleep(1)  # until it has heard itself, which nobody else can see
+    caught_up(primary, replica)
+    primary.pause()
+    try:
+        replica.promote()
+        assert waiter.token > first.token
+        session = replica.session()
+        eventually(lambda: session.value(listens), "it listens there")
+        assert cli_on(replica.url(table))("break", "--now", "x").status == 0
+        said = time.monotonic()
+        waiter.await_lost()
+        assert seconds(said) < 60  # of 100, until its next renewal
+    finally:
+        primary.resume()
+
+
+def test_an_old_primary_that_waits_for_its_standby_is_passed_over(servers, table, cli_on):
+    """It came back, lets everybody in, and commits nothing: the standby that it needs was promoted."""
+    primary = servers.postgres()
+    replica = servers.replica(primary, "standby1")
+    make_table(cli_on, primary, table)
+    primary.set("synchronous_standby_names", "standby1")
+    caught_up(primary, replica)
+    primary.pause()
+    replica.promote()
+    cli = cli_on(both(primary, replica, table, timeout="5s"))
+    assert cli("run", "--wait", "60s", "x", "--", "true").status == 0
+    primary.resume()
+    done = cli("run", "--wait", "60s", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
+    assert done.status == 0, done
+    assert int(done.stdout) == replica.session().value(f"SELECT token FROM {table} WHERE name = 'x'")
+
+
+@pytest.mark.parametrize("order", ["mute first", "mute last"])
+def test_of_a_mute_host_and_a_dead_one_the_reason_that_is_one_is_told(servers, table, cli_on, order):
+    mute, dead = servers.postgres(), servers.postgres()
+    make_table(cli_on, mute, table)
+    dead.kill9()
+    mute.pause()
+    try:
+        hosts = [mute.host, dead.host] if order == "mute first" else [dead.host, mute.host]
+        done = cli_on(mute.url(table, hosts=",".join(hosts)))("run", "--wait", "30s", "x", "--", "true")
+        assert done.status == 69 and "Connection refused" in done.stderr and " ms" not in done.stderr, done
+        assert "timeout=" not in done.stderr, done
+    finally:
+        mute.resume()
+
+
 # ---- a wait for the standby that is cancelled
 
 
