@@ -14,7 +14,6 @@
 #define SOAK_TIMES 40
 #define SECONDS_MAX 20 /* all runs together, however slow the machine is */
 #define SOAK_SECONDS_MAX 1800
-#define CLOCK_EVERY 64 /* states between two looks at the clock */
 #define STATES_MIN 1024
 
 static double seconds(void)
@@ -27,16 +26,14 @@ static double seconds(void)
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-static bool is_new(struct search *search, uint64_t fingerprint)
+/* Where the fingerprint is, or has its place. */
+static uint64_t slot_of(const struct search *search, uint64_t fingerprint)
 {
     uint64_t slot = fingerprint & (search->slots - 1);
 
     while (search->seen[slot] != 0 && search->seen[slot] != fingerprint)
         slot = (slot + 1) & (search->slots - 1);
-    if (search->seen[slot] == fingerprint)
-        return false;
-    search->seen[slot] = fingerprint;
-    return true;
+    return slot;
 }
 
 bool search_is_full(const struct search *search)
@@ -44,26 +41,37 @@ bool search_is_full(const struct search *search)
     return search->count >= search->states_max;
 }
 
-void search_found(struct search *search, uint32_t from, const void *step, size_t size,
-                  uint64_t fingerprint)
+uint32_t search_found(struct search *search, uint32_t from, const void *step, size_t size,
+                      uint64_t fingerprint)
 {
     struct search_record *record = &search->records[search->count];
+    uint64_t slot = slot_of(search, fingerprint);
 
     search->steps++;
-    if (search_is_full(search) || !is_new(search, fingerprint))
-        return;
-    record->parent = from;
-    memcpy(record->step, step, size);
-    search->count++;
+    if (search->seen[slot] == 0) {
+        if (search_is_full(search))
+            return SEARCH_NONE;
+        search->seen[slot] = fingerprint;
+        if (search->numbers)
+            search->numbers[slot] = (uint32_t)search->count;
+        record->parent = from;
+        memcpy(record->step, step, size);
+        search->count++;
+    }
+    return search->numbers ? search->numbers[slot] : SEARCH_NONE;
 }
 
-void search_way(const struct search *search, uint32_t state, int depth,
-                uint32_t ret_way[SEARCH_DEPTH_MAX])
+int search_way(const struct search *search, uint32_t state, uint32_t ret_way[SEARCH_DEPTH_MAX])
 {
+    int depth = 0;
+
+    for (uint32_t at = state; at != 0; at = search->records[at].parent)
+        depth++;
     for (int i = depth; i >= 0; i--) {
         ret_way[i] = state;
         state = search->records[state].parent;
     }
+    return depth;
 }
 
 void search_step_to(const struct search *search, uint32_t state, void *ret_step, size_t size)
@@ -82,8 +90,8 @@ static bool go(struct search *search, const struct search_owner *owner)
 
     while (right && at < end && depth < SEARCH_DEPTH_MAX - 1 && !search_is_full(search)) {
         while (right && at < end && !search_is_full(search)) {
-            right = owner->expand(search, (uint32_t)at++, depth);
-            if (at % CLOCK_EVERY == 0 && seconds() > search->until)
+            right = owner->expand(search, (uint32_t)at++);
+            if (seconds() > search->until)
                 search->states_max = search->count;
         }
         if (at == end) {
@@ -115,17 +123,22 @@ static bool explore(const struct search_owner *owner, int run, struct search *se
         search->slots *= 2;
     search->records = calloc(search->states_max + 1, sizeof *search->records);
     search->seen = calloc(search->slots, sizeof *search->seen);
-    if (!search->records || !search->seen) {
+    if (owner->numbers)
+        search->numbers = calloc(search->slots, sizeof *search->numbers);
+    if (!search->records || !search->seen || (owner->numbers && !search->numbers)) {
         printf("%s: too little memory for %llu states\n", search->name,
                (unsigned long long)search->states_max);
         exit(1);
     }
     search->count = 1;
     first = owner->begin(search, run);
-    right = first && is_new(search, first) && go(search, owner);
+    if (first)
+        search->seen[slot_of(search, first)] = first;
+    right = first && go(search, owner);
     owner->end(search);
     free(search->records);
     free(search->seen);
+    free(search->numbers);
     return right;
 }
 

@@ -33,7 +33,8 @@ struct search {
     uint64_t count, steps, states_max;
     double until; /* seconds */
     struct search_record *records;
-    uint64_t *seen; /* open addressing; 0: free */
+    uint64_t *seen;    /* open addressing; 0: free */
+    uint32_t *numbers; /* of the states in `seen`; NULL: nobody wants them */
     uint64_t slots;
 };
 
@@ -43,20 +44,22 @@ struct search_owner {
     /* Makes the first state and returns its fingerprint. 0: something is wrong with the run, and was printed. */
     uint64_t (*begin)(struct search *search, int run);
     /* Takes every step from a state, and calls search_found for each. False: something is wrong, and was printed. */
-    bool (*expand)(struct search *search, uint32_t state, int depth);
+    bool (*expand)(struct search *search, uint32_t state);
     void (*end)(struct search *search); /* also after a begin that failed */
+    bool numbers;                       /* search_found says which state it is */
 };
 
 /* What main returns. */
 int search_main(int argc, char **argv, const struct search_owner *owner);
 
-/* The step (of at most SEARCH_STEP_BYTES) from this state leads to one of this fingerprint, which is not 0. */
-void search_found(struct search *search, uint32_t from, const void *step, size_t size,
-                  uint64_t fingerprint);
+/* The step (of at most SEARCH_STEP_BYTES) from this state leads to one of this fingerprint, which is not 0. The number of the first state of
+ * that fingerprint, this one or an earlier one; SEARCH_NONE: there is no room for it, or the owner does not want to know. */
+#define SEARCH_NONE UINT32_MAX
+uint32_t search_found(struct search *search, uint32_t from, const void *step, size_t size,
+                      uint64_t fingerprint);
 bool search_is_full(const struct search *search);
-/* The states from the first one to this one, which has that depth: depth + 1 of them. */
-void search_way(const struct search *search, uint32_t state, int depth,
-                uint32_t ret_way[SEARCH_DEPTH_MAX]);
+/* The states from the first one to this one. How many steps there are between them. */
+int search_way(const struct search *search, uint32_t state, uint32_t ret_way[SEARCH_DEPTH_MAX]);
 /* The step that led to a state. */
 void search_step_to(const struct search *search, uint32_t state, void *ret_step, size_t size);
 

@@ -1,7 +1,11 @@
 /* compare.c: see compare.h. */
 #include "compare.h"
 
+#include "telling.h"
 #include "tools.h"
+
+#define WORDS_MAX 240
+#define MODEL_RESULT_MAX 32 /* bytes */
 
 /* ---- effects ---------------------------------------------------------------------------------- */
 
@@ -47,31 +51,50 @@ static bool same_event(const struct model_event *a, const struct model_event *b)
            a->result == b->result;
 }
 
-static void event_words(const struct model_event *event, char *ret_words, size_t size)
+/* As scripts record it. */
+static void event_words(const struct model_event *event, const struct compare_texts *texts,
+                        char *ret_words, size_t size)
 {
-    snprintf(ret_words, size,
-             "kind %d command %u answer %d why %d number %lld ticket %lld name %d who %d",
-             (int)event->kind, event->command, (int)event->answer, (int)event->why,
-             (long long)event->number, (long long)event->ticket, event->name, event->who);
+    static const char zs[MODEL_RESULT_MAX] = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz";
+    struct core_effect effect = {.kind = event->kind,
+                                 .command = event->command,
+                                 .answer = event->answer,
+                                 .why = event->why,
+                                 .number = event->number,
+                                 .ticket = event->ticket,
+                                 .attachment = event->attachment,
+                                 .once = event->name >= MODEL_ONCE,
+                                 .result = {zs, (size_t)event->result}};
+    FILE *out = fmemopen(ret_words, size, "w");
+
+    assert_non_null(out);
+    if (event->name != NOBODY)
+        effect.name = texts->name_of(event->name);
+    if (event->who != NOBODY)
+        effect.lease = texts->lease_of(event->who);
+    tell_effect(out, &effect, true);
+    fclose(out);
+    ret_words[strcspn(ret_words, "\n")] = '\0';
 }
 
 bool compare_events(const struct model_event *expected, int count, const struct events *events,
                     char ret_wrong[WRONG_MAX])
 {
-    char expected_words[160], words[160];
+    char expected_words[WORDS_MAX] = "", words[WORDS_MAX] = "";
+    int at = 0;
 
-    for (int i = 0; i < count && i < events->count; i++) {
-        if (!same_event(&expected[i], &events->event[i])) {
-            event_words(&expected[i], expected_words, sizeof expected_words);
-            event_words(&events->event[i], words, sizeof words);
-            snprintf(ret_wrong, WRONG_MAX, "the effects are others: expected %s, but came %s",
-                     expected_words, words);
-            return false;
-        }
-    }
-    if (count != events->count)
-        snprintf(ret_wrong, WRONG_MAX, "there are %d effects, not %d", events->count, count);
-    return count == events->count;
+    while (at < count && at < events->count && same_event(&expected[at], &events->event[at]))
+        at++;
+    if (at == count && at == events->count)
+        return true;
+    if (at < count)
+        event_words(&expected[at], events->texts, expected_words, sizeof expected_words);
+    if (at < events->count)
+        event_words(&events->event[at], events->texts, words, sizeof words);
+    snprintf(ret_wrong, WRONG_MAX, "effect %d should be%s, and is%s", at + 1,
+             at < count ? expected_words + strspn(expected_words, " ") - 1 : " none",
+             at < events->count ? words + strspn(words, " ") - 1 : " none");
+    return false;
 }
 
 /* ---- the table -------------------------------------------------------------------------------- */

@@ -20,400 +20,150 @@
 #include <malloc.h>
 #include <signal.h>
 
-#define PACKED_MAX 512u /* bytes of an entry */
-#define DRAIN_MAX 40    /* entries, until nothing is left */
+#define SAME_EVERY \
+    17 /* states: of one of the steps from there it is seen whether it leads to a state that is known */
 #define HEAP_KEPT (64 << 20)
-
-/* One step of the way as the table takes it. */
-struct packed {
-    struct explore_step step;
-    unsigned char bytes[PACKED_MAX];
-    size_t size;
-};
-
-struct explorer {
-    const struct explore_run *run;
-    struct explore_state state, next; /* that is being looked at, and after one more step */
-    int depth;
-    struct packed way[SEARCH_DEPTH_MAX + 1]; /* from 1 on; the entry before it, if any, is 0 */
-    void *saved;                             /* the table of `state`, for twins */
-    size_t saved_size;
-    struct core_packer packer;
-    struct events of_lived, of_twin;
-    char wrong[WRONG_MAX];
-};
 
 static struct explorer *being_explored; /* for on_abort */
 
-static bool wrong(struct explorer *explorer, const char *words)
-{
-    snprintf(explorer->wrong, sizeof explorer->wrong, "%s", words);
-    return false;
-}
-
-/* ---- states ----------------------------------------------------------------------------------- */
-
-static void copy_state(struct explore_state *to, const struct explore_state *from)
-{
-    struct model *model = to->model;
-
-    memcpy(model->leases, from->model->leases, sizeof model->leases);
-    memcpy(model->claims, from->model->claims, EXPLORE_CLAIMS * sizeof *model->claims);
-    memcpy(model->names, from->model->names, sizeof model->names);
-    model->now_ms = from->model->now_ms;
-    model->last_token = from->model->last_token;
-    model->last_ticket = from->model->last_ticket;
-    model->last_attachment = from->model->last_attachment;
-    model->claims_end = from->model->claims_end;
-    *to = *from;
-    to->model = model;
-}
-
-static void state_new(struct explorer *explorer, struct explore_state *state)
-{
-    struct model *model = state->model;
-    uint64_t first = explorer->run->first_token;
-
-    memset(model->leases, 0, sizeof model->leases);
-    memset(model->claims, 0, EXPLORE_CLAIMS * sizeof *model->claims);
-    memset(model->names, 0, sizeof model->names);
-    *state = (struct explore_state){.model = model};
-    model->now_ms = state->book.now_ms = 1; /* as the table's clock begins */
-    model->last_token = state->book.last_token = first;
-    model->last_ticket = 0;
-    model->last_attachment = 0;
-    model->claims_end = 0;
-}
-
-/* ---- tables ----------------------------------------------------------------------------------- */
-
-static void table_take(struct core *table, const struct packed *packed,
-                       const struct core_sink *sink)
-{
-    struct error_text err = {""};
-
-    if (core_apply(table, packed->bytes, packed->size, sink, &err) != HF_OK)
-        fail_msg("%s", err.text);
-}
-
-/* The step on a table that has lived so far; it may be another one afterwards. */
-static struct core *take_step(struct core *table, const struct packed *packed,
-                              const struct core_sink *sink)
-{
-    size_t size = 0;
-
-    switch (packed->step.kind) {
-    case STEP_SNAPSHOT:
-        core_snapshot_begin(table);
-        break;
-    case STEP_WRITE:
-        if (core_snapshot_step(table, 1))
-            free(core_snapshot_end(table, &size));
-        break;
-    case STEP_RESTORE:
-        return table_reborn(table, 3);
-    default:
-        table_take(table, packed, sink);
-    }
-    return table;
-}
-
-/* A table that has lived through the first so many steps of the way. */
-static struct core *live(struct explorer *explorer, int depth)
-{
-    struct core *table = table_new(1);
-
-    for (int i = explorer->way[0].size ? 0 : 1; i <= depth; i++)
-        table = take_step(table, &explorer->way[i], NULL);
-    return table;
-}
-
-/* The same without what snapshots were written meanwhile, so that one can be taken now. */
-static struct core *live_entries(struct explorer *explorer, int depth)
-{
-    struct core *table = table_new(1);
-
-    for (int i = explorer->way[0].size ? 0 : 1; i <= depth; i++)
-        if (i == 0 || explore_is_entry(&explorer->way[i].step))
-            table_take(table, &explorer->way[i], NULL);
-    return table;
-}
-
-static struct core *twin_of_state(struct explorer *explorer)
-{
-    struct core *twin = table_new(2);
-    struct error_text err = {""};
-
-    if (core_restore(twin, explorer->saved, explorer->saved_size, &err) != HF_OK) {
-        snprintf(explorer->wrong, sizeof explorer->wrong, "its snapshot is refused: %s", err.text);
-        core_free(twin);
-        return NULL;
-    }
-    return twin;
-}
-
-/* ---- a step ----------------------------------------------------------------------------------- */
-
-/* Puts the step on the way, behind the state of that depth. */
-static void put_on_way(struct explorer *explorer, const struct explore_step *step, int depth,
-                       const struct explore_state *state,
-                       struct model_command ret_commands[STEP_COMMANDS])
-{
-    struct packed *packed = &explorer->way[depth];
-
-    packed->step = *step;
-    packed->size = 0;
-    if (!explore_is_entry(step))
-        return;
-    explore_entry(explorer->run, state, step, ret_commands);
-    core_packer_clear(&explorer->packer);
-    explore_pack(step, ret_commands, &explorer->packer);
-    assert_true(explorer->packer.size <= PACKED_MAX);
-    memcpy(packed->bytes, explorer->packer.bytes, explorer->packer.size);
-    packed->size = explorer->packer.size;
-}
-
-/* The step with the model, and with the book as far as the table's effects are concerned. */
-static bool step_with_state(struct explorer *explorer, struct explore_state *state,
-                            const struct explore_step *step, const struct model_command *commands,
-                            const struct events *events)
-{
-    bool new_term = step->kind == STEP_TERM;
-
-    if (explorer->run->most[step->kind] != EXPLORE_ANY)
-        state->done[step->kind]++;
-    if (!explore_is_entry(step))
-        return true;
-    model_apply(state->model, commands, step->count, step->elapsed_ms, new_term);
-    assert_true(state->model->claims_end < EXPLORE_CLAIMS);
-    return !events || book_entry(&state->book, commands, step->count, step->elapsed_ms, new_term,
-                                 events, explorer->wrong);
-}
-
-static bool is_sound(struct explorer *explorer, const struct core *table)
-{
-    struct error_text err = {""};
-
-    return core_check(table, &err) == HF_OK || wrong(explorer, err.text);
-}
-
-/* A snapshot was written in steps, while entries came: it is the table as it was when it was begun, and goes on like the other one. */
-static bool restored_catches_up(struct explorer *explorer, struct core *lived, int depth)
-{
-    const struct explore_state *state = &explorer->next;
-    struct error_text err = {""};
-    size_t size = 0;
-    void *bytes = core_snapshot_end(lived, &size);
-    struct core *restored = table_new(4);
-    bool right = core_restore(restored, bytes, size, &err) == HF_OK || wrong(explorer, err.text);
-
-    free(bytes);
-    if (right && core_hash(restored) != state->saved_hash)
-        right = wrong(explorer, "the snapshot is not what the table was when it was begun");
-    for (int i = state->saved_at + 1; right && i <= depth; i++)
-        if (explore_is_entry(&explorer->way[i].step))
-            table_take(restored, &explorer->way[i], NULL);
-    if (right && core_hash(restored) != core_hash(lived))
-        right = wrong(explorer, "the table restored from the snapshot has gone another way");
-    core_free(restored);
-    return right;
-}
-
-/* One of the steps that the model does not know, on the table that has lived so far. */
-static bool step_of_snapshot(struct explorer *explorer, struct core **lived, int depth)
-{
-    struct explore_state *state = &explorer->next;
-
-    switch (explorer->way[depth].step.kind) {
-    case STEP_SNAPSHOT:
-        state->saving = true;
-        state->saved_at = depth;
-        state->saved_hash = core_hash(*lived);
-        state->saving_way = explore_canonical(*lived);
-        core_snapshot_begin(*lived);
-        return true;
-    case STEP_WRITE:
-        state->saving_way = search_mix(state->saving_way, explore_canonical(*lived));
-        if (!core_snapshot_step(*lived, 1))
-            return true;
-        state->saving = false;
-        return restored_catches_up(explorer, *lived, depth);
-    default:
-        *lived = table_reborn(*lived, 3);
-        return true;
-    }
-}
-
-/* The effects of an entry on both tables. */
-static bool step_with_tables(struct explorer *explorer, struct core *lived, struct core *twin,
-                             const struct packed *packed)
-{
-    const struct core_sink of_lived = {&explorer->of_lived, events_note};
-    const struct core_sink of_twin = {&explorer->of_twin, events_note};
-    const struct model *model = explorer->next.model;
-
-    explorer->of_lived.count = explorer->of_twin.count = 0;
-    table_take(lived, packed, &of_lived);
-    table_take(twin, packed, &of_twin);
-    return compare_events(model->events, model->event_count, &explorer->of_lived,
-                          explorer->wrong) &&
-           compare_events(model->events, model->event_count, &explorer->of_twin, explorer->wrong);
-}
-
-static bool compare_all(struct explorer *explorer, const struct core *lived,
-                        const struct core *twin)
-{
-    const struct model *model = explorer->next.model;
-
-    return is_sound(explorer, lived) && is_sound(explorer, twin) &&
-           compare_table(lived, model, &explore_texts, explorer->wrong) &&
-           compare_table(twin, model, &explore_texts, explorer->wrong) &&
-           (core_hash(lived) == core_hash(twin) ||
-            wrong(explorer, "the twin that was restored before this step is another table now"));
-}
-
-/* Takes a step from the state, as the last of the way. The fingerprint of where it leads, or 0: something is wrong. */
-static uint64_t one_step(struct explorer *explorer, const struct explore_step *step)
-{
-    struct model_command commands[STEP_COMMANDS];
-    int depth = explorer->depth + 1;
-    struct core *lived = live(explorer, explorer->depth), *twin = twin_of_state(explorer);
-    bool right = twin != NULL;
-    uint64_t fingerprint = 0;
-
-    copy_state(&explorer->next, &explorer->state);
-    put_on_way(explorer, step, depth, &explorer->state, commands);
-    if (right && explore_is_entry(step)) {
-        /* The book first: what it says is the plainer fault. */
-        step_with_state(explorer, &explorer->next, step, commands, NULL);
-        right = step_with_tables(explorer, lived, twin, &explorer->way[depth]);
-        if (!book_entry(&explorer->next.book, commands, step->count, step->elapsed_ms,
-                        step->kind == STEP_TERM, &explorer->of_lived, explorer->wrong))
-            right = false;
-    } else if (right) {
-        step_with_state(explorer, &explorer->next, step, commands, NULL);
-        right = step_of_snapshot(explorer, &lived, depth);
-    }
-    if (right && compare_all(explorer, lived, twin))
-        fingerprint = explore_fingerprint(lived, &explorer->next);
-    core_free(lived);
-    core_free(twin);
-    return fingerprint;
-}
-
 /* ---- ways ------------------------------------------------------------------------------------- */
 
-/* Makes the state again: its way, its model, its book, and the snapshot for its twins. */
-static void make(struct search *search, uint32_t at, int depth)
+static struct explore_step step_of_way(const struct search *search, const uint32_t *way, int at)
+{
+    const struct explorer *explorer = search->owner;
+    struct explore_step step;
+
+    if (at <= explorer->begun)
+        return explorer->run->begin[at - 1];
+    search_step_to(search, way[at - explorer->begun], &step, sizeof step);
+    return step;
+}
+
+/* Makes a state again: its way, its model, its book, and the snapshot for its twins; and goes one step further, unless that is NULL. */
+static void make(struct search *search, uint32_t at, const struct explore_step *further)
 {
     struct explorer *explorer = search->owner;
-    struct explore_state *state = &explorer->state;
-    const struct core_sink sink = {&explorer->of_lived, events_note};
-    struct model_command commands[STEP_COMMANDS];
     uint32_t way[SEARCH_DEPTH_MAX];
-    struct core *table = live(explorer, 0);
+    int depth = search_way(search, at, way);
+    struct core *table = explore_live(explorer, 0);
 
-    search_way(search, at, depth, way);
-    state_new(explorer, state);
-    for (int i = 1; i <= depth; i++) {
-        struct explore_step step;
+    explorer->depth = explorer->begun + depth + (further != NULL);
+    explore_new(explorer, &explorer->state);
+    for (int i = 1; i <= explorer->depth; i++) {
+        struct explore_step step =
+            i > explorer->begun + depth ? *further : step_of_way(search, way, i);
 
-        search_step_to(search, way[i], &step, sizeof step);
-        put_on_way(explorer, &step, i, state, commands);
-        copy_state(&explorer->next, state);
-        if (!explore_is_entry(&step)) {
-            step_with_state(explorer, &explorer->next, &step, commands, NULL);
-            step_of_snapshot(explorer, &table, i);
-        } else {
-            explorer->of_lived.count = 0;
-            table_take(table, &explorer->way[i], &sink);
-            step_with_state(explorer, &explorer->next, &step, commands, &explorer->of_lived);
-        }
-        copy_state(state, &explorer->next);
+        table = explore_again(explorer, table, &step, i);
     }
-    explorer->depth = depth;
-    free(explorer->saved);
-    if (state->saving) {
-        core_free(table);
-        table = live_entries(explorer, depth);
-    }
-    explorer->saved = snapshot_whole(table, &explorer->saved_size);
-    core_free(table);
+    explore_save(explorer, table);
 }
 
 static void tell(void *context, const struct core_effect *effect)
 {
-    tell_effect(context, effect, true);
+    const struct explore_packed *packed = context;
+
+    tell_effect(stdout, effect, packed->step.count > 1);
 }
 
 /* The way to the state, and one step more unless that is NULL, as a script. */
 static void print_way(struct explorer *explorer, bool one_more)
 {
-    const struct core_sink sink = {stdout, tell};
-    struct core *table = live(explorer, 0);
+    struct core *table = explore_live(explorer, 0);
     int depth = explorer->depth + one_more;
 
     printf("%s: %s, in %d steps:\n", explorer->run->name, explorer->wrong, depth);
     printf("# %s: %s\n", explorer->run->name, explorer->wrong);
     if (explorer->run->first_token)
         printf("floor %llu\n", (unsigned long long)explorer->run->first_token);
-    state_new(explorer, &explorer->next);
+    explore_new(explorer, &explorer->next);
     for (int i = 1; i <= depth; i++) {
         const struct explore_step step = explorer->way[i].step;
+        const struct core_sink sink = {&explorer->way[i], tell};
         struct model_command commands[STEP_COMMANDS];
 
         if (explore_is_entry(&step))
             explore_entry(explorer->run, &explorer->next, &step, commands);
         explore_words(stdout, &step, commands);
-        step_with_state(explorer, &explorer->next, &step, commands, NULL);
-        table = take_step(table, &explorer->way[i], &sink);
+        explore_step_state(explorer, &explorer->next, &step, commands, NULL);
+        table = explore_step_table(table, &explorer->way[i], &sink);
     }
     core_free(table);
 }
 
 /* ---- the search ------------------------------------------------------------------------------- */
 
-/* All connections are gone, and time passes: the table becomes empty. */
-static bool drains(struct explorer *explorer)
+/* Takes all steps from the state. Where they lead, in whatever order, is one number; 0: something is wrong, and was printed. */
+static uint64_t future(struct explorer *explorer)
 {
-    struct core *table = twin_of_state(explorer);
-    struct core_packer packer = {0};
-    struct core_counts counts = {.locks = 1};
+    static struct explore_step steps[EXPLORE_STEPS_MAX];
+    int count = explore_steps(explorer->run, &explorer->state, steps);
+    uint64_t sum = 1;
 
-    for (int i = 0; table && i < DRAIN_MAX && counts.locks + counts.leases + counts.ended > 0;
-         i++) {
-        table_apply(table, &packer, CORE_ELAPSED_MAX_MS, true, NULL);
-        core_count(table, &counts);
+    for (int i = 0; i < count; i++) {
+        uint64_t fingerprint = explore_take(explorer, &steps[i]);
+
+        if (!fingerprint) {
+            print_way(explorer, true);
+            return 0;
+        }
+        sum += search_mix(fingerprint, 1);
     }
-    core_packer_free(&packer);
-    core_free(table);
-    return (counts.locks == 0 && counts.leases == 0 && counts.ended == 0 && counts.holds == 0 &&
-            counts.places == 0 && counts.ghosts == 0) ||
-           wrong(explorer, "[B5] something is left for ever");
+    return sum ? sum : 1;
 }
 
-static bool expand(struct search *search, uint32_t at, int depth)
+/* A step leads to what was taken for a state that is known. Then all that follows is the same, too, or explore_canonical.c
+ * leaves something out that matters. */
+static bool is_same(struct search *search, uint32_t from, const struct explore_step *step,
+                    uint32_t known)
+{
+    struct explorer *explorer = search->owner;
+    uint64_t expected, came;
+
+    make(search, known, NULL);
+    expected = future(explorer);
+    if (!expected)
+        return false;
+    make(search, from, step);
+    came = future(explorer);
+    if (came == expected || !came)
+        return came;
+    explore_wrong(explorer, "this state and the next one were taken for the same");
+    print_way(explorer, false);
+    make(search, known, NULL);
+    print_way(explorer, false);
+    return false;
+}
+
+static bool expand(struct search *search, uint32_t at)
 {
     static struct explore_step steps[EXPLORE_STEPS_MAX];
     struct explorer *explorer = search->owner;
+    struct explore_step again = {.kind = 0};
+    uint32_t known = SEARCH_NONE;
     int count;
 
-    make(search, at, depth);
+    make(search, at, NULL);
     count = explore_steps(explorer->run, &explorer->state, steps);
     for (int i = 0; i < count && !search_is_full(search); i++) {
-        uint64_t fingerprint = one_step(explorer, &steps[i]);
+        uint64_t fingerprint = explore_take(explorer, &steps[i]), before = search->count;
+        uint32_t number;
 
         if (!fingerprint) {
             print_way(explorer, true);
             return false;
         }
-        search_found(search, at, &steps[i], sizeof steps[i], fingerprint);
+        number = search_found(search, at, &steps[i], sizeof steps[i], fingerprint);
+        if (search->count == before && number != at &&
+            (known == SEARCH_NONE || i < (int)(at % (uint32_t)count))) {
+            known = number;
+            again = steps[i];
+        }
     }
-    if (!drains(explorer)) {
+    if (!explore_drains(explorer)) {
         print_way(explorer, false);
         return false;
     }
-    return true;
+    return at % SAME_EVERY != 0 || known == SEARCH_NONE || is_same(search, at, &again, known);
 }
 
 static void describe(int run, struct search *search)
@@ -449,8 +199,10 @@ static uint64_t begin(struct search *search, int run)
     explorer->of_lived.texts = explorer->of_twin.texts = &explore_texts;
     if (explorer->run->first_token)
         begin_with_floor(explorer);
-    state_new(explorer, &explorer->state);
-    table = live(explorer, 0);
+    while (explorer->begun < EXPLORE_BEGIN_MAX && explorer->run->begin[explorer->begun].kind)
+        explorer->begun++;
+    make(search, 0, NULL);
+    table = explore_live(explorer, explorer->depth);
     fingerprint = explore_fingerprint(table, &explorer->state);
     core_free(table);
     return fingerprint;
@@ -475,14 +227,19 @@ static void on_abort(int number)
     signal(SIGABRT, SIG_DFL);
     if (!being_explored)
         return;
-    wrong(being_explored, "the table has aborted");
+    explore_wrong(being_explored, "the table has aborted");
     setvbuf(stdout, NULL, _IONBF, 0);
     print_way(being_explored, true);
 }
 
 int main(int argc, char **argv)
 {
-    const struct search_owner owner = {explore_run_count, describe, begin, expand, end};
+    const struct search_owner owner = {.run_count = explore_run_count,
+                                       .describe = describe,
+                                       .begin = begin,
+                                       .expand = expand,
+                                       .end = end,
+                                       .numbers = true};
 
     /* Tables come and go all the time: their memory is not to be given back to the system, and asked for again. */
     signal(SIGABRT, on_abort);

@@ -7,6 +7,8 @@
 #include "book.h"
 #include "compare.h"
 
+#include "search.h"
+
 #include <stdio.h>
 
 #define STEP_COMMANDS 2        /* in one entry, at most */
@@ -20,6 +22,7 @@ enum explore_kind {
     STEP_TERM,        /* the first entry of another leader's term */
     STEP_SNAPSHOT,    /* a snapshot is begun */
     STEP_WRITE, /* one more record of it is written; after the last it is restored, and must catch up */
+    STEP_GIVE_UP, /* nobody wants it any more */
     STEP_RESTORE, /* the table goes on as one that was restored from its snapshot */
     STEP_KINDS
 };
@@ -59,15 +62,20 @@ enum explore_time {
 
 #define GRID_MS 50
 #define EXPLORE_COMMANDS_MAX 16
+#define EXPLORE_BEGIN_MAX 6
+#define EXPLORE_WAY_MAX (EXPLORE_BEGIN_MAX + SEARCH_DEPTH_MAX + 2)
+#define EXPLORE_PACKED_MAX 512u /* bytes of an entry */
 
 struct explore_run {
     const char *name, *bounds;
     int leases, names, once_keys;
     struct explore_command commands[EXPLORE_COMMANDS_MAX]; /* up to the first without an op */
     enum explore_time time;
-    uint64_t first_token;     /* the table begins with a FLOOR to it; 0: without */
-    uint8_t most[STEP_KINDS]; /* of each kind, so many in all; EXPLORE_ANY: any number */
-    uint64_t states;          /* in the short form */
+    uint64_t first_token; /* the table begins with a FLOOR to it; 0: without */
+    struct explore_step
+        begin[EXPLORE_BEGIN_MAX]; /* how it begins, up to the first without a kind */
+    uint8_t most[STEP_KINDS];     /* of each kind, so many in all; EXPLORE_ANY: any number */
+    uint64_t states;              /* in the short form */
 };
 
 #define EXPLORE_ANY 255
@@ -87,6 +95,26 @@ struct explore_state {
 extern const struct explore_run explore_runs[];
 extern const int explore_run_count;
 extern const struct compare_texts explore_texts;
+
+/* One step of the way as the table takes it. */
+struct explore_packed {
+    struct explore_step step;
+    unsigned char bytes[EXPLORE_PACKED_MAX];
+    size_t size;
+};
+
+struct explorer {
+    const struct explore_run *run;
+    struct explore_state state, next; /* that is being looked at, and after one more step */
+    int depth;
+    int begun;                                  /* steps of the way before the first state */
+    struct explore_packed way[EXPLORE_WAY_MAX]; /* from 1 on; the FLOOR before it, if any, is 0 */
+    void *saved;                                /* the table of `state`, for twins */
+    size_t saved_size;
+    struct core_packer packer;
+    struct events of_lived, of_twin;
+    char wrong[WRONG_MAX];
+};
 
 /* ---- explore_steps.c ---- */
 int explore_steps(const struct explore_run *run, const struct explore_state *state,
@@ -108,5 +136,30 @@ void explore_words(FILE *out, const struct explore_step *step,
 uint64_t explore_fingerprint(const struct core *table, const struct explore_state *state);
 /* Of the table alone. */
 uint64_t explore_canonical(const struct core *table);
+/* Is a snapshot of it being written? */
+bool explore_is_saving(const struct core *table);
+
+/* ---- explore_take.c ---- */
+bool explore_wrong(struct explorer *explorer, const char *words); /* false */
+/* The state before the way. The model in it stays, and is filled. */
+void explore_new(struct explorer *explorer, struct explore_state *state);
+/* A table that has lived through the first so many steps of the way. */
+struct core *explore_live(struct explorer *explorer, int depth);
+/* The step on such a table; it may be another one afterwards. */
+struct core *explore_step_table(struct core *table, const struct explore_packed *packed,
+                                const struct core_sink *sink);
+/* The step with the model, and with the book if the table's effects are there. */
+bool explore_step_state(struct explorer *explorer, struct explore_state *state,
+                        const struct explore_step *step, const struct model_command *commands,
+                        const struct events *events);
+/* Takes a step on a way that was gone before: the state is the one after it. */
+struct core *explore_again(struct explorer *explorer, struct core *table,
+                           const struct explore_step *step, int depth);
+/* After the last of them: this table has lived through the way, and is freed. */
+void explore_save(struct explorer *explorer, struct core *table);
+/* Takes a step from the state, as the last of the way, and looks at everything. The fingerprint of where it leads; 0: something is wrong. */
+uint64_t explore_take(struct explorer *explorer, const struct explore_step *step);
+/* All connections are gone, and time passes: does the table become empty? */
+bool explore_drains(struct explorer *explorer);
 
 #endif

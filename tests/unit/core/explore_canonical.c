@@ -1,5 +1,6 @@
 /* explore_canonical.c: which states have the same future. It looks into the records of src/core: whatever one of them may
- * decide by is in the fingerprint, with the exception of what is named here.
+ * decide by is in the fingerprint, with the exception of what is named here. Whether that is right is seen as well: of some steps that lead to a state
+ * which is known, the explorer goes through all that follows, and compares it with what follows from that state (is_same in explore.c).
  *
  *   Texts. Names and leases are only compared for equality. A fingerprint knows them by their slots, which are state (they decide between
  *   equal deadlines, and the lowest free one is taken next). So a permutation of leases, or of names, is the same state, and leases
@@ -9,7 +10,8 @@
  *   command for equality only; the explorer gives the right one or another. The next one is one more than the last one: so only the distance to
  *   the very last token matters, and only near it; and how far the last one is above those that clients know, which must be nothing.
  *
- *   Tickets and attachments. The same: queues are in order, numbers are compared for equality, the next is one more.
+ *   Tickets and attachments. The same: queues are in order, numbers are compared for equality, the next is one more. That of a hold, which has
+ *   it from the place that it was, is compared with nothing: LEAVE is for places.
  *
  *   Times. The table compares deadlines with now and with each other: all are told as differences from now. When a claim
  *   began is shown and decides nothing (compare_table sees to what is shown). Nor does it matter how long ago the deadline of a lease was that
@@ -87,6 +89,11 @@ uint64_t explore_canonical(const struct core *core)
     for (uint32_t i = slab_next(&core->locks, 0); i != NONE; i = slab_next(&core->locks, i + 1))
         hash = search_mix(hash, of_lock(core, i));
     return hash;
+}
+
+bool explore_is_saving(const struct core *core)
+{
+    return core->snapshot != NULL;
 }
 
 /* ---- the book --------------------------------------------------------------------------------- */

@@ -20,6 +20,15 @@
 #define TRY ACQUIRE(.ttl_ms = TTL)
 #define WAIT ACQUIRE(.ttl_ms = TTL, PUSH(CORE_FOREVER))
 #define WAIT_KEPT ACQUIRE(.ttl_ms = TTL, KEPT(CORE_FOREVER))
+#define BEGIN(command, name, who)        \
+    {                                    \
+        STEP_COMMAND, 1, 0,              \
+        {                                \
+            {                            \
+                (command), (name), (who) \
+            }                            \
+        }                                \
+    }
 #define RELEASE COMMAND(RELEASE, .number = NUMBER_NONE)
 
 const struct explore_run explore_runs[] = {
@@ -58,7 +67,7 @@ const struct explore_run explore_runs[] = {
                   ACQUIRE(.ttl_ms = TTL, .delay_ms = TTL, PUSH(CORE_FOREVER)),
                   ACQUIRE(.ttl_ms = TTL, .delay_ms = UNIT, .mode = HF_SHARED, PUSH(CORE_FOREVER)),
                   RELEASE, COMMAND(BREAK, .number = NUMBER_NONE)},
-     .states = 3000,
+     .states = 6000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY}},
     {.name = "broken",
      .bounds = "2 leases, 2 names, waited for and kept, a lock-delay; break, now and not",
@@ -70,7 +79,7 @@ const struct explore_run explore_runs[] = {
                   RELEASE,
                   COMMAND(BREAK, .number = NUMBER_NONE),
                   {.base = {.op = CORE_BREAK, .flags = CORE_NOW}}},
-     .states = 3000,
+     .states = 6000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY}},
     {.name = "once",
      .bounds = "3 leases, 1 once-record: runners that finish, die, are broken or released, with "
@@ -88,7 +97,7 @@ const struct explore_run explore_runs[] = {
                    .number = NUMBER_RIGHT},
                   {.base = {.op = CORE_FINISH, .flags = CORE_ONCE, .keep_ms = TTL},
                    .number = NUMBER_OTHER}},
-     .states = 3000,
+     .states = 6000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY}},
     {.name = "edges",
      .bounds = "3 leases, 1 name, TTLs of 100 and 130 ms, a WAIT of 30, a lock-delay of 20; renew; "
@@ -99,7 +108,7 @@ const struct explore_run explore_runs[] = {
      .commands = {ACQUIRE(.ttl_ms = 100, PUSH(CORE_FOREVER)),
                   ACQUIRE(.ttl_ms = 130, .delay_ms = 20), ACQUIRE(.ttl_ms = 100, KEPT(30)),
                   COMMAND(RENEW, .number = NUMBER_NONE)},
-     .states = 3000,
+     .states = 8000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = 5}},
     {.name = "kept",
      .bounds = "3 leases, 1 name, places kept by connections that end, that come again, or whose "
@@ -111,11 +120,17 @@ const struct explore_run explore_runs[] = {
      .states = 3000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY, [STEP_TERM] = ANY}},
     {.name = "terms",
-     .bounds = "2 leases, 2 names, one lease may be kept in two queues; new terms",
+     .bounds = "2 leases, of which one begins with both names; the other may be kept in two "
+               "queues; renewed for less; new terms",
      .leases = 2,
      .names = 2,
-     .commands = {WAIT, WAIT_KEPT, RELEASE, COMMAND(LEAVE, .number = NUMBER_RIGHT)},
-     .states = 3000,
+     .commands = {WAIT,
+                  ACQUIRE(.ttl_ms = 2 * TTL, KEPT(CORE_FOREVER)),
+                  RELEASE,
+                  COMMAND(LEAVE, .number = NUMBER_RIGHT),
+                  {.base = {.op = CORE_RENEW, .ttl_ms = TTL}}},
+     .begin = {BEGIN(0, 0, 0), BEGIN(0, 1, 0)},
+     .states = 6000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY, [STEP_TERM] = ANY}},
     {.name = "renewals",
      .bounds = "2 leases, 2 names; renewed one by one or together, for longer or as it was",
@@ -127,7 +142,7 @@ const struct explore_run explore_runs[] = {
                   COMMAND(RENEW, .number = NUMBER_NONE),
                   COMMAND(RENEW, .all = true),
                   {.base = {.op = CORE_RENEW, .ttl_ms = TTL + UNIT}}},
-     .states = 3000,
+     .states = 5000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY}},
     {.name = "ended",
      .bounds =
@@ -138,51 +153,74 @@ const struct explore_run explore_runs[] = {
                   ACQUIRE(.ttl_ms = TTL, .delay_ms = UNIT),
                   {.base = {.op = CORE_END, .ttl_ms = TTL}},
                   {.base = {.op = CORE_END, .ttl_ms = TTL + UNIT}}},
-     .states = 3000,
+     .states = 6000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY}},
     {.name = "tokens",
-     .bounds = "3 leases, 2 names, waited for; the last 5 tokens, which are raised or run out",
+     .bounds = "3 leases, 2 names, waited for; the last 5 tokens, which run out",
      .leases = 3,
      .names = 2,
      .first_token = HF_TOKEN_MAX - 5,
-     .commands = {TRY, WAIT, RELEASE, COMMAND(FLOOR, .number = NUMBER_OTHER),
-                  COMMAND(READ, .number = NUMBER_NONE)},
-     .states = 3000,
+     .commands = {TRY, WAIT, RELEASE, COMMAND(FLOOR, .number = NUMBER_OTHER)},
+     .states = 5000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY}},
     {.name = "floors",
-     .bounds = "2 leases, 1 name; tokens raised, or far raised as after restoring a backup, 4 "
-               "times in all",
-     .leases = 2,
+     .bounds = "3 leases, 1 name; tokens raised, or far raised as after restoring a backup",
+     .leases = 3,
      .names = 1,
      .commands = {TRY,
                   WAIT,
                   RELEASE,
+                  COMMAND(READ, .number = NUMBER_NONE),
                   COMMAND(FLOOR, .number = NUMBER_RIGHT),
                   COMMAND(FLOOR, .number = NUMBER_OTHER),
                   {.base = {.op = CORE_IDENTITY, .flags = CORE_FORCE}}},
-     .states = 3000,
+     .states = 2000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY}},
     {.name = "entries",
-     .bounds = "2 leases, 2 names; entries with two commands, with and without time before them",
+     .bounds =
+         "2 leases, 1 name; entries with two commands of six, with and without time before them",
      .leases = 2,
-     .names = 2,
-     .commands = {WAIT, TRY, RELEASE},
-     .states = 1200,
+     .names = 1,
+     .commands = {TRY, WAIT, WAIT_KEPT, RELEASE, COMMAND(RENEW, .number = NUMBER_NONE),
+                  COMMAND(BREAK, .number = NUMBER_NONE)},
+     .states = 1024,
      .most = {[STEP_PAIR] = ANY, [STEP_TIME] = ANY}},
     {.name = "written",
-     .bounds = "2 leases, 2 names, 1 once-record, a lock-delay; a snapshot written record by "
-               "record while they change",
+     .bounds = "2 leases that hold and await 2 names and may do anything; 2 snapshots, written "
+               "record by record, one of them given up",
      .leases = 2,
      .names = 2,
-     .once_keys = 1,
-     .commands = {WAIT_KEPT,
+     .commands = {WAIT,
                   ACQUIRE(.ttl_ms = TTL, .delay_ms = UNIT),
+                  WAIT_KEPT,
                   RELEASE,
-                  ACQUIRE(.ttl_ms = TTL, .flags = CORE_ONCE, .delay_ms = UNIT),
+                  {.base = {.op = CORE_RENEW, .ttl_ms = TTL + UNIT}},
+                  {.base = {.op = CORE_END, .ttl_ms = TTL}},
+                  COMMAND(BREAK, .number = NUMBER_NONE),
+                  COMMAND(LEAVE, .number = NUMBER_RIGHT)},
+     .begin = {BEGIN(1, 0, 0), BEGIN(0, 0, 1), BEGIN(0, 1, 1), BEGIN(2, 1, 0)},
+     .states = 8000,
+     .most = {[STEP_COMMAND] = ANY,
+              [STEP_TIME] = ANY,
+              [STEP_TERM] = ANY,
+              [STEP_SNAPSHOT] = 2,
+              [STEP_WRITE] = ANY,
+              [STEP_GIVE_UP] = 1}},
+    {.name = "written-once",
+     .bounds =
+         "2 leases, 1 name, 2 once-records; a snapshot written record by record while they change",
+     .leases = 2,
+     .names = 1,
+     .once_keys = 2,
+     .commands = {WAIT,
+                  RELEASE,
+                  ACQUIRE(.ttl_ms = TTL, .flags = CORE_ONCE | CORE_WAITS, .wait_ms = UNIT,
+                          .delay_ms = UNIT),
                   {.base = {.op = CORE_FINISH, .flags = CORE_ONCE, .keep_ms = TTL},
                    .number = NUMBER_RIGHT},
-                  {.base = {.op = CORE_END, .ttl_ms = TTL}}},
-     .states = 3000,
+                  {.base = {.op = CORE_BREAK, .flags = CORE_ONCE}}},
+     .begin = {BEGIN(2, MODEL_ONCE, 0), BEGIN(2, MODEL_ONCE, 1)},
+     .states = 6000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY, [STEP_SNAPSHOT] = 1, [STEP_WRITE] = ANY}},
     {.name = "restored",
      .bounds = "2 leases, 2 names, 1 once-record, a lock-delay, places kept; the table goes on as "
@@ -197,7 +235,8 @@ const struct explore_run explore_runs[] = {
                   {.base = {.op = CORE_FINISH, .flags = CORE_ONCE, .keep_ms = TTL},
                    .number = NUMBER_RIGHT},
                   COMMAND(BREAK, .number = NUMBER_NONE)},
-     .states = 3000,
+     .begin = {BEGIN(1, 0, 0), BEGIN(0, 0, 1)},
+     .states = 6000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY, [STEP_TERM] = ANY, [STEP_RESTORE] = 1}},
     {.name = "everything",
      .bounds = "3 leases, 3 names, 1 once-record; waited for, kept, shared, a lock-delay, renewed, "
@@ -218,7 +257,7 @@ const struct explore_run explore_runs[] = {
                           .delay_ms = UNIT),
                   {.base = {.op = CORE_FINISH, .flags = CORE_ONCE, .keep_ms = TTL},
                    .number = NUMBER_RIGHT}},
-     .states = 3000,
+     .states = 12000,
      .most = {[STEP_COMMAND] = ANY, [STEP_TIME] = ANY, [STEP_TERM] = ANY}},
 };
 const int explore_run_count = (int)(sizeof explore_runs / sizeof *explore_runs);

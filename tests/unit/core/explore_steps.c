@@ -62,7 +62,7 @@ static const struct model_name *find_name(const struct model *model, int name)
     return NULL;
 }
 
-/* The token or attachment that is right, or 0: there is none. */
+/* The token or attachment that is right. 0: there is none, or the hold was never a place. */
 static uint64_t right_number(const struct model *model, enum core_op op, int name, int who)
 {
     const struct model_claim *claim = model_find(model, name, who);
@@ -73,6 +73,13 @@ static uint64_t right_number(const struct model *model, enum core_op op, int nam
     if (claim && claim->state == CORE_HOLD)
         return claim->number;
     return op == CORE_FINISH && record && record->done ? record->result_token : 0;
+}
+
+/* Is there anything that such a number could be about? */
+static bool has_number(const struct model *model, enum core_op op, int name, int who)
+{
+    return op == CORE_LEAVE ? model_find(model, name, who) != NULL
+                            : right_number(model, op, name, who) != 0;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------ */
@@ -117,7 +124,7 @@ static void add_target(struct steps *steps, int command, int name, int who)
         !is_first_unknown_name(steps, first, name))
         return;
     if (has_name(what->base.op) && what->number != NUMBER_NONE &&
-        !right_number(model, what->base.op, name, who))
+        !has_number(model, what->base.op, name, who))
         return;
     steps->targets[steps->target_count++] =
         (struct explore_target){(uint8_t)command, (uint8_t)name & 15u, (uint8_t)who & 15u};
@@ -236,6 +243,8 @@ int explore_steps(const struct explore_run *run, const struct explore_state *sta
         add(&steps, (struct explore_step){.kind = STEP_SNAPSHOT});
     if (allowed(&steps, STEP_WRITE) && state->saving)
         add(&steps, (struct explore_step){.kind = STEP_WRITE});
+    if (allowed(&steps, STEP_GIVE_UP) && state->saving)
+        add(&steps, (struct explore_step){.kind = STEP_GIVE_UP});
     if (allowed(&steps, STEP_RESTORE) && !state->saving)
         add(&steps, (struct explore_step){.kind = STEP_RESTORE});
     return steps.count;
@@ -378,6 +387,7 @@ void explore_words(FILE *out, const struct explore_step *step,
         [STEP_TERM] = "term\n",
         [STEP_SNAPSHOT] = "# a snapshot is begun\n",
         [STEP_WRITE] = "# one record of it is written\n",
+        [STEP_GIVE_UP] = "# the snapshot is given up\n",
         [STEP_RESTORE] = "# the table is restored from a snapshot, and goes on\n"};
 
     switch (step->kind) {

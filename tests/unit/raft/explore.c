@@ -33,14 +33,13 @@ static struct explore_step step_to(const struct search *search, uint32_t state)
     return step;
 }
 
-/* Makes a state of that depth again; all before where the way parts from the last one are there. */
-static struct explore_state *make(struct search *search, uint32_t at, int depth)
+/* Makes a state again; all before where the way parts from the last one are there. */
+static struct explore_state *make(struct search *search, uint32_t at)
 {
     struct explorer *explorer = search->owner;
     uint32_t way[SEARCH_DEPTH_MAX];
-    int same = 0;
+    int depth = search_way(search, at, way), same = 0;
 
-    search_way(search, at, depth, way);
     while (same <= depth && same <= explorer->depth && explorer->way[same] == way[same])
         same++;
     for (int i = same; i <= depth; i++) {
@@ -83,18 +82,19 @@ static void print_way(struct search *search, const struct explore_step *last, co
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static bool expand(struct search *search, uint32_t at, int depth)
+static bool expand(struct search *search, uint32_t at)
 {
     struct explorer *explorer = search->owner;
     struct explore_step steps[EXPLORE_STEPS_MAX];
-    struct explore_state *state = make(search, at, depth), *next = explorer->next;
+    struct explore_state *state = make(search, at), *next = explorer->next;
     int count = explore_steps(explorer->run, state, steps);
 
     for (int i = 0; i < count && !search_is_full(search); i++) {
         explore_copy(next, state);
         explore_apply(next, &steps[i], explorer->run);
         if (next->cluster.wrong[0]) {
-            printf("%s: %s, in %d steps:\n", explorer->run->name, next->cluster.wrong, depth + 1);
+            printf("%s: %s, in %d steps:\n", explorer->run->name, next->cluster.wrong,
+                   explorer->depth + 1);
             print_way(search, &steps[i], next->cluster.wrong);
             return false;
         }
@@ -102,7 +102,7 @@ static bool expand(struct search *search, uint32_t at, int depth)
     }
     if (at % HEAL_EVERY == 0 && !explore_heals(state, explorer->scratch)) {
         printf("%s: %s, in %d steps:\n", explorer->run->name, explorer->scratch->cluster.wrong,
-               depth);
+               explorer->depth);
         print_way(search, NULL, "nobody gets on afterwards");
         return false;
     }
@@ -149,7 +149,11 @@ static void end(struct search *search)
 
 int main(int argc, char **argv)
 {
-    const struct search_owner owner = {explore_run_count, describe, begin, expand, end};
+    const struct search_owner owner = {.run_count = explore_run_count,
+                                       .describe = describe,
+                                       .begin = begin,
+                                       .expand = expand,
+                                       .end = end};
 
     return search_main(argc, argv, &owner);
 }
