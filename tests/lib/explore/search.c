@@ -11,7 +11,6 @@
 #else
 #define SLOWER 1
 #endif
-#define SOAK_TIMES 40
 #define SECONDS_MAX 20 /* all runs together, however slow the machine is */
 #define SOAK_SECONDS_MAX 1800
 #define STATES_MIN 1024
@@ -158,8 +157,8 @@ static int list(const struct search_owner *owner)
 int search_main(int argc, char **argv, const struct search_owner *owner)
 {
     const char *soak = getenv("HF_SOAK");
-    uint64_t times = soak && soak[0] == '1' ? SOAK_TIMES : 1;
-    double end = seconds() + (times > 1 || argc > 2 ? SOAK_SECONDS_MAX : SECONDS_MAX);
+    bool is_soak = soak && soak[0] == '1';
+    double end = seconds() + (is_soak || argc > 2 ? SOAK_SECONDS_MAX : SECONDS_MAX);
     int bad = 0, found = 0;
 
     if (argc > 1 && strcmp(argv[1], "--list") == 0)
@@ -171,8 +170,9 @@ int search_main(int argc, char **argv, const struct search_owner *owner)
         if (argc > 1 && strcmp(argv[1], search.name) != 0)
             continue;
         found++;
-        search.states_max =
-            argc > 2 ? strtoull(argv[2], NULL, 10) : search.short_states * times / SLOWER;
+        search.states_max = argc > 2  ? strtoull(argv[2], NULL, 10)
+                            : is_soak ? search.soak_states
+                                      : search.short_states / SLOWER;
         bad +=
             !explore(owner, i, &search,
                      argc > 3 ? strtod(argv[3], NULL) : (end - seconds()) / (owner->run_count - i));

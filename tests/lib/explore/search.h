@@ -8,7 +8,7 @@
  *     PROGRAM [RUN [STATES [SECONDS]]]     only this run; to so many states, or for so long
  *     PROGRAM --list                       the names of its runs
  *
- * HF_SOAK=1: to 40 times as many states. Without, a program ends after 20 seconds in any case. */
+ * HF_SOAK=1: to many more states, for up to half an hour. Without, a program ends after 20 seconds in any case. */
 #ifndef TESTS_EXPLORE_SEARCH_H
 #define TESTS_EXPLORE_SEARCH_H
 
@@ -28,6 +28,7 @@ struct search {
     /* Said by search_owner.describe. Borrowed. */
     const char *name, *bounds;
     uint64_t short_states; /* how many are enough in the short form */
+    uint64_t soak_states;  /* and with HF_SOAK=1 */
 
     void *owner; /* what search_owner.begin wants to keep */
     uint64_t count, steps, states_max;

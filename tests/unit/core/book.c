@@ -433,7 +433,7 @@ static void forget(struct book *book)
         if (book->ghosts[i].until_ms <= book->now_ms)
             book->ghosts[i] = (struct book_ghost){.used = false};
     for (int name = 0; name < MODEL_NAMES; name++)
-        if (book->results[name].until_ms < book->now_ms)
+        if (book->results[name].until_ms <= book->now_ms)
             book->results[name] = (struct book_result){0, 0};
     for (int who = 0; who < BOOK_LEASES; who++)
         if (book->leases[who].ended_until_ms <= book->now_ms)

@@ -20,8 +20,8 @@
 #include <malloc.h>
 #include <signal.h>
 
-#define SAME_EVERY \
-    17 /* states: of one of the steps from there it is seen whether it leads to a state that is known */
+#define SAME_EVERY 17 /* states, is_same looks at a step */
+#define SOAK_TIMES 400
 #define HEAP_KEPT (64 << 20)
 
 static struct explorer *being_explored; /* for on_abort */
@@ -171,6 +171,7 @@ static void describe(int run, struct search *search)
     search->name = explore_runs[run].name;
     search->bounds = explore_runs[run].bounds;
     search->short_states = explore_runs[run].states;
+    search->soak_states = SOAK_TIMES * explore_runs[run].states;
 }
 
 /* The entry before the first state. */

@@ -31,11 +31,17 @@
 #define TOKENS_NEAR 16 /* the end */
 #define UNKNOWN 99u    /* a slot, of a lease or name that the table does not know */
 
+/* What the hash of a record begins with. Small numbers are mixed one after the other: two that are put together at once may be the same as two others. */
+static uint64_t about(char kind, uint64_t slot)
+{
+    return search_mix(search_mix(1, (uint64_t)kind), slot);
+}
+
 static uint64_t of_lease(const struct core *core, uint32_t slot)
 {
     const struct lease *lease = lease_at(core, slot);
     int64_t left_ms = lease_deadline(core, lease) - core->now_ms;
-    uint64_t hash = search_mix(slot, lease->ttl_ms);
+    uint64_t hash = search_mix(about('L', slot), lease->ttl_ms);
 
     if (lease->kept && left_ms < 0)
         left_ms = 0;
@@ -56,8 +62,9 @@ static uint64_t of_claims(const struct core *core, uint64_t hash, uint32_t slot)
         hash = search_mix(hash, (uint64_t)claim->state << 16 | (uint64_t)claim->mode << 8 |
                                     (claim->flags & CLAIM_TOLD));
         hash = search_mix(hash, claim_delay(core, claim));
-        if (deadline_ms != 0 && deadline_ms != INT64_MAX)
-            hash = search_mix(hash, (uint64_t)(deadline_ms - core->now_ms));
+        hash = search_mix(hash, deadline_ms == 0 || deadline_ms == INT64_MAX
+                                    ? UINT64_MAX
+                                    : (uint64_t)(deadline_ms - core->now_ms));
     }
     return search_mix(hash, 1);
 }
@@ -66,7 +73,7 @@ static uint64_t of_lock(const struct core *core, uint32_t slot)
 {
     const struct lock *lock = lock_at(core, slot);
     const struct record *record = record_of(core, lock);
-    uint64_t hash = search_mix(slot, (uint64_t)lock->permits << 1 | lock->once);
+    uint64_t hash = search_mix(about('N', slot), (uint64_t)lock->permits << 1 | lock->once);
 
     hash = of_claims(core, hash, lock->first_hold);
     hash = of_claims(core, hash, lock->first_place);
@@ -82,7 +89,8 @@ static uint64_t of_lock(const struct core *core, uint32_t slot)
 uint64_t explore_canonical(const struct core *core)
 {
     uint64_t left = HF_TOKEN_MAX - core->last_token;
-    uint64_t hash = search_mix(left < TOKENS_NEAR ? left : TOKENS_NEAR, core->identified);
+    uint64_t hash =
+        search_mix(about('T', left < TOKENS_NEAR ? left : TOKENS_NEAR), core->identified);
 
     for (uint32_t i = slab_next(&core->leases, 0); i != NONE; i = slab_next(&core->leases, i + 1))
         hash = search_mix(hash, of_lease(core, i));
@@ -128,18 +136,18 @@ static uint64_t of_book(const struct core *core, const struct book *book)
         const struct book_lease *lease = &book->leases[who];
         bool kept_over = book_is_kept(book, who) && lease->until_ms < book->now_ms;
 
-        sum += search_mix(search_mix(lease_slot(core, who), lease->ttl_ms),
+        sum += search_mix(search_mix(about('l', lease_slot(core, who)), lease->ttl_ms),
                           span(book, kept_over ? book->now_ms : lease->until_ms));
-        sum += search_mix(lease_slot(core, who) + 1000, span(book, lease->ended_until_ms));
+        sum += search_mix(about('e', lease_slot(core, who)), span(book, lease->ended_until_ms));
     }
     for (int name = 0; name < MODEL_NAMES; name++) {
         uint64_t slot = name_slot(core, name);
 
         if (book->results[name].until_ms != 0)
-            sum += search_mix(slot + 2000, span(book, book->results[name].until_ms));
+            sum += search_mix(about('r', slot), span(book, book->results[name].until_ms));
         for (int who = 0; slot != UNKNOWN && who < BOOK_LEASES; who++) {
             const struct book_claim *claim = &book->claims[name][who];
-            uint64_t hash = search_mix(slot << 8 | lease_slot(core, who),
+            uint64_t hash = search_mix(about('c', slot << 8 | lease_slot(core, who)),
                                        (uint64_t)claim->state << 1 | claim->kept);
 
             if (claim->state == BOOK_WAITS)
@@ -149,7 +157,7 @@ static uint64_t of_book(const struct core *core, const struct book *book)
     }
     for (int i = 0; i < BOOK_GHOSTS; i++)
         if (book->ghosts[i].used)
-            sum += search_mix(name_slot(core, book->ghosts[i].name) + 3000,
+            sum += search_mix(about('g', name_slot(core, book->ghosts[i].name)),
                               span(book, book->ghosts[i].until_ms));
     return search_mix(sum, core->last_token - book->last_token);
 }

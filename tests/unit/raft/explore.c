@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define HEAL_EVERY 1024
+#define SOAK_TIMES 40
 
 struct explorer {
     const struct explore_run *run;
@@ -114,6 +115,7 @@ static void describe(int run, struct search *search)
     search->name = explore_runs[run].name;
     search->bounds = explore_runs[run].bounds;
     search->short_states = explore_runs[run].states;
+    search->soak_states = SOAK_TIMES * explore_runs[run].states;
 }
 
 static uint64_t begin(struct search *search, int run)
