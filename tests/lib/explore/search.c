@@ -165,14 +165,14 @@ int search_main(int argc, char **argv, const struct search_owner *owner)
         return list(owner);
     for (int i = 0; i < owner->run_count; i++) {
         struct search search = {0};
+        uint64_t states;
 
         owner->describe(i, &search);
         if (argc > 1 && strcmp(argv[1], search.name) != 0)
             continue;
         found++;
-        search.states_max = argc > 2  ? strtoull(argv[2], NULL, 10)
-                            : is_soak ? search.soak_states
-                                      : search.short_states / SLOWER;
+        states = is_soak ? search.soak_states : search.short_states;
+        search.states_max = argc > 2 ? strtoull(argv[2], NULL, 10) : states / SLOWER;
         bad +=
             !explore(owner, i, &search,
                      argc > 3 ? strtod(argv[3], NULL) : (end - seconds()) / (owner->run_count - i));

@@ -163,7 +163,7 @@ static bool expand(struct search *search, uint32_t at)
         print_way(explorer, false);
         return false;
     }
-    return at % SAME_EVERY != 0 || known == SEARCH_NONE || is_same(search, at, &again, known);
+    return at % SAME_EVERY != 1 || known == SEARCH_NONE || is_same(search, at, &again, known);
 }
 
 static void describe(int run, struct search *search)
