@@ -6,7 +6,7 @@
  *
  * After it, both tables have had the effects that the model has, and show what the model shows; both are sound (core_check) and have the
  * same hash; and the book (book.h) has seen nothing that clients may not see. From every state, when all connections are gone and time passes,
- * the table becomes empty: nothing in it is immortal.
+ * the table becomes empty: nothing in it is immortal. And what makes two states the same is looked at, too (is_same).
  *
  *     test-core-explore [RUN [STATES [SECONDS]]]     only this run; to so many states, or for so long
  *
@@ -20,7 +20,7 @@
 #include <malloc.h>
 #include <signal.h>
 
-#define SAME_EVERY 17 /* states, is_same looks at a step */
+#define SAME_EVERY 17 /* states: is_same looks at one of the steps from there */
 #define SOAK_TIMES 400
 #define HEAP_KEPT (64 << 20)
 

@@ -72,10 +72,10 @@ struct explore_run {
     struct explore_command commands[EXPLORE_COMMANDS_MAX]; /* up to the first without an op */
     enum explore_time time;
     uint64_t first_token; /* the table begins with a FLOOR to it; 0: without */
-    struct explore_step
-        begin[EXPLORE_BEGIN_MAX]; /* how it begins, up to the first without a kind */
-    uint8_t most[STEP_KINDS];     /* of each kind, so many in all; EXPLORE_ANY: any number */
-    uint64_t states;              /* in the short form */
+    /* How it begins, up to the first without a kind. */
+    struct explore_step begin[EXPLORE_BEGIN_MAX];
+    uint8_t most[STEP_KINDS]; /* of each kind, so many in all; EXPLORE_ANY: any number */
+    uint64_t states;          /* in the short form */
 };
 
 #define EXPLORE_ANY 255
