@@ -200,11 +200,18 @@ soak-raft:
 	@$(MAKE) --no-print-directory built-check
 	@HF_SOAK=1 build-check/tests/unit/raft/test-raft-worlds
 
-# RUN=NAME: only that one; STATES=N: so many states. tests/unit/raft/explore_runs.c has the runs.
+# Consensus, then the lock table. RUN=NAME: only that one; STATES=N: so many states. tests/unit/raft/explore_runs.c has the runs of the one, and
+# tests/unit/core/explore_runs.c those of the other.
 explore:
 	@$(SETUP) check
 	@$(MAKE) --no-print-directory built-check
-	@HF_SOAK=1 build-check/tests/unit/raft/test-raft-explore $(RUN) $(STATES)
+	@found=; failed=; for explorer in raft/test-raft-explore core/test-core-explore; do \
+	    [ -z "$(RUN)" ] || build-check/tests/unit/$$explorer --list | grep -qxF -e "$(RUN)" || continue; \
+	    found=1; \
+	    HF_SOAK=1 build-check/tests/unit/$$explorer $(RUN) $(STATES) || failed=1; \
+	done; \
+	[ "$$found" ] || echo "there is no such run: $(RUN)"; \
+	[ "$$found" ] && [ ! "$$failed" ]
 
 # SEEDS=N: so many; SEED=N: from there on; SWITCH=NAME: with a known fault put back; AGAIN=1: each twice, with the same trace; JOBS=N: processes. `build-check/sim/holdfast-sim --seed N --trace` shows one.
 sim:
@@ -258,7 +265,7 @@ help:
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
 	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS='
-	@echo 'make explore     every way in which a few nodes of it can go, within bounds; RUN=, STATES='
+	@echo 'make explore     every way in which a few nodes of it can go, and every sequence of commands for a small lock table, within bounds; RUN=, STATES='
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

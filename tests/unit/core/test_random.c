@@ -8,16 +8,11 @@
  *     entries came, and has caught up since.
  *
  * Everything follows from the seed that a failure prints. */
-#include "model.h"
+#include "compare.h"
 #include "tools.h"
 
 #define COMMANDS_MAX 8 /* in one entry */
 #define LOG_MAX 400    /* entries since a snapshot was begun */
-
-struct events {
-    struct model_event event[MODEL_EVENTS];
-    int count;
-};
 
 struct entry {
     void *bytes;
@@ -54,26 +49,15 @@ static struct core_text text_of(char first, int which, size_t size)
 
 static struct core_text name_of(int name)
 {
-    return text_of('a', name, 1 + (size_t)name * 56);
+    return text_of(COMPARE_NAME_0, name, 1 + (size_t)name * 56);
 }
 
 static struct core_text lease_of(int who)
 {
-    return text_of('0', who, 1 + (size_t)who * 3 / 2);
+    return text_of(COMPARE_LEASE_0, who, 1 + (size_t)who * 3 / 2);
 }
 
-/* Which name or lease it is; it must be the whole text. */
-static int which(struct core_text words, char first, struct core_text (*of)(int))
-{
-    struct core_text whole;
-
-    if (words.size == 0)
-        return NOBODY;
-    whole = of(words.bytes[0] - first);
-    assert_int_equal(whole.size, words.size);
-    assert_memory_equal(whole.bytes, words.bytes, words.size);
-    return words.bytes[0] - first;
-}
+static const struct compare_texts texts = {name_of, lease_of};
 
 /* ---- random commands -------------------------------------------------------------------------- */
 
@@ -262,140 +246,24 @@ static void must_not_be(const struct world *world, const char *what, int line)
     fail();
 }
 
-static void note(void *context, const struct core_effect *effect)
+static void compare_with(const struct world *world, const struct model_event *expected, int count,
+                         const struct events *events)
 {
-    struct events *events = context;
-    bool about_lock = effect->kind != EFFECT_ANSWER && effect->kind != EFFECT_READ;
-    int name = which(effect->name, 'a', name_of);
+    char wrong[WRONG_MAX];
 
-    assert_true(events->count < MODEL_EVENTS);
-    assert_int_equal(effect->once, about_lock && name >= MODEL_ONCE);
-    events->event[events->count++] =
-        (struct model_event){.kind = effect->kind,
-                             .command = effect->command,
-                             .answer = effect->answer,
-                             .why = effect->why,
-                             .number = effect->number,
-                             .ticket = effect->ticket,
-                             .attachment = effect->attachment,
-                             .name = name,
-                             .who = which(effect->lease, '0', lease_of),
-                             .result = (int)effect->result.size};
+    if (!compare_events(expected, count, events, wrong))
+        must_not_be(world, wrong, __LINE__);
 }
 
-static bool same_event(const struct model_event *a, const struct model_event *b)
-{
-    return a->kind == b->kind && a->command == b->command && a->answer == b->answer &&
-           a->why == b->why && a->number == b->number && a->ticket == b->ticket &&
-           a->attachment == b->attachment && a->name == b->name && a->who == b->who &&
-           a->result == b->result;
-}
-
-static void print_event(const char *whose, const struct model_event *event)
-{
-    print_error(
-        "  %s: kind %d command %u answer %d why %d number %lld ticket %lld name %d who %d\n", whose,
-        (int)event->kind, event->command, (int)event->answer, (int)event->why,
-        (long long)event->number, (long long)event->ticket, event->name, event->who);
-}
-
-static void compare_events(struct world *world, const struct model_event *expected, int count,
-                           const struct events *events)
-{
-    for (int i = 0; i < count && i < events->count; i++) {
-        if (!same_event(&expected[i], &events->event[i])) {
-            print_event("expected", &expected[i]);
-            print_event("came", &events->event[i]);
-            must_not_be(world, "the effects are others", __LINE__);
-        }
-    }
-    MUST(world, count == events->count);
-}
-
-/* What core_each_hold and core_each_place show, beside the model's list. */
-struct comparison {
-    struct world *world;
-    const struct model_claim *claims[MODEL_CLAIMS];
-    int count, at;
-};
-
-static bool compare_claim(void *context, const struct core_claim_view *view)
-{
-    struct comparison *comparison = context;
-    struct world *world = comparison->world;
-    const struct model *model = world->model;
-    const struct model_claim *claim = comparison->claims[comparison->at];
-
-    MUST(world, comparison->at++ < comparison->count);
-    MUST(world, claim->state == view->state);
-    MUST(world, claim->number == view->number);
-    MUST(world, claim->mode == view->mode);
-    MUST(world, claim->who == which(view->lease, '0', lease_of));
-    MUST(world, claim->name == which(view->name, 'a', name_of));
-    MUST(world, model->now_ms - claim->since_ms == view->age_ms);
-    MUST(world, (int64_t)claim->delay_ms == view->delay_ms);
-    MUST(world, view->left_ms == (claim->who == NOBODY ? claim->deadline_ms - model->now_ms
-                                                       : model_left_ms(model, claim->who)));
-    return true;
-}
-
-static void compare_name(struct world *world, int name, struct core_counts *expected)
-{
-    struct comparison holds = {.world = world}, places = {.world = world};
-    struct core_lock_view view;
-    bool once = name >= MODEL_ONCE, found = core_find(world->table, name_of(name), once, &view);
-    const struct model_name *record = NULL;
-    uint32_t ghosts = 0;
-
-    for (int i = 0; i < MODEL_NAMES; i++)
-        if (world->model->names[i].used && world->model->names[i].name == name)
-            record = &world->model->names[i];
-    MUST(world, found == (record != NULL));
-    if (!found)
-        return;
-    holds.count = model_list(world->model, name, false, holds.claims);
-    places.count = model_list(world->model, name, true, places.claims);
-    core_each_hold(world->table, name_of(name), once, compare_claim, &holds);
-    core_each_place(world->table, name_of(name), once, compare_claim, &places);
-    MUST(world, holds.at == holds.count && places.at == places.count);
-    for (int i = 0; i < holds.count; i++)
-        ghosts += holds.claims[i]->state == CORE_GHOST;
-    MUST(world, view.ghosts == ghosts && view.holds == (uint32_t)holds.count - ghosts);
-    MUST(world, view.places == (uint32_t)places.count && view.permits == record->permits);
-    MUST(world, view.done == record->done && view.died == record->died && view.once == once);
-    if (view.done || view.died) {
-        MUST(world, view.result_token == record->result_token);
-        MUST(world, view.result_left_ms == record->deadline_ms - world->model->now_ms);
-    }
-    expected->locks++;
-    expected->records += record->done || record->died;
-    expected->holds += view.holds;
-    expected->ghosts += ghosts;
-    expected->places += view.places;
-}
-
-static void compare_table(struct world *world)
+static void compare_with_model(struct world *world)
 {
     const struct model *model = world->model;
-    struct core_counts expected = {0}, counts;
     uint64_t token = model->last_token ? 1 + next_random(&world->seed) % model->last_token : 1;
+    char wrong[WRONG_MAX];
     bool alive = false;
 
-    for (int name = 0; name < MODEL_NAMES; name++)
-        compare_name(world, name, &expected);
-    for (int i = 0; i < MODEL_LEASES; i++) {
-        expected.ended += model->leases[i].used && model->leases[i].ended;
-        expected.leases += model->leases[i].used && !model->leases[i].ended;
-    }
-    core_count(world->table, &counts);
-    MUST(world, counts.locks == expected.locks && counts.records == expected.records);
-    MUST(world, counts.leases == expected.leases && counts.ended == expected.ended);
-    MUST(world, counts.holds == expected.holds && counts.ghosts == expected.ghosts);
-    MUST(world, counts.places == expected.places);
-    MUST(world, counts.last_token == model->last_token);
-    MUST(world, counts.last_ticket == model->last_ticket);
-    MUST(world, core_now(world->table) == model->now_ms);
-    MUST(world, core_next_deadline(world->table) == model_next_deadline(model));
+    if (!compare_table(world->table, model, &texts, wrong))
+        must_not_be(world, wrong, __LINE__);
     for (int i = 0; i < model->claims_end && !alive; i++)
         alive = model->claims[i].used && model->claims[i].state == CORE_HOLD &&
                 model->claims[i].name == 0 && model->claims[i].number == token;
@@ -471,10 +339,11 @@ static void remember(struct world *world, const struct core_packer *packer)
 static void apply(struct world *world, struct core *table, const struct core_packer *packer,
                   struct events *events)
 {
-    const struct core_sink sink = {events, note};
+    const struct core_sink sink = {events, events_note};
     struct error_text err = {""};
 
     events->count = 0;
+    events->texts = &texts;
     if (core_apply(table, packer->bytes, packer->size, &sink, &err) != HF_OK ||
         core_check(table, &err) != HF_OK) {
         print_error("%s\n", err.text);
@@ -510,17 +379,17 @@ static uint32_t one_entry(struct world *world, struct core_packer *packer)
     model_apply(world->model, commands, count, elapsed_ms, new_term);
     apply(world, world->table, packer, &world->of_table);
     apply(world, world->twin, packer, &world->of_twin);
-    compare_events(world, world->model->events, world->model->event_count, &world->of_table);
-    compare_events(world, world->of_table.event, world->of_table.count, &world->of_twin);
+    compare_with(world, world->model->events, world->model->event_count, &world->of_table);
+    compare_with(world, world->of_table.event, world->of_table.count, &world->of_twin);
     if (world->saving)
         remember(world, packer);
     if (world->snapshots > 0) {
         apply(world, world->restored, packer, &world->of_restored);
-        compare_events(world, world->of_table.event, world->of_table.count, &world->of_restored);
+        compare_with(world, world->of_table.event, world->of_table.count, &world->of_restored);
         MUST(world, core_hash(world->table) == core_hash(world->restored));
     }
     MUST(world, core_hash(world->table) == core_hash(world->twin));
-    compare_table(world);
+    compare_with_model(world);
     count_what_happened(world);
     core_packer_clear(packer);
     return count;

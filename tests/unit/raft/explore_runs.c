@@ -1,6 +1,8 @@
 /* explore_runs.c: where the explorer begins, what may happen, and what makes two states the same. */
 #include "explore.h"
 
+#include "search.h"
+
 #include <string.h>
 
 #define ANY EXPLORE_ANY
@@ -135,17 +137,11 @@ const int explore_run_count = (int)(sizeof explore_runs / sizeof *explore_runs);
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 29;
-}
-
 static uint64_t mix_log(uint64_t hash, const entry_ref *log, uint64_t first, uint64_t last)
 {
-    hash = mix(hash, first << 32 | last);
+    hash = search_mix(hash, first << 32 | last);
     for (uint64_t i = first; i <= last; i++)
-        hash = mix(hash, log[i]);
+        hash = search_mix(hash, log[i]);
     return hash;
 }
 
@@ -153,24 +149,24 @@ static uint64_t of_node(const struct cluster_node *node)
 {
     static uint64_t bytes[CLUSTER_BLOCK_BYTES / 8];
     size_t size = raft_canonical(cluster_raft(node), node->now_us, bytes);
-    uint64_t hash = mix(node->id, node->term << 16 | node->vote << 8 | node->incarnation);
+    uint64_t hash = search_mix(node->id, node->term << 16 | node->vote << 8 | node->incarnation);
 
     for (size_t i = 0; i < size / 8; i++)
-        hash = mix(hash, bytes[i]);
-    hash = mix(hash, node->snapshot.index << 32 | node->config_index);
-    hash = mix(hash, node->snapshot.chain ^ node->disk_commit);
+        hash = search_mix(hash, bytes[i]);
+    hash = search_mix(hash, node->snapshot.index << 32 | node->config_index);
+    hash = search_mix(hash, node->snapshot.chain ^ node->disk_commit);
     hash = mix_log(hash, node->disk, node->snapshot.index + 1, node->disk_last);
     for (int i = 0; i < node->write_count; i++) {
         const struct cluster_write *write = &node->writes[i];
 
-        hash = mix(hash, write->commit << 8 | (write->epoch == node->epoch));
-        hash = mix(hash, write->first << 32 | write->last);
+        hash = search_mix(hash, write->commit << 8 | (write->epoch == node->epoch));
+        hash = search_mix(hash, write->first << 32 | write->last);
         hash = mix_log(hash, write->entries, 0, write->last - write->first);
     }
-    hash = mix(hash, node->acked << 32 | node->acked_term);
+    hash = search_mix(hash, node->acked << 32 | node->acked_term);
     for (int i = 0; i < CLUSTER_TERMS; i++)
         if (node->votes[i])
-            hash = mix(hash, (uint64_t)i << 8 | node->votes[i]);
+            hash = search_mix(hash, (uint64_t)i << 8 | node->votes[i]);
     return hash;
 }
 
@@ -178,18 +174,18 @@ static uint64_t of_message(const struct cluster_message *full)
 {
     const struct raft_message *message = &full->message;
     uint64_t hash =
-        mix(message->type, message->from << 24 | message->to << 16 | message->incarnation);
+        search_mix(message->type, message->from << 24 | message->to << 16 | message->incarnation);
 
-    hash = mix(hash, message->term << 32 | message->asked_term);
-    hash = mix(hash, message->id.index << 32 | message->id.term);
-    hash = mix(hash, message->id.chain);
-    hash = mix(hash, message->commit << 32 | message->index);
-    hash = mix(hash, message->hint_index << 32 | message->hint_term);
-    hash = mix(hash, message->acked << 32 | message->acked_by);
-    hash = mix(hash, (uint64_t)message->yes << 1 | message->transfer);
-    hash = mix(hash, full->config);
+    hash = search_mix(hash, message->term << 32 | message->asked_term);
+    hash = search_mix(hash, message->id.index << 32 | message->id.term);
+    hash = search_mix(hash, message->id.chain);
+    hash = search_mix(hash, message->commit << 32 | message->index);
+    hash = search_mix(hash, message->hint_index << 32 | message->hint_term);
+    hash = search_mix(hash, message->acked << 32 | message->acked_by);
+    hash = search_mix(hash, (uint64_t)message->yes << 1 | message->transfer);
+    hash = search_mix(hash, full->config);
     for (uint32_t i = 0; i < full->count; i++)
-        hash = mix(hash, full->entries[i]);
+        hash = search_mix(hash, full->entries[i]);
     return hash;
 }
 
@@ -199,19 +195,19 @@ uint64_t explore_fingerprint(const struct explore_state *state)
     uint64_t hash = 1, network = 0;
 
     for (int i = 0; i < STEP_KINDS; i++)
-        hash = mix(hash, state->done[i]);
+        hash = search_mix(hash, state->done[i]);
     for (int i = 0; i < cluster->node_count; i++)
         if (cluster->nodes[i].used)
-            hash = mix(hash, of_node(&cluster->nodes[i]));
+            hash = search_mix(hash, of_node(&cluster->nodes[i]));
     /* Any of the messages may come next: their order is nothing. */
     for (int i = 0; i < cluster->message_count; i++)
-        network += mix(of_message(&cluster->messages[i]), 77);
-    hash = mix(hash, network);
+        network += search_mix(of_message(&cluster->messages[i]), 77);
+    hash = search_mix(hash, network);
     for (int i = 0; i < CLUSTER_TERMS; i++)
         if (cluster->leaders[i])
-            hash = mix(hash, (uint64_t)i << 8 | cluster->leaders[i]);
+            hash = search_mix(hash, (uint64_t)i << 8 | cluster->leaders[i]);
     hash = mix_log(hash, cluster->committed, 2, cluster->committed_last);
     for (uint64_t i = 2; i <= cluster->committed_last; i++)
-        hash = mix(hash, cluster->committed_term[i]);
+        hash = search_mix(hash, cluster->committed_term[i]);
     return hash ? hash : 1;
 }
