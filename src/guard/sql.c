@@ -2,6 +2,7 @@
 #include "guard/sql.h"
 
 #include "base/failure.h"
+#include "base/switches.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +179,7 @@ static int make_text(const struct sql_wish *wish, char **ret_text, struct error_
         free(text);
         return result;
     }
+    SWITCHED_TEXT(SWITCH_GUARD_SQL_OLDER, text, "m.token > CAST(NEW.token AS INTEGER)", "0");
     *ret_text = text;
     return HF_OK;
 }
