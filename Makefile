@@ -15,7 +15,7 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = ninja --quiet -C
 
-.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim \
+.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
 	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-guards soak-amd64 clean help
 
@@ -220,6 +220,13 @@ sim:
 	@$(ninja) build-check sim/holdfast-sim
 	@build-check/sim/holdfast-sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --jobs $(or $(JOBS),2) $(if $(SWITCH),--switch $(SWITCH)) $(if $(AGAIN),--again)
 
+# ONLY=NAME,NAME: only these of src/base/switches.def. HOLDFAST_MUTANT=NAME switches one on for any program of that build.
+mutants:
+	@$(SETUP) check
+	@$(configure) build-mutants -Dtests=true -Dmutants=true $(CONFIGURE)
+	@$(ninja) build-mutants
+	@tools/mutants $(if $(ONLY),--only $(ONLY)) build-mutants
+
 # All that is in the suite 'guard'.
 soak-guards:
 	@$(SETUP) check
@@ -266,6 +273,7 @@ help:
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
 	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS='
 	@echo 'make explore     every way in which a few nodes of it can go, and every sequence of commands for a small lock table, within bounds; RUN=, STATES='
+	@echo 'make mutants     known faults, put into the code one at a time: a test must find each of them; ONLY='
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

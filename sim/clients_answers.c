@@ -23,7 +23,7 @@ static void on_acquire(struct sim *sim, struct client *client, const struct answ
         /* A push: what was acknowledged last counts, and that is in base_us. */
         if (client->asking && client->request.number == answer->number &&
             client->state == CLIENT_ACQUIRING)
-            client->base_us = switch_on(SWITCH_LEASE_FROM_ANSWER) ? now : client->sent_us;
+            client->base_us = SWITCHED(SWITCH_LEASE_FROM_ANSWER) ? now : client->sent_us;
         client->asking = client->asking && client->request.number != answer->number;
         client_granted(sim, client, answer->value, now);
         break;
@@ -64,7 +64,7 @@ static void on_renew(struct sim *sim, struct client *client, const struct answer
         return;
     }
     ends_alive(&sim->check.ends, &sim->check.verdict, client->token, client->sent_true_us);
-    client->base_us = switch_on(SWITCH_LEASE_FROM_ANSWER) ? now : client->sent_us;
+    client->base_us = SWITCHED(SWITCH_LEASE_FROM_ANSWER) ? now : client->sent_us;
     client->renew_us = client->base_us + client_ttl_us(client) / 3;
     if (client->state == CLIENT_HOLDING) {
         holders_extend(&sim->check.holders, client->id,

@@ -2,8 +2,8 @@
 #ifndef SIM_CLIENTS_INSIDE_H
 #define SIM_CLIENTS_INSIDE_H
 
+#include "base/switches.h"
 #include "sim/sim.h"
-#include "sim/switches.h"
 
 #define MS 1000
 #define GIVE_UP_US \

@@ -1,6 +1,6 @@
 /* main.c: holdfast-sim: runs seeds, and says which of them went wrong. */
+#include "base/switches.h"
 #include "sim/run.h"
-#include "sim/switches.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static const char usage[] =
     "usage: holdfast-sim [--seed N] [--seeds N] [--jobs N] [--trace] [--hash] [--again] "
-    "[--outside] [--switch NAME] [--switches]\n"
+    "[--outside] [--stop] [--switch NAME] [--switches]\n"
     "  --seed N       the first one (1)\n"
     "  --seeds N      how many, from there on (1)\n"
     "  --jobs N       processes (1)\n"
@@ -17,23 +17,14 @@ static const char usage[] =
     "  --hash         prints the hash of each seed's trace\n"
     "  --again        runs each seed twice, and compares the traces\n"
     "  --outside      nodes do not look for contradictions in themselves: only the checkers judge\n"
-    "  --switch NAME  puts a known fault back into the code: %s\n"
-    "  --switches     prints their names\n"
+    "  --stop         no further seed once one is wrong\n"
+    "  --switch NAME  puts a known fault back into the code\n"
+    "  --switches     prints these: name, room, what is wrong\n"
     "Exit status: 0, nothing is wrong; 1, something is; 64, not understood.\n";
-
-/* One on each line. */
-static int print_switches(void)
-{
-    for (const char *at = switch_names(); *at; at++)
-        if (*at != ' ')
-            putchar(*at == ',' ? '\n' : *at);
-    putchar('\n');
-    return 0;
-}
 
 static int misused(void)
 {
-    fprintf(stderr, usage, switch_names());
+    fputs(usage, stderr);
     return 64;
 }
 
@@ -65,14 +56,17 @@ int main(int argc, char **argv)
             i++;
         else if (strcmp(word, "--switch") == 0 && value && switch_set(value))
             run.switch_name = argv[++i];
-        else if (strcmp(word, "--switches") == 0)
-            return print_switches();
-        else if (strcmp(word, "--trace") == 0)
+        else if (strcmp(word, "--switches") == 0) {
+            switches_print();
+            return 0;
+        } else if (strcmp(word, "--trace") == 0)
             run.trace = true;
         else if (strcmp(word, "--outside") == 0)
             run.outside = true;
         else if (strcmp(word, "--again") == 0)
             run.again = true;
+        else if (strcmp(word, "--stop") == 0)
+            run.stop = true;
         else if (strcmp(word, "--hash") == 0)
             run.hash = true;
         else

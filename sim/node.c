@@ -1,8 +1,8 @@
 /* node.c: one node: its process, its loop, and what its replica asks for. A round is as in the real one: what has come is fed,
  * then the replica is pumped once. */
+#include "base/switches.h"
 #include "sim/context.h"
 #include "sim/sim.h"
-#include "sim/switches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,7 +275,7 @@ static void see_digest(struct sim *sim, struct node *node)
                                  .members = digest.members,
                                  .members_index = digest.members_index,
                                  .version = digest.version};
-    if (switch_on(SWITCH_TABLE_DIVERGES))
+    if (SWITCHED(SWITCH_TABLE_DIVERGES))
         seen.table = 0; /* the nodes are to find it */
     check_agrees(&sim->check.log, &sim->check.verdict, node->id, digest.index, &seen);
 }

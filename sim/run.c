@@ -148,7 +148,8 @@ static void work(const struct run *run, struct shared *shared, int job)
     mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
     signal(SIGABRT, on_signal);
     signal(SIGSEGV, on_signal);
-    while ((number = atomic_fetch_add(&shared->next, 1)) < run->count) {
+    while (!(run->stop && shared->wrong) &&
+           (number = atomic_fetch_add(&shared->next, 1)) < run->count) {
         atomic_store(&shared->seed[job], run->first + number);
         run_seed(run, shared, sim, run->first + number);
     }

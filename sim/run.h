@@ -12,6 +12,7 @@ struct run {
     int jobs;
     bool trace, hash;
     bool again;   /* each seed twice: the traces must be the same */
+    bool stop;    /* no further seed once one is wrong */
     bool outside; /* only the checkers judge, not what the nodes say of themselves */
     const char *switch_name, *program;
 };

@@ -1,7 +1,7 @@
 /* service.c: connections of clients: what comes on them goes to their sessions, as in the server's connection.c. */
+#include "base/switches.h"
 #include "sim/context.h"
 #include "sim/service_inside.h"
-#include "sim/switches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int on_submit(void *context, const struct core_command *command, void *re
     struct service *service = context;
     struct node *node = service->node;
 
-    if (switch_on(SWITCH_LOCAL_READ) && command->op == CORE_READ && node->role == REPLICA_LEADING &&
+    if (SWITCHED(SWITCH_LOCAL_READ) && command->op == CORE_READ && node->role == REPLICA_LEADING &&
         sessions_asker(request)->under_way == 0) {
         service->read_here = request;
         return HF_OK;

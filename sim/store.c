@@ -1,7 +1,7 @@
 /* store.c: what a replica asks of its disk: done later, one after the other, or not at all. */
+#include "base/switches.h"
 #include "sim/context.h"
 #include "sim/sim.h"
-#include "sim/switches.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +104,7 @@ static int io_store_term(void *opaque, uint64_t term, uint64_t vote, struct erro
     trace(&sim->trace, sim->now_us, TRACE_TERM, node->id, term, vote, 0);
     if (vote == node->id)
         node->candidate = term;
-    else if (vote || switch_on(SWITCH_VOTE_NOT_DURABLE))
+    else if (vote || SWITCHED(SWITCH_VOTE_NOT_DURABLE))
         faults_voted(sim, node);
     if (vote == node->id && !sim->healing &&
         chance_happens(&sim->chance, sim->swarm.crash_after_election))

@@ -1,35 +1,35 @@
-/* switches.h: known faults that the simulator can put back into the code, to see that it finds them. They are compiled into its own build of
- * these rooms only: everywhere else SWITCHED is 0, and the compiler drops what depends on it. */
+/* switches.h: known faults (switches.def) that can be put back into the code one by one, to see that a test finds each of them. They are
+ * compiled into two things: the simulator's own build of the rooms that it judges, and the whole of `make mutants`. Everywhere else
+ * SWITCHED is 0, and the compiler drops what depends on it. */
 #ifndef BASE_SWITCHES_H
 #define BASE_SWITCHES_H
 
 enum switch_name {
-    SWITCH_CONFIG_AT_FIRST =
-        1,                /* a CONFIG entry is noted under the index of its message's first entry */
-    SWITCH_LONE_OLD_TERM, /* a lone voter that starts again leads in its old term */
-    SWITCH_ACK_BEFORE_DURABLE,     /* a follower acknowledges what its disk does not have yet */
-    SWITCH_OLDER_TERM_BY_COUNTING, /* entries of earlier terms are committed by counting */
-    SWITCH_LEASE_FROM_ANSWER,      /* a client counts its lease from the answer's arrival */
-    SWITCH_TOKENS_REPEAT,          /* a restored table gives its last token once more */
-    SWITCH_OLD_COPY_GOES_ON,       /* a node with an older copy of its directory does not stop */
-    SWITCH_VERSION_TOO_EARLY,      /* a version comes into effect before all members read it */
-    SWITCH_TABLE_DIVERGES,         /* some nodes do not apply some entries */
-    SWITCH_VOTE_NOT_DURABLE,       /* a vote for another node is forgotten when the process ends */
-    SWITCH_UNKNOWN_AS_REFUSED, /* who was in flight when the leader was deposed is told that nothing happened */
-    SWITCH_QUEUE_LOST,         /* a restored table has lost the first of each queue */
-    SWITCH_BREAK_NOT_WITHHELD, /* a lock that was broken goes to the next one at once */
-    SWITCH_LOG_BEHIND_SNAPSHOT, /* a log that begins right behind the snapshot is dropped at a start */
-    SWITCH_LOCAL_READ,          /* who believes that it leads answers reads without asking others */
-    SWITCH_BLOCKED_UNKEPT, /* who is blocked at a leader that was deposed and leads again stays blocked */
-    SWITCH_BLOCKED_NEXT_TERM, /* who is blocked at a deposed leader is told what the next leader's term brings */
-    SWITCH_TERM_ONCE /* a term whose second copy was not written any more stays so after a start */
+#define SWITCH(id, name, room, what) SWITCH_##id,
+#include "base/switches.def"
+#undef SWITCH
+    SWITCH_COUNT
 };
 
 #ifdef HOLDFAST_SWITCHES
-extern unsigned switches_on; /* a bit for each */
-#define SWITCHED(name) (switches_on & 1u << (name))
+
+#include <stdbool.h>
+
+/* At the start those are on that the environment variable HOLDFAST_MUTANT names. */
+extern bool switches_on[SWITCH_COUNT];
+#define SWITCHED(name) (switches_on[name])
+
+/* False: there is none of that name. */
+bool switch_set(const char *name);
+/* Of a script or SQL that is about to be handed out: each piece like `from` gives way to `to`, which is not longer. */
+void switch_text(enum switch_name name, char *text, const char *from, const char *to);
+#define SWITCHED_TEXT(name, text, from, to) switch_text(name, text, from, to)
+/* The name, the room and what is wrong, one fault on each line. */
+void switches_print(void);
+
 #else
 #define SWITCHED(name) 0
+#define SWITCHED_TEXT(name, text, from, to) ((void)0)
 #endif
 
 #endif

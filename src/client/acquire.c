@@ -21,6 +21,7 @@
  * one, from before the first of those, because any of them may have been the grant. If that is more
  * than half a TTL ago it is not believed before a renewal has confirmed it. */
 #include "base/clock.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "client/client.h"
 
@@ -89,6 +90,8 @@ static int abandon(struct acquisition *a, struct error_text *err)
     int64_t deadline_ms = clock_after(clock_boot_ms(), SETTLE_MS), pause_ms = SETTLE_PAUSE_MS;
     int result;
 
+    if (SWITCHED(SWITCH_ABANDONS_TOO_LATE))
+        deadline_ms = a->until_ms;
     do
         result = abandon_once(a, deadline_ms, err);
     while (is_transient(result) && waiter_pause(&a->lock->waiter, &pause_ms, deadline_ms));
@@ -111,7 +114,7 @@ static int settle(struct acquisition *a, int result)
     pthread_mutex_lock(&store->mutex);
     claim_withdraw(a->lock);
     pthread_mutex_unlock(&store->mutex);
-    if (a->unsure || a->queued || a->restart)
+    if (a->unsure || (a->queued && !SWITCHED(SWITCH_PLACE_LEFT)) || a->restart)
         settled = abandon(a, &why);
     if (settled != HF_OK && result < 0)
         result = error_set(
@@ -143,7 +146,8 @@ static int start_afresh(struct acquisition *a)
     if (result == HF_OK) {
         lock->claim.private = NULL;
         lock->claim.token = 0;
-        claim_draw_lease(store, lock->lease);
+        if (!SWITCHED(SWITCH_LEASE_REVIVED))
+            claim_draw_lease(store, lock->lease);
         lock->gone = false;
         lock->valid_ms = lock->renew_ms = CLOCK_NEVER;
         a->restart = a->unsure = a->queued = false;
@@ -281,14 +285,16 @@ static int believe(struct acquisition *a, int64_t since_ms, bool *ret_confirmed)
         a->unsure = true;
         return error_set(a->err, HF_EINTERNAL, "the store returned an invalid token");
     }
-    *ret_confirmed = ttl_ms > 0 && clock_boot_ms() - since_ms > ttl_ms / 2;
+    *ret_confirmed = ttl_ms > 0 && !SWITCHED(SWITCH_LATE_GRANT_BELIEVED) &&
+                     clock_boot_ms() - since_ms > ttl_ms / 2;
     return *ret_confirmed ? confirm(a, since_ms) : HF_OK;
 }
 
 /* The store says HELD. HF_OK: it is held. Else as if the attempt had ended so. */
 static int take_grant(struct acquisition *a, const hf_options *options, int64_t sent_ms)
 {
-    int64_t since_ms = a->unsure_ms < sent_ms ? a->unsure_ms : sent_ms;
+    int64_t since_ms =
+        a->unsure_ms < sent_ms && !SWITCHED(SWITCH_LOST_ANSWER_IGNORED) ? a->unsure_ms : sent_ms;
     hf_lock *lock = a->lock;
     bool confirmed = false;
     int result = believe(a, since_ms, &confirmed);
@@ -479,7 +485,8 @@ int acquire_run(hf_store *store, const char *name, const hf_options *options,
     int64_t now_ms = clock_boot_ms();
     struct acquisition a = {
         .store = store,
-        .cancels = {&store->closing, options->cancel, also_cancel},
+        .cancels = {SWITCHED(SWITCH_CLOSE_WAITS) ? NULL : &store->closing, options->cancel,
+                    also_cancel},
         .began_ms = now_ms,
         .until_ms = options->wait_ms < 0 ? CLOCK_NEVER : clock_after(now_ms, options->wait_ms),
         .may_wait = options->wait_ms != 0,

@@ -19,6 +19,7 @@
  * drift allowance. end_ms is the earlier of that and the maximum hold; it can be read without the
  * mutex. Once lost, always lost: an acknowledgement that comes later revives nothing. */
 #include "base/clock.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "client/client.h"
 
@@ -33,7 +34,7 @@
 /* What clocks that tick within 1 % and a late look at them may cost: DESIGN, "strict". */
 static int64_t drift_ms(int64_t ttl_ms)
 {
-    return ttl_ms / 100 + 2;
+    return SWITCHED(SWITCH_NO_DRIFT) ? 0 : ttl_ms / 100 + 2;
 }
 
 struct waiter *claim_waiter(struct engine_claim *claim)
@@ -164,11 +165,14 @@ void claim_counts_from(hf_lock *lock, int64_t sent_ms, int64_t lasts_ms)
 
     if (lock->state == CLAIM_LOST)
         return;
+    if (SWITCHED(SWITCH_COUNTS_FROM_ANSWER))
+        sent_ms = clock_boot_ms();
     if (ttl_ms > 0) {
         if (lasts_ms > ttl_ms)
             lasts_ms = ttl_ms;
         lock->valid_ms = clock_after(sent_ms, lasts_ms - drift_ms(ttl_ms));
-        lock->renew_ms = clock_after(sent_ms, lasts_ms / 3);
+        lock->renew_ms =
+            clock_after(sent_ms, SWITCHED(SWITCH_RENEWS_LATE) ? lasts_ms : lasts_ms / 3);
         lock->retry_ms = lock->failing_ms = 0;
     }
     atomic_store(&lock->end_ms, lock->valid_ms < lock->hold_ms ? lock->valid_ms : lock->hold_ms);
@@ -268,7 +272,7 @@ bool claim_look_at_clock(hf_lock *lock, int64_t now_ms)
 {
     if (lock->state != CLAIM_HELD)
         return false;
-    if (now_ms >= lock->valid_ms)
+    if (now_ms >= lock->valid_ms && !SWITCHED(SWITCH_EXPIRY_UNSEEN))
         expire(lock, now_ms);
     else if (now_ms >= lock->hold_ms)
         claim_lost(lock, LOSS_MAX_HOLD, "it was held for its maximum");

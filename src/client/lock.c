@@ -5,6 +5,7 @@
  * store has let go of it or is about to. The one exception is a lock lost by its maximum hold,
  * where the store does not know yet: it is told after on_lost has returned (lock_pay), or here. */
 #include "base/clock.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "client/client.h"
 
@@ -218,6 +219,8 @@ static int release_at_store(hf_lock *lock, int64_t deadline_ms, struct error_tex
         return HF_OK;
     if (result == HF_ELOST)
         store_forget_id(store);
+    if (SWITCHED(SWITCH_UNKNOWN_RELEASED) && is_transient(result))
+        return HF_OK;
     /* Who refuses the second try has not said what became of the first. */
     return result == HF_EUNREACH || (unsure && result != HF_OK && result != HF_ELOST) ? HF_EUNKNOWN
                                                                                       : result;

@@ -1,4 +1,5 @@
 /* core.c: what each command does. core.h says what it promises, granting.c how names change hands. */
+#include "base/switches.h"
 #include "core/inside.h"
 
 #include <stdlib.h>
@@ -170,7 +171,10 @@ static void acquire_again(struct core *core, uint32_t number, const struct core_
     }
     if (claim->state == CORE_HOLD) {
         lease_prolong(core, lease, command->ttl_ms);
-        answer(core, number, ANSWER_TOKEN, claim->number);
+        if (SWITCHED(SWITCH_ANOTHER_TOKEN))
+            core->last_token++;
+        answer(core, number, ANSWER_TOKEN,
+               SWITCHED(SWITCH_ANOTHER_TOKEN) ? core->last_token : claim->number);
         return;
     }
     if (!(command->flags & CORE_WAITS)) {
@@ -229,7 +233,8 @@ static void acquire_anew(struct core *core, uint32_t number, const struct core_c
 {
     const struct lock *lock = lock_slot == NONE ? NULL : lock_at(core, lock_slot);
     uint32_t permits = command->mode == HF_PERMIT ? command->permits : 0, slot;
-    bool free = !lock || (lock->places == 0 && lock_admits(core, lock, command->mode));
+    bool free = !lock || ((lock->places == 0 || SWITCHED(SWITCH_SHARED_OVERTAKES)) &&
+                          lock_admits(core, lock, command->mode));
     enum core_answer refusal;
 
     if (lock && (lock->holds || lock->places) && lock->permits != permits) {
@@ -264,7 +269,7 @@ static void apply_acquire(struct core *core, uint32_t number, const struct core_
     uint32_t lease = lease_find(core, command->lease);
     uint32_t lock = lock_find(core, command->name, command->flags & CORE_ONCE), claim = NONE;
 
-    if (lease != NONE && lease_at(core, lease)->ended) {
+    if (lease != NONE && lease_at(core, lease)->ended && !SWITCHED(SWITCH_ENDED_ACQUIRES)) {
         answer(core, number, ANSWER_ENDED, 0);
         return;
     }
@@ -306,7 +311,8 @@ static void apply_release(struct core *core, uint32_t number, const struct core_
     claim = claim_at(core, slot);
     lease = claim->lease;
     /* A token names a hold, and that one only: a late duplicate touches nothing newer. */
-    if (command->token && (claim->state != CORE_HOLD || claim->number != command->token)) {
+    if (command->token && !SWITCHED(SWITCH_RELEASE_NEWER) &&
+        (claim->state != CORE_HOLD || claim->number != command->token)) {
         answer(core, number, ANSWER_NUMBER, 0);
         return;
     }
@@ -324,7 +330,8 @@ static void apply_leave(struct core *core, uint32_t number, const struct core_co
     const struct claim *claim = slot == NONE ? NULL : claim_at(core, slot);
 
     if (!claim || claim->state != CORE_PLACE || !(claim->flags & CLAIM_KEPT) ||
-        claim_attachment(core, claim) != command->attachment) {
+        (claim_attachment(core, claim) != command->attachment &&
+         !SWITCHED(SWITCH_LEAVES_FOR_ANOTHER))) {
         answer(core, number, ANSWER_NUMBER, 0);
         return;
     }
@@ -339,7 +346,7 @@ static int64_t renew_one(struct core *core, struct core_text id, uint32_t ttl_ms
     uint32_t slot = lease_find(core, id);
     struct lease *lease;
 
-    if (slot == NONE || lease_at(core, slot)->ended)
+    if (slot == NONE || (lease_at(core, slot)->ended && !SWITCHED(SWITCH_RENEW_REVIVES)))
         return -1;
     lease = lease_at(core, slot);
     touch_lease(core, slot);

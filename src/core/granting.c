@@ -47,7 +47,7 @@ bool lock_admits(const struct core *core, const struct lock *lock, int mode)
     if (lock->holds == 0)
         return true;
     if (mode == HF_PERMIT)
-        return lock->holds < lock->permits;
+        return lock->holds < lock->permits + (SWITCHED(SWITCH_PERMIT_TOO_MANY) ? 1 : 0);
     return mode == HF_SHARED && claim_at(core, lock->first_hold)->mode == HF_SHARED;
 }
 
@@ -117,7 +117,8 @@ static enum core_why passed_over(const struct core *core, const struct lock *loc
     const struct claim *first = claim_at(core, lock->first_place);
     const struct lease *lease = lease_at(core, first->lease);
 
-    if (!lease->kept && lease_deadline(core, lease) <= core->now_ms)
+    if (!lease->kept && lease_deadline(core, lease) <= core->now_ms &&
+        !SWITCHED(SWITCH_GRANT_TO_EXPIRED))
         return WHY_EXPIRED;
     return lock->record && first->flags & CLAIM_NO_HEIR ? WHY_DIED : 0;
 }
@@ -231,7 +232,7 @@ static uint32_t *claims_of(const struct core *core, uint32_t lease_slot, uint32_
 
     for (uint32_t i = lease->first_claim; i != NONE; i = claim_at(core, i)->lease_next)
         slots[count++] = i;
-    if (count > 1)
+    if (count > 1 && !SWITCHED(SWITCH_ENDS_UNORDERED))
         qsort(slots, count, sizeof *slots, by_slot);
     *ret_count = count;
     return slots;
@@ -249,7 +250,7 @@ static int64_t withheld_until(const struct core *core, const struct claim *claim
         from = lease_end_ms(core, lease_at(core, claim->lease));
     if (lock_at(core, claim->lock)->once)
         return from; /* its delay means something else */
-    return from + (int64_t)claim_delay(core, claim);
+    return SWITCHED(SWITCH_NO_DELAY) ? from : from + (int64_t)claim_delay(core, claim);
 }
 
 static void claim_end(struct core *core, uint32_t slot, enum core_why why, bool withhold)

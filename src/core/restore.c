@@ -251,7 +251,7 @@ static bool read_record(struct reader *reader, uint32_t lock)
     if (!get(reader, HF_TOKEN_MAX, &token) || !get_deadline(reader, &deadline_ms) ||
         (kind == SNAPSHOT_DONE && !get_text(reader, 0, CORE_RESULT_MAX, &result)))
         return false;
-    if (!reader->leases_only)
+    if (!reader->leases_only && !SWITCHED(SWITCH_RESULT_LOST))
         record_set(reader->core, lock, result, token, deadline_ms);
     return true;
 }

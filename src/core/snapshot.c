@@ -7,6 +7,7 @@
 #include "core/snapshot.h"
 
 #include "base/hash.h"
+#include "base/switches.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -93,7 +94,7 @@ void snapshot_write_header(struct snapshot_writer *writer, const struct core *co
     memcpy(at, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
     at += SNAPSHOT_MAGIC_SIZE;
     at = put(at, (uint64_t)core->now_ms);
-    at = put(at, core->last_token);
+    at = put(at, SWITCHED(SWITCH_COUNTER_VOLATILE) ? 0 : core->last_token);
     at = put(at, core->last_ticket);
     at = put(at, core->last_attachment);
     at = put(at, core->leases.used);

@@ -7,6 +7,7 @@
  * A user's own script comes before check.lua, so that it sees nothing of ours, and on our first
  * line, so that Redis counts its lines as its author does. */
 #include "base/failure.h"
+#include "base/switches.h"
 
 #include <guard-redis.h> /* made by tools/embed */
 
@@ -48,6 +49,7 @@ static void write_script(struct operation *operation)
                         operation->body);
 
     INVARIANT(size > 0 && (size_t)size < sizeof operation->script);
+    SWITCHED_TEXT(SWITCH_GUARD_REDIS_OLDER, operation->script, "now < before", "false");
 }
 
 static void put_together(void)
@@ -63,6 +65,7 @@ static void put_together(void)
         write_script(&operations[i]);
     }
     INVARIANT((size_t)used < sizeof library);
+    SWITCHED_TEXT(SWITCH_GUARD_REDIS_OLDER, library, "now < before", "false");
 }
 
 static void put_together_once(void)

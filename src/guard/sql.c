@@ -2,6 +2,7 @@
 #include "guard/sql.h"
 
 #include "base/failure.h"
+#include "base/switches.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +179,11 @@ static int make_text(const struct sql_wish *wish, char **ret_text, struct error_
         free(text);
         return result;
     }
+    SWITCHED_TEXT(SWITCH_GUARD_SQLITE_OLDER, text, "m.token > CAST(NEW.token AS INTEGER)", "0");
+    SWITCHED_TEXT(SWITCH_GUARD_PG_OLDER, text, "(m.token < a_token OR", "(true OR");
+    SWITCHED_TEXT(SWITCH_GUARD_PG_UNHELD, text, "AND m.xact <> me", "AND false");
+    SWITCHED_TEXT(SWITCH_GUARD_PG_UNHELD, text, "seen = a_token AND writer = me", "seen = a_token");
+    SWITCHED_TEXT(SWITCH_GUARD_PG_UNHELD, text, "FOR NO KEY UPDATE", "");
     *ret_text = text;
     return HF_OK;
 }

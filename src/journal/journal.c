@@ -1,5 +1,6 @@
 #include "journal/journal.h"
 #include "base/crc32c.h"
+#include "base/switches.h"
 #include "journal/inside.h"
 
 #include <inttypes.h>
@@ -213,7 +214,8 @@ int journal_append(struct journal *journal, const struct journal_record *records
     }
     memset(journal->group + used, 0, round_up(used, BLOCK) - used);
     used = round_up(used, BLOCK);
-    failure = disk->write(disk, journal->file, journal->group, used, journal->at, true);
+    failure = disk->write(disk, journal->file, journal->group, used, journal->at,
+                          !SWITCHED(SWITCH_LOG_NOT_SYNCED));
     if (failure) {
         journal->failed = true;
         return error_set_errno(err, HF_EIO, failure, "cannot write to the log in %s",

@@ -1,5 +1,6 @@
 #include "journal/term.h"
 #include "base/crc32c.h"
+#include "base/switches.h"
 #include "journal/bytes.h"
 
 #include <errno.h>
@@ -91,6 +92,8 @@ static int write_copies(const struct directory *directory, const unsigned char *
         failure = make(directory, &file);
     if (failure)
         return failure;
+    if (SWITCHED(SWITCH_TERM_NEWER_FIRST))
+        older = 1 - older;
     for (unsigned i = 0; i < COPIES && !failure; i++)
         failure = disk->write(disk, file, block, BLOCK, (older + i) % COPIES * BLOCK, true);
     disk->close(disk, file);

@@ -49,7 +49,7 @@ static enum fit fits(const struct raft *raft, const struct raft_id *before)
 {
     if (before->index > raft->last)
         return MISSING;
-    if (before->index < raft->base.index)
+    if (before->index < raft->base.index || SWITCHED(SWITCH_PREV_UNCHECKED))
         return FITS;
     if (window_term(raft, before->index) != before->term)
         return before->index <= raft->commit ? FATAL : MISSING;
@@ -88,7 +88,8 @@ static bool take_entry(struct raft *raft, uint64_t index, const struct raft_entr
                     "the leader's log and ours differ in an entry of the same index and term");
             return !raft->stopped;
         }
-        if (index <= raft->commit || !config_cut(raft, index)) {
+        if ((index <= raft->commit && !SWITCHED(SWITCH_COMMITTED_CUT)) ||
+            !config_cut(raft, index)) {
             raft_fatal(raft, output, "the leader's log contradicts what is committed");
             return false;
         }

@@ -37,7 +37,7 @@ static void note_yes(struct raft *raft, uint64_t id)
 {
     int place = member_find(raft, LATEST, id);
 
-    if (place >= 0 && members_of(raft, LATEST)[place].votes)
+    if (place >= 0 && (members_of(raft, LATEST)[place].votes || SWITCHED(SWITCH_LEARNER_ELECTS)))
         raft->yes |= (uint64_t)1 << place;
 }
 
@@ -48,7 +48,7 @@ static void ask_all(struct raft *raft, uint8_t type, struct raft_output *output)
     for (uint32_t i = 0; i < config_of(raft, LATEST)->count; i++) {
         struct raft_message *message;
 
-        if (!members[i].votes || members[i].id == raft->id)
+        if ((!members[i].votes && !SWITCHED(SWITCH_LEARNER_ELECTS)) || members[i].id == raft->id)
             continue;
         message = output_message(raft, output, type, members[i].id);
         message->term = type == RAFT_PRE_VOTE ? raft->term + 1 : raft->term;
@@ -99,7 +99,8 @@ void election_begin(struct raft *raft, bool by_order, struct raft_output *output
         return;
     }
     raft->transferring = by_order;
-    if (by_order || (voter_count(raft, LATEST) == 1 && is_voter(raft, LATEST, raft->id))) {
+    if (by_order || SWITCHED(SWITCH_NO_PRE_VOTE) ||
+        (voter_count(raft, LATEST) == 1 && is_voter(raft, LATEST, raft->id))) {
         become_candidate(raft, output);
         return;
     }
@@ -115,13 +116,14 @@ static bool is_as_far(const struct raft *raft, const struct raft_id *theirs)
 {
     uint64_t term = window_term(raft, raft->last);
 
-    return theirs->term > term || (theirs->term == term && theirs->index >= raft->last);
+    return SWITCHED(SWITCH_VOTE_FOR_BEHIND) || theirs->term > term ||
+           (theirs->term == term && theirs->index >= raft->last);
 }
 
 /* R16. Of a leader that lost its place without our knowing: it asks for itself. */
 static bool is_sticky(const struct raft *raft, const struct raft_message *message)
 {
-    if (message->transfer || message->from == raft->leader)
+    if (message->transfer || message->from == raft->leader || SWITCHED(SWITCH_NOT_STICKY))
         return false;
     return raft->role == RAFT_LEADER ||
            (raft->heard_us && raft->now_us - raft->heard_us < raft->limits.election_us);
@@ -160,7 +162,8 @@ void election_on_vote(struct raft *raft, const struct raft_message *message,
     }
     if (message->term > raft->term)
         become_follower(raft, message->term, 0, output);
-    yes = message->term == raft->term && (raft->vote == 0 || raft->vote == message->from) &&
+    yes = message->term == raft->term &&
+          (raft->vote == 0 || raft->vote == message->from || SWITCHED(SWITCH_VOTES_TWICE)) &&
           (raft->role == RAFT_FOLLOWER || raft->role == RAFT_PRE_CANDIDATE) &&
           is_as_far(raft, &message->id);
     if (yes) {

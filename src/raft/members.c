@@ -106,6 +106,8 @@ int voter_count(const struct raft *raft, int which)
 
 int majority(const struct raft *raft)
 {
+    if (SWITCHED(SWITCH_QUORUM_OF_BEFORE) && config_of(raft, PREVIOUS)->count > 0)
+        return voter_count(raft, PREVIOUS) / 2 + 1;
     return voter_count(raft, LATEST) / 2 + 1;
 }
 
@@ -228,7 +230,7 @@ void members_change(struct raft *raft, const struct raft_event *event, struct ra
     }
     /* R11 */
     if (raft->transferee || window_tight(raft) || config_of(raft, LATEST)->index > raft->commit ||
-        raft->first_of_term > raft->commit) {
+        (raft->first_of_term > raft->commit && !SWITCHED(SWITCH_CHANGE_BEFORE_COMMIT))) {
         output->result = RAFT_BUSY;
         return;
     }

@@ -62,8 +62,9 @@ bool can_follow(const struct raft *raft, const struct raft_entry *entry)
 {
     return entry->type >= RAFT_COMMAND && entry->type <= RAFT_VERSION && entry->term > 0 &&
            entry->term >= window_term(raft, raft->last) && entry->term <= raft->term &&
-           entry->chain == raft_chain(window_id(raft, raft->last).chain, entry->term, entry->type,
-                                      entry->size, entry->sum);
+           (SWITCHED(SWITCH_CHAIN_UNCHECKED) ||
+            entry->chain == raft_chain(window_id(raft, raft->last).chain, entry->term, entry->type,
+                                       entry->size, entry->sum));
 }
 
 /* While entries come in, commit may be ahead of last: it is known of an entry that comes later. */
@@ -134,7 +135,7 @@ void become_follower(struct raft *raft, uint64_t term, uint64_t leader, struct r
         raft->vote = 0;
         raft->verified = raft->commit;
         raft->ack_due = false;
-        output->persist = true;
+        output->persist = output->persist || !SWITCHED(SWITCH_TERM_NOT_DURABLE);
     }
     output->changed = output->changed || !was || raft->leader != leader;
     if (raft->role == RAFT_LEADER)
@@ -261,7 +262,7 @@ static void on_time(struct raft *raft, struct raft_output *output)
         if (raft->transferee && raft->now_us >= raft->transfer_until_us)
             transfer_end(raft);
         /* R17 */
-        if (!majority_answers(raft))
+        if (!majority_answers(raft) && !SWITCHED(SWITCH_LEADS_ALONE))
             become_follower(raft, raft->term, 0, output);
         else
             replicate_send(raft, output);

@@ -152,7 +152,7 @@ void replicate_commit(struct raft *raft, struct raft_output *output)
                                : progress                ? progress->match
                                                          : 0;
 
-                if (!members[j].votes)
+                if (!members[j].votes && !SWITCHED(SWITCH_LEARNER_COMMITS))
                     continue;
                 if (!pass)
                     index = has;
@@ -227,7 +227,8 @@ void replicate_on_reply(struct raft *raft, const struct raft_message *message,
 {
     struct progress *progress = progress_find(raft, message->from);
 
-    if (!progress || progress->incarnation != message->incarnation) /* R20 */
+    if (!progress || (progress->incarnation != message->incarnation && /* R20 */
+                      !SWITCHED(SWITCH_OLD_INCARNATION)))
         return;
     if (message->yes && message->index > raft->last) { /* R9 */
         raft_fatal(raft, output,

@@ -44,7 +44,8 @@ void transfer_try(struct raft *raft, struct raft_output *output)
     const struct progress *progress =
         raft->transferee ? progress_find(raft, raft->transferee) : NULL;
 
-    if (!progress || raft->timeout_sent || progress->match != raft->last)
+    if (!progress || raft->timeout_sent ||
+        (progress->match != raft->last && !SWITCHED(SWITCH_TRANSFER_EARLY)))
         return;
     raft->timeout_sent = true;
     output_message(raft, output, RAFT_TIMEOUT_NOW, raft->transferee)->id =

@@ -41,7 +41,8 @@ static void apply_command(struct replica *replica, uint64_t index, const struct 
 {
     struct proposal *proposal = in_flight_front(replica);
     /* [P4] */
-    bool is_own = proposal && proposal->index == index && proposal->term == entry->term;
+    bool is_own = proposal && proposal->index == index &&
+                  (proposal->term == entry->term || SWITCHED(SWITCH_DEPOSED_ANSWERS));
     struct applying applying = {replica, is_own && !proposal->new_term ? proposal : NULL};
     const struct core_sink sink = {&applying, on_effect};
     struct core_entry_header header;

@@ -163,7 +163,7 @@ static void store(struct replica *replica)
         return;
     }
     snapshots_give_up(replica);
-    receiving->keeps_log = same_term;
+    receiving->keeps_log = same_term || SWITCHED(SWITCH_INSTALL_KEEPS_LOG);
     receiving->state = RECEIVING_WRITE;
     replica->io.store_snapshot(replica->io.context, &receiving->snapshot, true,
                                receiving->keeps_log);

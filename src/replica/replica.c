@@ -60,7 +60,7 @@ static void step_down(struct replica *replica)
 {
     bool served;
 
-    apply_terms(replica, replica->term);
+    apply_terms(replica, SWITCHED(SWITCH_DEPOSED_ANSWERS) ? UINT64_MAX : replica->term);
     if (is_stopped(replica))
         return;
     served = replica->role == REPLICA_LEADING;

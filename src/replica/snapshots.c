@@ -20,7 +20,8 @@ static void begin(struct replica *replica)
     snapshots->state = TAKING_SLICES;
     snapshots->wanted = false;
     snapshots->snapshot = (struct replica_snapshot){.id = replica->applied};
-    snapshots->snapshot.config = replica->members.applied;
+    if (!SWITCHED(SWITCH_SNAPSHOT_UNMANNED))
+        snapshots->snapshot.config = replica->members.applied;
     snapshots->snapshot.version = replica->versions.now;
     memcpy(snapshots->snapshot.cluster, replica->cluster, REPLICA_CLUSTER);
     snapshots->covered_bytes = snapshots->log_bytes;

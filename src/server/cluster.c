@@ -6,6 +6,7 @@
  * An id is used once. Whoever was away still counts by the members it knows: if another node had an id of theirs by then, its votes
  * would be counted for those of one that had acknowledged more. So the highest id that there ever was stays in the table, whether
  * it is a member or not, and a new one must be above it. */
+#include "base/switches.h"
 #include "base/text.h"
 #include "server/initial_members.h"
 #include "server/log.h"
@@ -60,7 +61,7 @@ bool cluster_leader_address(const struct server *server, char *ret_text, size_t 
 {
     uint64_t leader = server->replica ? replica_leader(server->replica) : 0;
 
-    return leader != 0 && leader != server->config->id &&
+    return leader != 0 && (leader != server->config->id || SWITCHED(SWITCH_MOVED_TO_ITSELF)) &&
            cluster_client_address(server, leader, ret_text, size);
 }
 

@@ -93,7 +93,7 @@ static void reply_queued(struct request *request, const struct core_effect *effe
     if (before)
         replaced(before);
     if (request->push) {
-        if (!session->closed)
+        if (!session->closed && !(before && SWITCHED(SWITCH_PUSH_LOST)))
             waiter_add(session, effect->ticket, effect->attachment, NULL);
         resp_write_simple(&session->out, "QUEUED");
         request_finish(request);

@@ -1,4 +1,5 @@
 /* session.c: one client: which of its commands may begin, and what is left when it goes. */
+#include "base/switches.h"
 #include "session/inside.h"
 
 #include <stdlib.h>
@@ -31,7 +32,7 @@ void session_free(struct session *session)
  * leases live, so that the client may come back for them. */
 static void leave_places(struct session *session)
 {
-    if (session->blocked)
+    if (session->blocked && !SWITCHED(SWITCH_BLOCKED_STAYS))
         waiter_leave(session->blocked);
     LIST_EACH_SAFE(node, &session->waiters)
     waiter_remove(LIST_ENTRY(node, struct waiter, of_session));

@@ -1,4 +1,5 @@
 /* txn.c: the transactions. Each compares, writes, and lists the keys of the place in one step. */
+#include "base/switches.h"
 #include "engines/etcd/store.h"
 
 #include <inttypes.h>
@@ -45,7 +46,7 @@ void txn_add_put(struct body *body, const char *key, size_t key_size, const char
     } else {
         body_add(body, ",\"ignore_value\":true");
     }
-    body_add(body, ",\"lease\":\"%" PRId64 "\"}}", lease);
+    body_add(body, ",\"lease\":\"%" PRId64 "\"}}", SWITCHED(SWITCH_ETCD_UNBOUND) ? 0 : lease);
 }
 
 void txn_add_delete(struct body *body, const char *key, size_t key_size)

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "engines/file/forks.h"
 #include "engines/file/withhold.h"
@@ -220,7 +221,8 @@ static int make_known(struct engine_store *store, struct file_claim *own, int64_
     failure = lockfile_lock(&own->file, F_WRLCK, RANGE_TOKEN + (int64_t)token, 1);
     if (failure)
         return directory_failure(&store->directory, failure, "lock a token", err);
-    *ret_replaced = lockfile_is_replaced(folder_of(store, claim), &own->file);
+    *ret_replaced =
+        lockfile_is_replaced(folder_of(store, claim), &own->file) && !SWITCHED(SWITCH_BREAK_UNSEEN);
     if (*ret_replaced)
         return HF_OK;
     claim->token = token;

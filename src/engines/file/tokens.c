@@ -1,6 +1,7 @@
 #include "engines/file/tokens.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/switches.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -129,7 +130,7 @@ static int raise_ceiling(struct tokens *tokens, uint64_t token, struct slot *ret
     failure = tokens->disk.write(tokens->disk.context, ret_slot, sizeof *ret_slot, spare);
     if (failure)
         return failed(failure, "write", err);
-    failure = tokens->disk.sync(tokens->disk.context);
+    failure = SWITCHED(SWITCH_CEILING_NOT_SYNCED) ? 0 : tokens->disk.sync(tokens->disk.context);
     if (failure)
         return failed(failure, "sync", err);
     return HF_OK;
@@ -168,7 +169,7 @@ static int begin_boot(struct tokens *tokens, struct error_text *err)
     if (result != HF_OK)
         return result;
     resume_at = atomic_load(&page->last);
-    if (resume_at < slot.ceiling)
+    if (resume_at < slot.ceiling && !SWITCHED(SWITCH_BOOT_REPEATS))
         resume_at = slot.ceiling;
     result = raise_ceiling(tokens, resume_at, &slot, err);
     if (result != HF_OK)

@@ -9,6 +9,7 @@
  * a claim that has lost one ends its lease, with END, which the server remembers; one that has not is
  * simply released. */
 #include "base/clock.h"
+#include "base/switches.h"
 #include "engines/holdfast/store.h"
 
 #include <stdlib.h>
@@ -122,7 +123,8 @@ static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, 
     else if (result == HF_OK)
         result = acquiring->outcome;
     own->unsure = own->unsure || call.lost || result == HF_EUNKNOWN;
-    if (call.lost && result != ENGINE_HELD && result != ENGINE_QUEUED && result != HF_EUNKNOWN)
+    if (call.lost && !SWITCHED(SWITCH_SECOND_NO) && result != ENGINE_HELD &&
+        result != ENGINE_QUEUED && result != HF_EUNKNOWN)
         return error_set(err, HF_EUNKNOWN, "the answer was lost, and asked again it was no");
     return result;
 }
@@ -241,7 +243,7 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
                      struct error_text *err)
 {
     const struct holdfast_claim *own = claim->private;
-    bool end = own && own->unsure;
+    bool end = own && own->unsure && !SWITCHED(SWITCH_LATE_ACQUIRE);
     struct releasing releasing = {-1};
     struct call call = {.replies = end ? 2 : 1, .context = &releasing, .on_reply = read_release};
     struct resp_writer writer = {0};

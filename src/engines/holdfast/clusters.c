@@ -11,6 +11,7 @@
  *
  * One server by itself in a URL is whatever it is now: its id tells the client whether it is the store that it was before. Where it sends us, though,
  * there has to be its own cluster; and if it belongs to none yet, the rule above. */
+#include "base/switches.h"
 #include "engines/holdfast/store.h"
 
 #include <string.h>
@@ -75,8 +76,9 @@ bool cluster_is_strange(const struct probe *probe)
 {
     const struct engine_store *store = probe->store;
 
-    return is_judged(probe) && probe->cluster[0] && store->ours[0] &&
-           strcmp(probe->cluster, store->ours) != 0 && !is_of_most(store, probe->cluster);
+    return !SWITCHED(SWITCH_STRANGER_BELIEVED) && is_judged(probe) && probe->cluster[0] &&
+           store->ours[0] && strcmp(probe->cluster, store->ours) != 0 &&
+           !is_of_most(store, probe->cluster);
 }
 
 bool cluster_is_none(const struct probe *probe)

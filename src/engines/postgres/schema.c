@@ -6,6 +6,7 @@
  * so that nobody's search_path leads elsewhere. */
 #include "base/clock.h"
 #include "base/sha256.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "engines/postgres/store.h"
 
@@ -45,10 +46,15 @@ static PGresult *ask_filled(struct engine_store *store, struct connection *conn,
     char *filled = pgnames_fill(names, text);
     PGresult *answer = NULL;
 
-    if (filled)
+    if (filled) {
+        SWITCHED_TEXT(SWITCH_PG_NO_DELAY, filled,
+                      "CASE WHEN k.token IS NULL THEN 0 ELSE k.delay_ms END", "0");
+        SWITCHED_TEXT(SWITCH_PG_PERMIT_TOO_MANY, filled, "queue.standing >= a_permits",
+                      "queue.standing > a_permits");
         answer = ask(store, conn, filled, several, deadline_ms, ret_code, err);
-    else
+    } else {
         *ret_code = error_set(err, HF_ENOMEM, "out of memory");
+    }
     free(filled);
     return answer;
 }

@@ -291,7 +291,7 @@ int redlock_acquire(struct engine_store *store, struct engine_claim *claim, int6
     result = vote_and_seal(&voting, deadline_ms, err);
     if (result == ENGINE_HELD)
         claim->token = voting.token;
-    else
+    else if (!SWITCHED(SWITCH_REDLOCK_VOTES_STAY))
         result = take_back(&voting, result, err);
     session_end(&session);
     own->unsure = own->unsure || result == HF_EUNKNOWN;

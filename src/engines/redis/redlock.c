@@ -8,7 +8,7 @@
 
 int64_t redlock_validity_ms(int64_t ttl_ms, int64_t elapsed_ms)
 {
-    return ttl_ms - elapsed_ms - (ttl_ms / 100 + 2);
+    return ttl_ms - elapsed_ms - (SWITCHED(SWITCH_REDLOCK_NO_DRIFT) ? 0 : ttl_ms / 100 + 2);
 }
 
 int64_t redlock_deadline(const struct engine_store *store, int64_t deadline_ms)

@@ -1,5 +1,6 @@
 #include "engines/redis/scripts.h"
 #include "base/sha1.h"
+#include "base/switches.h"
 #include "base/text.h"
 
 #include <redis-scripts.h> /* made by tools/embed */
@@ -46,6 +47,11 @@ static void put_together(void)
                             script->quick ? script->quick : "", script_text_common, script->body);
 
         INVARIANT(size > 0 && (size_t)size < sizeof script->text);
+        SWITCHED_TEXT(SWITCH_REDIS_RELEASE_ANY, script->text, "own ~= token", "false");
+        SWITCHED_TEXT(SWITCH_REDIS_ENDED_ACQUIRES, script->text, "call('EXISTS', ended) == 1",
+                      "false");
+        SWITCHED_TEXT(SWITCH_REDIS_PERMIT_TOO_MANY, script->text,
+                      "call('ZCARD', members) >= permits", "call('ZCARD', members) > permits");
         script->size = (size_t)size;
         sha1(script->text, script->size, digest);
         text_hex(digest, sizeof digest, script->sha);

@@ -4,6 +4,7 @@
 #define ENGINES_REDIS_STORE_H
 
 #include "base/list.h"
+#include "base/switches.h"
 #include "engines/redis/node.h"
 #include "engines/redis/scripts.h"
 #include "net/exchange.h"
@@ -212,7 +213,7 @@ struct redlock_claim {
 /* A majority. */
 static inline int redlock_quorum(const struct engine_store *store)
 {
-    return store->node_count / 2 + 1;
+    return store->node_count / 2 + (SWITCHED(SWITCH_REDLOCK_MINORITY) ? 0 : 1);
 }
 
 /* So many must have answered that no majority is left to say otherwise. */

@@ -15,6 +15,7 @@
  * After a create whose answer was lost, a write is sent before the list: the session's requests are carried out in their
  * order, so when that write is done the create has been done or never will be, and whoever answers has seen both. */
 #include "base/clock.h"
+#include "base/switches.h"
 #include "engines/zookeeper/store.h"
 
 #include <stdio.h>
@@ -100,7 +101,7 @@ static int find_own(struct zk_claim *own, int64_t deadline_ms, struct error_text
     if (result == HF_OK && call->rc == ZOK &&
         !queue_read(own->session->store->names, &call->names, &queue))
         result = error_set(err, HF_ENOMEM, "out of memory");
-    if (result == HF_OK)
+    if (result == HF_OK && !SWITCHED(SWITCH_ZK_OWN_UNKNOWN))
         at = queue_find(&queue, own->id);
     INVARIANT(at < 0 || queue.contenders);
     if (at >= 0)

@@ -9,6 +9,7 @@
  * Modes. The first contender settles how the name is used: as a lock (exclusive, shared), or with N permits. Who asks
  * for another use is refused, and goes. Until it has gone, those behind it wait: if they passed it, and the first were
  * gone, it would be first, and both would be granted. */
+#include "base/switches.h"
 #include "engines/zookeeper/store.h"
 
 #include <stdio.h>
@@ -155,6 +156,8 @@ static int compare(const void *a, const void *b)
     const struct contender *first = a, *second = b;
     int32_t apart = (int32_t)((uint32_t)first->sequence - (uint32_t)second->sequence);
 
+    if (SWITCHED(SWITCH_ZK_NO_WRAP))
+        apart = first->sequence < second->sequence ? -1 : 1;
     return (apart > 0) - (apart < 0);
 }
 

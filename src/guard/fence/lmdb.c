@@ -123,7 +123,7 @@ static int raise_one(struct marks *marks, MDB_cursor *cursor, struct marks_knock
         return MDB_SUCCESS;
     }
     knock->stale = !marks_accept(knock->token, knock->mark, mode);
-    if (knock->token <= knock->mark)
+    if (knock->token <= knock->mark && !SWITCHED(SWITCH_FENCE_LOWERED))
         return MDB_SUCCESS;
     value = (MDB_val){sizeof knock->token, &knock->token};
     return mdb_cursor_put(cursor, &key, &value, found ? MDB_CURRENT : 0);

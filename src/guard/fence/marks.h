@@ -9,6 +9,7 @@
 #define GUARD_FENCE_MARKS_H
 
 #include "base/error.h"
+#include "base/switches.h"
 
 #include <holdfast/guard.h>
 #include <stdbool.h>
@@ -79,7 +80,8 @@ typedef const struct marks_provider *marks_module_fn(void);
 /* The rule of every guard. */
 static inline bool marks_accept(uint64_t token, uint64_t mark, int mode)
 {
-    return token > mark || (token == mark && mode == HF_NOT_OLDER);
+    return token > mark ||
+           (token == mark && (mode == HF_NOT_OLDER || SWITCHED(SWITCH_FENCE_EQUAL)));
 }
 
 #endif

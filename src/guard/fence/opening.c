@@ -116,7 +116,9 @@ static int open_environment(struct marks *marks, uint64_t bytes_max)
     if (code == MDB_SUCCESS)
         code = mdb_env_set_maxreaders(marks->env, READERS_MAX);
     if (code == MDB_SUCCESS)
-        code = mdb_env_open(marks->env, marks->path, MDB_NOTLS, 0600);
+        code = mdb_env_open(marks->env, marks->path,
+                            SWITCHED(SWITCH_FENCE_NOT_SYNCED) ? MDB_NOTLS | MDB_NOSYNC : MDB_NOTLS,
+                            0600);
     if (code == MDB_SUCCESS)
         code = close_on_exec(marks);
     if (code != MDB_SUCCESS)

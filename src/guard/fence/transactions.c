@@ -182,7 +182,7 @@ static int write_once(struct marks *marks, lmdb_write_fn *body, void *context, i
     code = mdb_txn_begin(marks->env, NULL, 0, &txn);
     if (code == MDB_SUCCESS) {
         code = body(marks, txn, context, ret_result, err);
-        if (code == MDB_SUCCESS && *ret_result == HF_OK)
+        if (code == MDB_SUCCESS && *ret_result == HF_OK && !SWITCHED(SWITCH_FENCE_FORGETS))
             code = mdb_txn_commit(txn);
         else
             mdb_txn_abort(txn);

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from nodes import PATIENCE, TTL_MAX, NotDone, Refused, Unknown, fresh, pack, until
+from nodes import PATIENCE, TTL_MAX, Disk, NotDone, Refused, Unknown, fresh, pack, until
 
 WAIT = 600000
 LONG_TTL = 60000
@@ -318,6 +318,32 @@ def test_who_is_blocked_when_the_same_node_leads_again_is_answered(start, name):
         for node in cluster:
             if node.paused:
                 node.resume()
+
+
+def test_a_leader_that_cannot_commit_yet_sends_nobody_to_itself(start, name):
+    """It was elected, and whoever elected it has a disk that hangs: until something of its term is committed it serves nobody."""
+    cluster = start(3, "--election-timeout", "1s")
+    leader = cluster.settled()
+    behind, other = cluster.followers()
+    disk = Disk(cluster.directory, "disk")
+    behind.kill9()
+    leader.cmd("ACQUIRE", name, "holder", "TTL", LONG_TTL)
+    other.pause()
+    until(lambda: not leader.leads(), "it leads no more")
+    leader.pause()
+    behind.wrapper = disk.wrapper
+    assert behind.launch()
+    disk.hang()
+    leader.resume()
+    try:
+        with leader.connect() as client:
+            until(lambda: leader.status()["leader"] == leader.number, "it is elected")
+            assert client.error("ACQUIRE", name, "l").startswith("TRYAGAIN ")
+    finally:
+        disk.go_on()
+    until(leader.leads, "it leads again")
+    with cluster.session() as session:
+        assert session.ask("RELEASE", name, "holder") == 1
 
 
 # ---- a clean end -------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-/* test_stopped.c: a process that is stopped while it raises the tokens' ceiling, or breaks a lock, holds up nobody for long.
+/* test_stopped.c: a process that is stopped while it raises the tokens' ceiling, or breaks a lock, holds up nobody for long; and one that
+ * waits for a lock which is broken meanwhile does not get that.
  *
  * The processes are real. fdatasync of this program stops the process that has asked for it, once, just where
  * a Ctrl-Z, a debugger or a frozen container may. */
@@ -270,6 +271,66 @@ static void a_break_does_not_wait_for_another_forever(void **state)
     hf_close(store);
 }
 
+static int count_waiters(hf_store *store)
+{
+    hf_report *report;
+    int count = 0;
+
+    assert_int_equal(hf_show(store, "a", &report), HF_OK);
+    for (size_t i = 0; i < hf_report_count(report); i++)
+        count += hf_report_entry(report, i)->kind == HF_ENTRY_WAITER;
+    hf_report_free(report);
+    return count;
+}
+
+/* Waits for "a", and is stopped meanwhile. Exit status 0 if it does not get it. */
+static pid_t stop_a_waiter(hf_store *store)
+{
+    pid_t pid = fork();
+    int64_t end_ms = now_ms() + SOON_MS;
+    int status;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        hf_options brief = HF_OPTIONS_INIT;
+        hf_store *own;
+        hf_lock *lock;
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        brief.wait_ms = BRIEF_MS;
+        _exit(hf_open(url, &own) == HF_OK && hf_acquire(own, "a", &brief, &lock) == HF_EBUSY ? 0
+                                                                                             : 1);
+    }
+    while (count_waiters(store) == 0)
+        assert_true(now_ms() < end_ms);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    return pid;
+}
+
+/* It wakes up with the file that is not the name's any more, and that nobody holds. */
+static void a_waiter_does_not_get_what_was_broken(void **state)
+{
+    hf_store *store, *another;
+    hf_lock *lock, *newer;
+    uint32_t broken;
+    pid_t waiter;
+
+    (void)state;
+    assert_int_equal(hf_open(url, &store), HF_OK);
+    assert_int_equal(hf_open(url, &another), HF_OK);
+    assert_int_equal(hf_acquire(store, "a", NULL, &lock), HF_OK);
+    waiter = stop_a_waiter(store);
+    assert_int_equal(hf_break(another, "a", 0, &broken), HF_OK);
+    assert_int_equal(hf_release(lock), HF_ELOST);
+    assert_int_equal(hf_try(another, "a", NULL, &newer), HF_OK);
+    end_stopped(waiter);
+    assert_int_equal(hf_release(newer), HF_OK);
+    hf_close(another);
+    hf_close(store);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
 
 int main(void)
@@ -280,6 +341,7 @@ int main(void)
         TEST(a_close_waits_for_a_first_attempt),
         TEST(a_wait_outlasts_it),
         TEST(a_break_does_not_wait_for_another_forever),
+        TEST(a_waiter_does_not_get_what_was_broken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

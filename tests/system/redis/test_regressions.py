@@ -548,6 +548,17 @@ def test_etcd_22082_a_release_tried_again_touches_nothing_newer(redis, relay, ho
     assert new.left() > 0 and new.release() == "HF_OK"
 
 
+def test_a_release_names_a_token_and_not_only_a_lease(redis, hold):
+    """As if the same lease had the name once more, since a release that is late now was sent."""
+    old = hold(redis.url(), NAME, "ttl=20000")
+    lease = redis.cmd("GET", KEY)
+    token, rest = redis.cmd("HGET", key("info"), lease).split(" ", 1)
+    assert int(token) == old.token
+    redis.cmd("HSET", key("info"), lease, "%d %s" % (old.token + 1, rest))
+    assert old.release() == "HF_ELOST"
+    assert redis.cmd("GET", KEY) == lease
+
+
 # ---- wake-ups ----------------------------------------------------------------------------------------------------------
 
 def test_consul_1006_each_release_wakes_exactly_one_of_twenty(redis, cli_on, monitor):

@@ -232,6 +232,36 @@ static void an_old_grant_that_cannot_be_renewed_is_not_held(void **state)
     assert_nothing_left(fixture, "one");
 }
 
+/* What clocks may differ by, as docs/safety.md has it. */
+#define DRIFT_MS (LONG_TTL_MS / 100 + 2)
+
+/* The store counts from somewhere between the request and the answer: at the worst from the request. */
+static void a_hold_counts_from_before_its_request(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock;
+
+    faults_delay(fixture->faults, CALL_ANY, 300);
+    lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+    assert_in_range(hf_lock_left_ms(lock), 1, LONG_TTL_MS - DRIFT_MS - 300);
+    must(HF_OK, hf_renew(lock));
+    assert_in_range(hf_lock_left_ms(lock), 1, LONG_TTL_MS - DRIFT_MS - 300);
+    must(HF_OK, hf_release(lock));
+}
+
+/* Any of those that were sent since the last answer may have been the grant. */
+static void a_hold_counts_from_the_first_lost_answer(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *lock;
+
+    faults_delay(fixture->faults, CALL_ACQUIRE, 300);
+    faults_set(fixture->faults, FAULT_LOSE_REPLY, CALL_ACQUIRE, 2);
+    lock = must_acquire(fixture->store, "one", LONG_TTL_MS);
+    assert_in_range(hf_lock_left_ms(lock), 1, LONG_TTL_MS - DRIFT_MS - 900);
+    must(HF_OK, hf_release(lock));
+}
+
 /* redsync: clean-up that used the cancelled deadline was no clean-up. */
 static void clean_up_has_a_time_of_its_own(void **state)
 {
@@ -481,6 +511,8 @@ int main(void)
         TEST(an_old_grant_is_renewed_first),
         TEST(a_fresh_grant_is_not),
         TEST(an_old_grant_that_cannot_be_renewed_is_not_held),
+        TEST(a_hold_counts_from_before_its_request),
+        TEST(a_hold_counts_from_the_first_lost_answer),
         TEST(clean_up_has_a_time_of_its_own),
         TEST(a_request_that_hangs_is_settled),
         TEST(a_late_release_touches_nothing_newer),

@@ -392,6 +392,29 @@ static void test_a_lost_term(void **state)
     assert_refused(HF_EIO, "'term' is lost or damaged");
 }
 
+/* Before this node does anything in its term, that is there twice again: the copy that was left may go, too. */
+static void test_a_term_that_is_there_once(void **state)
+{
+    char path[PATH_MAX + 8];
+
+    (void)state;
+    lone_serve(&lone);
+    lone_hold(&lone, 1);
+    lone_close(&lone);
+    snprintf(path, sizeof path, "%s/term", lone.path);
+    for (int lost = 0; lost < 2; lost++) {
+        flip_byte(path, lost * LONE_BLOCK + 17);
+        assert_int_equal(lone_load(&lone, &err), HF_OK);
+        assert_int_equal(lone_begin(&lone, &err), HF_OK);
+        lone_crash(&lone);
+        flip_byte(path, (1 - lost) * LONE_BLOCK + 17);
+        if (lone_load(&lone, &err) != HF_OK)
+            fail_msg("without copy %d: %s", 1 - lost, err.text);
+        assert_int_equal(lone_begin(&lone, &err), HF_OK);
+        lone_crash(&lone);
+    }
+}
+
 /* Term 1 is stored, the first entry is not. */
 static void test_an_interrupted_founding(void **state)
 {
@@ -425,6 +448,7 @@ int main(void)
         TEST(test_a_missing_segment),
         TEST(test_a_damaged_snapshot),
         TEST(test_a_lost_term),
+        TEST(test_a_term_that_is_there_once),
         TEST(test_an_interrupted_founding),
     };
 

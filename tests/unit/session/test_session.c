@@ -358,6 +358,24 @@ static void the_later_one_with_a_lease_gets_the_answer(void **state)
     expect(second, ":8\r\n");
 }
 
+/* Its first connection is broken, and this node does not know that yet. */
+static void who_comes_back_for_its_place_is_told(void **state)
+{
+    struct owner *owner = *state;
+    struct client *first = new_client(owner), *second = new_client(owner);
+
+    say(first, "ACQUIRE name lease PUSH");
+    answer(owner, 0, ANSWER_QUEUED, 3);
+    say(second, "ACQUIRE name lease PUSH");
+    answer(owner, 1, ANSWER_QUEUED, 3);
+    expect(first, "+QUEUED\r\n");
+    expect(second, "+QUEUED\r\n");
+    session_close(&first->session);
+    session_unref(&first->session);
+    granted(owner, 3, 8);
+    expect(second, ">4\r\n$7\r\ngranted\r\n$0\r\n\r\n$0\r\n\r\n:8\r\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +394,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_has_gone_gives_up_its_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_later_one_with_a_lease_gets_the_answer, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(who_comes_back_for_its_place_is_told, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # run_seeds.sh HOLDFAST_SIM SEEDS_FILE: seeds 1 on are right, and give the same traces again; so are the kept ones; and those that are kept
-# with a switch find the known fault that it puts back. Each switch has one.
+# with a switch find the known fault that it puts back.
 set -u
 sim=$1
 kept=$2
@@ -25,10 +25,4 @@ while IFS='|' read -r _ seed switch _; do
     fi
 done <"$kept"
 
-for switch in $("$sim" --switches); do
-    grep -q "| $switch |" "$kept" || {
-        echo "$switch has no seed in $kept"
-        failed=1
-    }
-done
 exit $failed
