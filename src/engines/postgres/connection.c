@@ -206,13 +206,16 @@ static bool may_go_on(const struct engine_store *store, const struct connection 
 }
 
 /* Why none of them serves: that there is a standby, that one cannot be written to or refuses us, that one is slow, that one is away and may be back. */
+#define UNWRITABLE_TELLS 1
 static int how_much_it_tells(const struct connection *conn, int came, bool cut_off)
 {
     if (conn && conn->standby)
         return 0;
-    if (came != HF_EUNREACH || (conn && conn->read_only))
-        return 1;
-    return cut_off ? 2 : 3;
+    if (conn && conn->read_only)
+        return UNWRITABLE_TELLS;
+    if (came != HF_EUNREACH)
+        return 2;
+    return cut_off ? 3 : 4;
 }
 
 /* One after the other, each with its share of the time, where libpq would wait for one that hangs as long as it is let; and which of them is the
@@ -252,6 +255,7 @@ int connection_new(struct engine_store *store, const char *const *keywords,
         if (tells > told) {
             told = tells;
             contact->cut_off = cut_off;
+            contact->unwritable = tells <= UNWRITABLE_TELLS;
             result = came;
             *err = said;
         }

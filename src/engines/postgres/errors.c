@@ -31,6 +31,7 @@ static const struct refusal refusals[] = {
     {"57P03", VERDICT_BROKEN, 0, NULL}, /* cannot_connect_now */
     {"57P05", VERDICT_BROKEN, 0, NULL}, /* idle_session_timeout */
     {"08", VERDICT_BROKEN, 0, NULL},
+    {"25006 this server is a standby", VERDICT_UNDONE, 0, NULL}, /* our own words: helpers.sql */
     {"25006", VERDICT_UNDONE, 0,
      "the server is read-only: a standby, or default_transaction_read_only is on; locks need the "
      "primary"},
@@ -50,6 +51,13 @@ static const struct refusal refusals[] = {
     {"3F000", VERDICT_FINAL, HF_EREFUSED,
      "there is no such schema: make it, or name another one with ?table=SCHEMA.TABLE"},
 };
+
+bool error_is_read_only(const PGresult *answer)
+{
+    const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
+
+    return state && strcmp(state, "25006") == 0;
+}
 
 enum verdict error_read(const struct engine_store *store, const PGresult *answer, int *ret_code,
                         struct error_text *err)

@@ -19,6 +19,7 @@
     1500 /* a server that never answered is not tried again after it: whoever mistyped it hears that soon */
 #define AGAIN_MS 5 /* until it is asked again; doubles */
 #define AGAIN_MS_MAX 200
+#define UNWRITABLE_MS 1000 /* the same where no host is a primary: each would be asked anew */
 #define PATIENCE_PART 4 /* of a deadline: what is left for the answer, when a row was waited for */
 #define ROW_PATIENCE_MS_MAX 2000
 #define SLACK_MS 100    /* between the beginning of a call and that of its connection */
@@ -205,7 +206,7 @@ static int get_connection(struct engine_store *store, const struct question *que
     bool make = false;
     int result;
 
-    contact->cut_off = false;
+    contact->cut_off = contact->unwritable = false;
     *ret_conn = take(store, question, deadline_ms, &make);
     if (*ret_conn)
         return HF_OK;
@@ -337,21 +338,15 @@ static bool is_unprepared(struct engine_store *store, const PGresult *answer)
     return true;
 }
 
-/* A standby, or one that an operator has set so: nothing was done, and another host may be the primary. */
-static bool is_read_only(const PGresult *answer)
-{
-    const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
-
-    return state && strcmp(state, "25006") == 0;
-}
-
 /* No answer came over it. */
 static int give_up(struct engine_store *store, const struct question *question,
-                   struct connection *conn, bool sent, int64_t asked_ms,
+                   struct connection *conn, bool sent, int64_t asked_ms, int64_t deadline_ms,
                    const struct error_text *said, enum verdict *ret_verdict, struct error_text *err)
 {
     bool gave_up = !connection_interrupted();
-    bool passed_over = gave_up && connection_pass_over(store, conn);
+    /* That a connection has ended says nothing of its host. */
+    bool passed_over =
+        gave_up && clock_boot_ms() >= deadline_ms && connection_pass_over(store, conn);
 
     *ret_verdict = sent ? VERDICT_BROKEN : VERDICT_UNDONE;
     give_back(store, conn); /* which ends it */
@@ -428,11 +423,11 @@ static int ask_once(struct engine_store *store, struct question *question, int64
     asked_ms = clock_boot_ms();
     answer = connection_ask(conn, question, deadline_ms, &sent, &said);
     if (!answer)
-        return give_up(store, question, conn, sent, asked_ms, &said, ret_verdict, err);
+        return give_up(store, question, conn, sent, asked_ms, deadline_ms, &said, ret_verdict, err);
     unreplicated = conn->unreplicated;
     unprepared = conn->by_name && is_unprepared(store, answer);
-    read_only = is_read_only(answer);
-    if (read_only) {
+    read_only = error_is_read_only(answer);
+    if (read_only && conn->hosts > 1) { /* another one may be the primary */
         connection_free(store, conn);
         forget_one(store);
         drop_idle(store, clock_boot_ms());
@@ -531,6 +526,8 @@ int store_ask(struct engine_store *store, struct question *question, int64_t dea
             return result;
         if (verdict == VERDICT_BROKEN && question->ret_again)
             *question->ret_again = true;
+        if (result == HF_EUNREACH && tries.contact.unwritable)
+            pause_ms = UNWRITABLE_MS;
         if (!try_again(store, question, verdict, &pause_ms, deadline_ms, err))
             return result;
     }

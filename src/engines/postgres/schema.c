@@ -35,6 +35,7 @@ static PGresult *ask(struct engine_store *store, struct connection *conn, const 
     verdict = error_read(store, answer, ret_code, err);
     if (verdict != VERDICT_FINAL)
         *ret_code = HF_EUNREACH;
+    conn->standby = error_is_read_only(answer);
     PQclear(answer);
     return NULL;
 }

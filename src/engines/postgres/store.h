@@ -112,6 +112,7 @@ typedef int connection_settle_fn(struct engine_store *store, struct connection *
 struct contact {
     int64_t since_ms;
     bool cut_off; /* what is told is that there was too little time; more of it might have helped */
+    bool unwritable; /* all hosts let us in, and none is a primary that can be written to */
 };
 /* Made and settled by the deadline, and its server is one that can be used. settle: NULL if there is nothing to ask. HF_EUNREACH or
  * HF_EREFUSED. */
@@ -230,6 +231,8 @@ enum verdict {
     VERDICT_UNDONE, /* nothing was done, and nothing can be done just now */
     VERDICT_FINAL   /* asking again would change nothing */
 };
+/* A standby, or one that an operator has set so: nothing was done. */
+bool error_is_read_only(const PGresult *answer);
 /* Of an answer that is an error. ret_code: with VERDICT_FINAL. The words are for all of them. */
 enum verdict error_read(const struct engine_store *store, const PGresult *answer, int *ret_code,
                         struct error_text *err);

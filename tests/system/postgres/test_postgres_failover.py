@@ -1,5 +1,6 @@
 """Replicas, promoted: what an asynchronous one forgets, guards remember; a synchronous one forgets nothing. And servers that are not the
 primary, or not the one they were."""
+import socket
 import threading
 import time
 
@@ -445,6 +446,35 @@ def test_an_old_primary_that_waits_for_its_standby_is_passed_over(servers, table
     done = cli("run", "--wait", "60s", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
     assert done.status == 0, done
     assert int(done.stdout) == replica.session().value(f"SELECT token FROM {table} WHERE name = 'x'")
+
+
+def test_a_connection_that_ended_says_nothing_of_its_host(server, table, cli_on, hold):
+    """The next one goes there again, and not to the other host first, which may be mute."""
+    make_table(cli_on, server, table)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(0)
+        holder = hold(server.url(table, hosts=f"{server.host},127.0.0.1:{mute.getsockname()[1]}"), "x", "ttl=60000")
+        session = server.session()
+        for _ in range(3):
+            session("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+            assert holder.left() > 0
+        assert holder.release() == "HF_OK"
+        with pytest.raises(BlockingIOError):
+            mute.accept()
+
+
+def test_a_server_that_is_read_only_is_not_flooded_with_connections(servers, table, cli_on, hold):
+    """There is no other host to go to. Those who have something to renew there ask over what they have."""
+    server = servers.postgres("-c", "log_connections=on")
+    make_table(cli_on, server, table)
+    holder = hold(server.url(table), "x", "ttl=9000")
+    server.set("default_transaction_read_only", "on")
+    before = server.log().count("connection authorized")
+    since = time.monotonic()
+    while seconds(since) < 5:  # the first renewal is due after three
+        assert holder.left() > 0
+        time.sleep(0.1)
+    assert server.log().count("connection authorized") - before < 10
 
 
 @pytest.mark.parametrize("order", ["mute first", "mute last"])
