@@ -1,4 +1,5 @@
 """Users, rights, and everything that libpq knows of how to get in: passwords, .pgpass, service files, TLS."""
+import json
 import os
 import subprocess
 
@@ -93,9 +94,25 @@ def test_a_password_in_the_url(guarded, table, cli_on):
 
 def test_no_output_shows_the_password(guarded, table, cli_on):
     cli = cli_on(guarded.url(table, user="ann:p%20w%2Fd%25%3A", database="hers"))
-    for words in (("run", "x", "--", "env"), ("stores",), ("show", "x"), ("-v", "run", "x", "--", "true")):
+    for words in (("run", "x", "--", "env"), ("stores",), ("show", "x"), ("run", "x", "--", "true"), ("ls", "--json")):
         done = cli(*words)
         assert "p%20w" not in done.stdout + done.stderr and "p w/d" not in done.stdout + done.stderr, words
+
+
+def test_no_output_shows_the_password_of_listen(guarded, table, cli_on):
+    """A URL within the URL; what a job gets of it still works with the password from elsewhere."""
+    hers = {"user": "ann:p%20w%2Fd%25%3A", "database": "hers"}
+    cli = cli_on(guarded.url(table, **hers, listen=guarded.url(**hers)))
+    bare = guarded.url(table, user="ann", database="hers", listen=guarded.url(user="ann", database="hers"))
+    for words in (("run", "x", "--", "env"), ("stores",), ("stores", "--json"), ("show", "x"), ("ls",), ("lock", "y"),
+                  ("floor", "1"), ("floor", "--json", "2")):
+        done = cli(*words)
+        assert done.status == 0 and not any(part in done.stdout + done.stderr for part in ("p%20w", "p%2520w", "p w")), (words, done)
+        assert words[:2] != ("run", "x") or f"HOLDFAST_URL={bare}\n" in done.stdout, done
+    (effect,) = [each for line in cli_on(bare, HOLDFAST_PASSWORD="p w/d%:")("stores", "--json").stdout.splitlines()
+                 if (each := json.loads(line))["in_effect"]]
+    assert "cannot" not in effect["wakes"] and effect["url"] == bare
+    assert cli_on(bare, HOLDFAST_PASSWORD="p w/d%:")("run", "x", "--", "true").status == 0
 
 
 def test_a_password_file(guarded, table, cli_on, tmp_path):
