@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import urllib.parse
 
 import pytest
 from conftest import TESTS, claims, eventually, guard_sql, make_table
@@ -228,5 +229,31 @@ def test_several_hosts(server, table, cli_on):
 @pytest.mark.parametrize("port", ["abc", "0", "65536", "5432,x", "99999999999"])
 def test_a_port_that_is_none(cli_on, port):
     hosts = ",".join(f"127.0.0.1:{part}" for part in port.split(","))
+    done = cli_on(f"postgres://me@{hosts}/x")("run", "-n", "x", "--", "true")
+    assert done.status == USAGE and done.stderr.endswith(f"'{port.split(',')[-1]}' is not a port, from 1 to 65535\n"), done.stderr
     done = cli_on(f"postgres://{hosts}/x")("run", "-n", "x", "--", "true")
-    assert done.status == 64 and done.stderr.endswith(f"'{port.split(',')[-1]}' is not a port, from 1 to 65535\n"), done.stderr
+    assert done.status == USAGE and "a port is a number from 1 to 65535; if it was a password, the host is missing" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("mistyped, words", [
+    ("pw:Secret100%@127.0.0.1:1/x", "a '%' in a password is written %25"),
+    ("pw:Secret%zz@127.0.0.1:1/x", "badly percent-encoded"),
+    ("pw:Secret%00@127.0.0.1:1/x", "badly percent-encoded"),
+    ("pw:Secret@127.0.0.1%:1/x", "badly percent-encoded"),
+    ("pw:Secret@[::1:1/x", "an IPv6 address is written [::1], or [::1]:PORT"),
+    ("pw:Secret@[::1]x:1/x", "an IPv6 address"),
+    ("pw:Secret@[]:1/x", "HOST"),
+    ("pw:Sec@Secret@127.0.0.1:1/x", "written %40"),
+    ("pw:Sec/Secret@127.0.0.1:1/x", "a '/' %2F"),
+    ("pw:Sec?Secret=ret@127.0.0.1:1/x", "'@' after '?'"),
+    ("pw:Secret", "if it was a password, the host is missing"),
+    ("pw:Secret/x", "if it was a password, the host is missing"),
+    ("pw:1234567Secret", "if it was a password, the host is missing"),
+])
+def test_no_error_shows_the_password_of_a_mistyped_url(cli_on, mistyped, words):
+    """libpq quotes what it cannot read."""
+    for url in (f"postgres://{mistyped}", f"postgres://127.0.0.1:1/x?listen={urllib.parse.quote('postgres://' + mistyped)}"):
+        done = cli_on(url)("run", "-n", "x", "--", "true")
+        assert done.status == USAGE and words in done.stderr and "Secret" not in done.stderr, (url, done)
+    done = cli_on(f"postgres://127.0.0.1:1/x?listen={urllib.parse.quote('postgres://h/x?Secret=1')}")("run", "-n", "x", "--", "true")
+    assert done.status == USAGE and "options of libpq" in done.stderr and "Secret" not in done.stderr, done
