@@ -178,7 +178,7 @@ typedef struct hf_store_info {
 } hf_store_info;
 
 /* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. What depends on the server, as how
- * a waiter wakes, is what was found out by the time of this call. */
+ * a waiter wakes, or the schema in `where` on PostgreSQL, is what was found out by the time of this call. */
 HF_API const hf_store_info *hf_info(hf_store *store);
 
 /* For how long the store has been out of reach, in ms, as far as the waits, observers, questions and renewals of

@@ -415,30 +415,69 @@ static int read_url(struct engine_store *store, struct url *url, struct error_te
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-static void say_where(struct engine_store *store, char *ret_where)
+/* Up to the comma, of a list of hosts or ports; moves on to what follows it, or stays at the end. */
+static int next_of_list(const char **list)
 {
-    const char *host = parameters_get(&store->parameters, "host");
-    const char *port = parameters_get(&store->parameters, "port");
+    size_t size = strcspn(*list, ",");
+
+    *list += size + ((*list)[size] == ',');
+    return (int)size;
+}
+
+/* host:port,host:port, an IPv6 address in brackets, as in a URL. One port is that of all hosts. */
+static void show_hosts(const struct parameters *parameters, char *ret_text, size_t size)
+{
+    const char *hosts = parameters_get(parameters, "host"), *ports, *port;
+    size_t used = 0;
+    int port_size;
+
+    if (!hosts)
+        hosts = parameters_get(parameters, "hostaddr");
+    if (!hosts)
+        hosts = "the local server";
+    ports = port = parameters_get(parameters, "port");
+    port_size = ports ? next_of_list(&ports) : 0;
+    do {
+        const char *host = hosts;
+        int host_size = next_of_list(&hosts);
+        bool in_brackets = memchr(host, ':', (size_t)host_size) != NULL;
+        int more = snprintf(ret_text + used, size - used, "%s%s%.*s%s%s%.*s", used ? "," : "",
+                            in_brackets ? "[" : "", host_size, host, in_brackets ? "]" : "",
+                            port_size ? ":" : "", port_size, port_size ? port : "");
+
+        if (more < 0 || (size_t)more >= size - used)
+            return;
+        used += (size_t)more;
+        if (ports && *ports) {
+            port = ports;
+            port_size = next_of_list(&ports);
+        }
+    } while (*hosts);
+}
+
+static void name_server(struct engine_store *store)
+{
     const char *service = parameters_get(&store->parameters, "service");
-    const char *database = parameters_get(&store->parameters, "dbname");
+    bool named = strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0];
 
     snprintf(store->advice, sizeof store->advice,
-             "holdfast guard sql --dialect postgres --locks%s%s%s%s",
-             strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0]
-                 ? " --table "
-                 : "",
+             "holdfast guard sql --dialect postgres --locks%s%s%s%s", named ? " --table " : "",
              store->wanted.schema, store->wanted.schema[0] ? "." : "",
-             strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0]
-                 ? store->wanted.table
-                 : "");
+             named ? store->wanted.table : "");
     if (service)
         snprintf(store->shown, sizeof store->shown, "service %.200s", service);
     else
-        snprintf(store->shown, sizeof store->shown, "%.200s%s%.40s",
-                 host ? host : "the local server", port ? ":" : "", port ? port : "");
+        show_hosts(&store->parameters, store->shown, sizeof store->shown);
+}
+
+void pg_say_where(const struct engine_store *store, const struct pgnames *names,
+                  char ret_where[HF_URL_MAX + 1])
+{
+    const char *database = parameters_get(&store->parameters, "dbname");
+
     snprintf(ret_where, HF_URL_MAX + 1, "%s, database %s, table %s%s%s%s", store->shown,
-             database ? database : "(default)", store->wanted.schema,
-             store->wanted.schema[0] ? "." : "", store->wanted.table,
+             database ? database : "(default)", names->schema, names->schema[0] ? "." : "",
+             names->table,
              store->row ? ", each lock an open transaction: a connection for each, and VACUUM "
                           "keeps what is newer"
              : store->listen == LISTEN_OFF       ? ", waiters look (listen=off)"
@@ -477,7 +516,8 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
         pg_close(store);
         return result;
     }
-    say_where(store, ret_where);
+    name_server(store);
+    pg_say_where(store, &store->wanted, ret_where);
     *ret_store = store;
     return HF_OK;
 }
@@ -486,6 +526,8 @@ void pg_in_effect(struct engine_store *store, hf_store_info *ret_info)
 {
     bool hears = atomic_load(&store->hears);
 
+    if (atomic_load(&store->settled))
+        ret_info->where = store->where;
     if (store->listen == LISTEN_ELSEWHERE || hears)
         ret_info->wakes =
             hears ? "told by NOTIFY, in their order"

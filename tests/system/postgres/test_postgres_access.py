@@ -71,6 +71,44 @@ def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holde
         server.session(user="app")("CREATE TABLE mine (i integer)")
 
 
+# ---- the schema
+
+
+def test_the_schema_that_was_found_is_named(servers, cli_on, hold):
+    """With a schema for each user, the same URL is two stores, and nobody would see it."""
+    server = servers.postgres()
+    session = server.session()
+    for role in ("ann", "bob"):
+        session(f"CREATE ROLE {role} LOGIN")
+        session(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
+    for role in ("ann", "bob"):
+        cli = cli_on(server.url(user=role))
+        where = f"{server.host}, database postgres, table {role}.holdfast_locks"
+        holder = hold(server.url(user=role), "x", "ttl=60000")
+        assert cli("show", "x").stdout.splitlines()[-1] == f"x: looked for in {where}"
+        assert json.loads(cli("show", "--json", "x").stdout)["where"] == where
+        lines = cli("stores").stdout.splitlines()
+        assert lines[-2] == f"  found: {where}" and lines[-3].startswith("In effect: "), lines[-3:]
+        (effect,) = [each for line in cli("stores", "--json").stdout.splitlines() if (each := json.loads(line))["in_effect"]]
+        assert effect["where"] == where
+        waiter = cli.start("run", "x", "--", "true")
+        assert waiter.line("err").startswith(f"holdfast: waiting for 'x' in {where}: held by ")
+        assert holder.release() == "HF_OK"
+        assert waiter.wait() == 0
+        named = cli_on(server.url(f"{role}.holdfast_locks", user=role))
+        assert "looked for" not in named("show", "x").stdout and "found:" not in named("stores").stdout
+
+
+@pytest.mark.parametrize("hosts, shown", [
+    ("127.0.0.1:5534,127.0.0.1:5533", "127.0.0.1:5534,127.0.0.1:5533"), ("[::1]:5533", "[::1]:5533"), ("127.0.0.1,[::1]", "127.0.0.1,[::1]"),
+    ("127.0.0.1:1,[::1],127.0.0.2:3", "127.0.0.1:1,[::1],127.0.0.2:3"), ("", "the local server"), ("%2Ftmp:5", "/tmp:5")])
+def test_hosts_are_shown_as_in_a_url(cli_on, hosts, shown):
+    stores = cli_on(f"postgres://{hosts}/d").start("stores")  # nobody is there: what comes before the server is asked
+    while not (line := stores.line()).startswith("In effect"):
+        pass
+    assert f"({shown}, database d, table holdfast_locks)" in line
+
+
 # ---- passwords
 
 
