@@ -419,3 +419,20 @@ def test_a_server_that_hangs_is_told_of_long_before_its_answer_is_given_up(serve
         assert "'x': no answer for a second: the server hangs, or waits for a row that is locked, or for a synchronous standby; still trying" in process.line("err")
     finally:
         server.resume()
+
+
+def test_a_floor_whose_answer_is_lost_may_or_may_not_be_done(servers, table, cli_on):
+    """The synchronous standby is missing: it is done, and the server does not say so."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    floor = int(time.time() * 1e6) + 10 ** 12
+    server.set("synchronous_standby_names", "ghost")
+    done = cli("floor", str(floor))
+    first, slow, last = done.stderr.splitlines()
+    assert done.status == UNREACHED and done.stdout == "" and "ends all holds" in first, done
+    assert slow.startswith("holdfast: floor: no word that it is done from ") and slow.endswith("still trying"), done
+    assert "may or may not have been raised: repeat the command" in last, done
+    server.set("synchronous_standby_names", "")
+    assert eventually(lambda: (again := cli("floor", str(floor))).status == 0 and again, "it is done").stdout.endswith(f"is greater than {floor}\n")
+    assert cli("run", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN").stdout > f"{floor}\n"
