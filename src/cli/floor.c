@@ -32,7 +32,7 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
-    slow_begin_reached(&slow, cli, "floor", "no word that it is done", SLOW_NO_LIMIT);
+    slow_begin_soon_refused(&slow, cli, "floor", "no word that it is done", SLOW_NO_LIMIT);
     result = hf_floor_at(cli->store, token, &at, &ended);
     slow_end(&slow);
     if (result != HF_OK)

@@ -1,6 +1,7 @@
 """What goes wrong with a server or a table: clear words, the right exit status, and nothing left behind."""
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -250,7 +251,9 @@ def test_connection_slots_used_up(servers, table, cli_on, hold):
     with pytest.raises(Exception, match="too many clients"):
         while len(taken) < 20:
             taken.append(server.connect())
-    fails(cli_on(server.url(table, timeout="20s")), "too many clients", status=UNREACHED)
+    done = cli_on(server.url(table, timeout="20s"))("run", "-n", "x", "--", "echo", "inside")
+    slow, last = done.stderr.splitlines()
+    assert done.status == UNREACHED and "no word of it" in slow and "too many clients" in last and done.stdout == "", done
     time.sleep(4)
     assert holder.left() > 0  # it has its connection
     for connection in taken:
@@ -436,3 +439,55 @@ def test_a_floor_whose_answer_is_lost_may_or_may_not_be_done(servers, table, cli
     server.set("synchronous_standby_names", "")
     assert eventually(lambda: (again := cli("floor", str(floor))).status == 0 and again, "it is done").stdout.endswith(f"is greater than {floor}\n")
     assert cli("run", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN").stdout > f"{floor}\n"
+
+
+# ---- what is said, and when
+
+
+def test_whoever_was_told_to_end_says_that_it_leaves_and_not_that_it_waits(servers, table, cli_on):
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    assert cli("lock", "x").status == 0
+    running = cli.start("once", "k", "--", "sh", "-c", "echo inside; read line")
+    names = {"run": "x", "lock": "x", "elect": "x", "once": "k"}
+    waiting = [cli.start(word, name, *(() if word == "lock" else ("--", "true"))) for word, name in names.items()]
+    quiet = cli.start("run", "-q", "x", "--", "true")
+    for process, name in zip(waiting, names.values()):
+        assert f"waiting for '{name}' in" in process.line("err")
+    cli.await_waiters("x", 4)
+    server.pause()
+    for process in [*waiting, quiet]:
+        process.kill(signal.SIGINT)
+    for process, name in zip(waiting, names.values()):
+        assert process.wait() == 128 + signal.SIGINT
+        assert process.rest("err") == [f"holdfast: leaving the queue for '{name}': the store is being told, for up to 5.0 s (another signal ends that)"]
+    assert quiet.wait() == 128 + signal.SIGINT and quiet.rest("err") == []
+    server.resume()
+    assert running.end() == 0
+
+
+def test_nobody_is_silent_for_long(servers, table, cli_on):
+    """From the first moment on: no line has said yet who holds it."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    silent = servers.postgres()
+    silent.pause()
+    locker = server.session()
+    locker("BEGIN")
+    locker(f"LOCK TABLE {table}_claims")
+    cli, patient = cli_on(server.url(table)), cli_on(silent.url(table, timeout="6s"))
+    started = [("waiting for", server, cli.start("run", "x", "--", "true")), ("watching", server, cli.start("watch", "x")),
+               ("waiting for", silent, patient.start("run", "x", "--", "true")), ("watching", silent, patient.start("watch", "x")),
+               ("asking for", silent, patient.start("run", "-n", "x", "--", "true"))]
+    for doing, asked, process in started:
+        line = process.line("err")
+        missing = "no answer" if doing == "watching" else "no word of it"
+        assert line.startswith(f"holdfast: {doing} 'x': {missing} from {asked.host}, ") and line.endswith(" s; still trying"), line
+    locker("ROLLBACK")
+    assert started[0][2].wait() == 0
+    started[1][2].line("out")  # and it goes on
+    silent.resume()
+    server.set("synchronous_standby_names", "ghost")
+    assert cli.start("run", "-n", "y", "--", "true").line("err").startswith(f"holdfast: asking for 'y': no word of it from {server.host}, ")
+    server.set("synchronous_standby_names", "")
