@@ -275,7 +275,8 @@ HF_API int hf_lock_sequencer(const hf_lock *lock, char *ret_text, size_t size);
  */
 HF_API int hf_renew(hf_lock *lock);
 /* Gives the lock up and frees it, whatever the answer. HF_ELOST: it was over before. HF_EUNKNOWN:
- * the store could not be told, for all of 5 s; the hold ends with its TTL. NULL is fine. */
+ * the store could not be told, for all of 5 s; the hold ends with its TTL. A renewal that is under way is waited for
+ * first, for a fifth of the TTL, or 5 s, at most. NULL is fine. */
 HF_API int hf_release(hf_lock *lock);
 /* Where the store HF_HAS_PASS_FD: a new descriptor, inherited across exec, that keeps the hold
  * alive for as long as any process has it open, also after hf_release. The caller closes its own

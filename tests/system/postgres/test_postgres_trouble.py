@@ -491,3 +491,17 @@ def test_nobody_is_silent_for_long(servers, table, cli_on):
     server.set("synchronous_standby_names", "ghost")
     assert cli.start("run", "-n", "y", "--", "true").line("err").startswith(f"holdfast: asking for 'y': no word of it from {server.host}, ")
     server.set("synchronous_standby_names", "")
+
+
+def test_after_a_loss_the_line_says_how_long_the_store_is_told(servers, table, cli_on):
+    """For 5 s, and before that a renewal that hangs has to end: a fifth of the TTL."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    job = cli_on(server.url(table)).start("run", "--ttl", "2s", "x", "--", "sh", "-c", "echo inside; exec sleep 1000")
+    assert job.line() == "inside"
+    server.pause()
+    assert "lost 'x'" in job.line("err")
+    line = job.line("err")
+    assert line.startswith("holdfast: releasing 'x': no answer from ") and line.endswith("; trying for up to 5.4 s in all"), line
+    server.resume()
+    assert job.wait() == 76
