@@ -211,7 +211,7 @@ static int poll_timeout(const struct waiting *waiting)
 }
 
 /* Nothing has come, not even an answer to who holds it. */
-static void tell_silence(struct waiting *waiting)
+static void tell_silence(struct waiting *waiting, const char *what)
 {
     const struct acquisition *wanted = waiting->wanted;
     int64_t now_ms = clock_boot_ms();
@@ -223,9 +223,11 @@ static void tell_silence(struct waiting *waiting)
         waiting->silent_ms = clock_after(waiting->began_ms, SILENT_ENDING_MS);
         return;
     }
-    say("%s '%s': no word of it from %s for %s; still trying",
-        wanted->options.wait_ms == 0 ? "asking for" : "waiting for", printable(wanted->name),
-        printable(hf_info(wanted->store)->where), span(now_ms - waiting->began_ms));
+    if (hf_outage_ms(wanted->store) > 0)
+        outage_tell(&waiting->outage, what);
+    else
+        say("%s: no word of it from %s for %s; still trying", what,
+            printable(hf_info(wanted->store)->where), span(now_ms - waiting->began_ms));
     waiting->answered = true;
 }
 
@@ -250,10 +252,12 @@ static void tell_progress(struct waiting *waiting)
         tell_leaving(waiting);
         return;
     }
-    tell_silence(waiting);
+    snprintf(what, sizeof what, "%s '%s'",
+             waiting->wanted->options.wait_ms == 0 ? "asking for" : "waiting for",
+             printable(waiting->wanted->name));
+    tell_silence(waiting, what);
     if (waiting->report_ms == CLOCK_NEVER)
         return;
-    snprintf(what, sizeof what, "waiting for '%s'", printable(waiting->wanted->name));
     news = outage_look(&waiting->outage, waiting->wanted->store, what);
     waiting->answered = waiting->answered || waiting->outage.told;
     if (news == OUTAGE_OVER) {
