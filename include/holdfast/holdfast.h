@@ -30,7 +30,8 @@
  * what the parent holds. hf_close and hf_release in the child only free memory. hf_lock_pass_fd()
  * is the way to hand a lock to a child on purpose.
  *
- * Warnings. The library writes nothing to standard error; hf_set_warning_handler() hears what it would say there.
+ * Warnings. The library writes nothing to standard error; hf_set_warning_handler() hears what it would say there. (libpq does, of a
+ * password file that others may read.)
  *
  * Signals. The library installs no handler, blocks all signals in its threads, never raises
  * SIGPIPE.
