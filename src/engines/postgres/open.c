@@ -533,7 +533,7 @@ void pg_in_effect(struct engine_store *store, hf_store_info *ret_info)
             hears ? "told by NOTIFY, in their order"
             : atomic_load(&store->unlistened)
                 ? "look about once a second, in their order: the URL of listen= cannot be used"
-                : "told by NOTIFY, in their order, where the URL of listen= can be used";
+                : "told by NOTIFY over the URL of listen=, which was not tried, in their order";
     else if (store->listen == LISTEN_OFF)
         ret_info->wakes = "look about once a second (listen=off), in their order";
     else if (atomic_load(&store->pooled))

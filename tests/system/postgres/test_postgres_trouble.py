@@ -149,7 +149,7 @@ def test_stores_says_how_waiters_wake_here(server, table, cli_on, servers):
     make_table(cli_on, server, table)
     pooler = servers.pgbouncer(server)
     for url, words in ((server.url(table), "told by NOTIFY, in their order"), (server.url(table, listen="off"), "listen=off"),
-                       (server.url(table, listen="postgres://postgres@127.0.0.1:1/postgres"), "where the URL of listen= can be used"),
+                       (server.url(table, listen="postgres://postgres@127.0.0.1:1/postgres"), "over the URL of listen=, which was not tried"),
                        (pooler.url(table), "a pooler is in between")):
         cli = cli_on(url)
         last = cli("stores").stdout.splitlines()[-1]
