@@ -159,7 +159,8 @@ def test_stores_says_how_waiters_wake_here(server, table, cli_on, servers):
 
 
 def test_no_such_role(server, cli_on):
-    fails(cli_on(server.url(user="nobody_here")), "nobody_here")
+    assert "USER@" not in fails(cli_on(server.url(user="nobody_here")), "nobody_here")
+    fails(cli_on(f"postgres://{server.host}/postgres", PGUSER="nobody_here"), "nobody_here", "the URL names no user: postgres://USER@HOST/DATABASE")
 
 
 def test_a_server_that_hangs(servers, table, cli_on, hold):
