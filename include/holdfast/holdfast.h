@@ -30,7 +30,8 @@
  * what the parent holds. hf_close and hf_release in the child only free memory. hf_lock_pass_fd()
  * is the way to hand a lock to a child on purpose.
  *
- * Warnings. The library writes nothing to standard error; hf_set_warning_handler() hears what it would say there.
+ * Warnings. The library writes nothing to standard error; hf_set_warning_handler() hears what it would say there. (libpq does, of a
+ * password file that others may read.)
  *
  * Signals. The library installs no handler, blocks all signals in its threads, never raises
  * SIGPIPE.
@@ -178,7 +179,7 @@ typedef struct hf_store_info {
 } hf_store_info;
 
 /* The answer belongs to the store and lives as long as it does. NULL in the child of a fork. What depends on the server, as how
- * a waiter wakes, is what was found out by the time of this call. */
+ * a waiter wakes, or the schema in `where` on PostgreSQL, is what was found out by the time of this call. */
 HF_API const hf_store_info *hf_info(hf_store *store);
 
 /* For how long the store has been out of reach, in ms, as far as the waits, observers, questions and renewals of
@@ -275,7 +276,8 @@ HF_API int hf_lock_sequencer(const hf_lock *lock, char *ret_text, size_t size);
  */
 HF_API int hf_renew(hf_lock *lock);
 /* Gives the lock up and frees it, whatever the answer. HF_ELOST: it was over before. HF_EUNKNOWN:
- * the store could not be told, for all of 5 s; the hold ends with its TTL. NULL is fine. */
+ * the store could not be told, for all of 5 s; the hold ends with its TTL. A renewal that is under way is waited for
+ * first, for a fifth of the TTL, or 5 s, at most. NULL is fine. */
 HF_API int hf_release(hf_lock *lock);
 /* Where the store HF_HAS_PASS_FD: a new descriptor, inherited across exec, that keeps the hold
  * alive for as long as any process has it open, also after hf_release. The caller closes its own

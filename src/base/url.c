@@ -126,3 +126,134 @@ int url_check_all_used(const struct url *url, struct error_text *err)
     }
     return HF_OK;
 }
+
+/* ---- what may be shown ----------------------------------------------------------------------- */
+
+/* A URL, or the decoded value of an option that may be one. */
+struct shown {
+    char text[HF_URL_MAX + 1];
+    size_t length;
+    size_t from[HF_URL_MAX + 1]; /* where each byte, and the end, is in the text that was given */
+};
+
+/* Bytes of the text that was given that nobody is to see. */
+struct hidden {
+    bool byte[HF_URL_MAX + 1];
+};
+
+static void hide(const struct shown *shown, size_t begin, size_t end, struct hidden *hidden)
+{
+    for (size_t i = shown->from[begin]; i < shown->from[end]; i++)
+        hidden->byte[i] = true;
+}
+
+/* "password" and "sslpassword"; not "password-file". libpq decodes the keys of its URLs, too. */
+static bool is_password_key(const char *key, size_t length)
+{
+    static const char ending[] = "password";
+    size_t size = sizeof ending - 1;
+    char plain[64];
+
+    if (length >= sizeof plain || !text_percent_decode(key, length, plain, sizeof plain))
+        return false;
+    length = strlen(plain);
+    return length >= size && strcmp(plain + length - size, ending) == 0;
+}
+
+/* Between the first ':' after "://" and the last '@' before the options, even if that takes more than it should. Returns where the
+ * options begin. */
+static size_t hide_in_authority(const struct shown *shown, struct hidden *hidden)
+{
+    size_t options = strcspn(shown->text, "?");
+    const char *authority = strstr(shown->text, "://"), *at = NULL, *colon;
+
+    if (authority && authority < shown->text + options) {
+        authority += 3;
+        at = memrchr(authority, '@', (size_t)(shown->text + options - authority));
+    }
+    colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
+    if (colon)
+        hide(shown, (size_t)(colon - shown->text), (size_t)(at - shown->text), hidden);
+    return options;
+}
+
+/* The option that begins at `begin` and ends before `end` goes with the mark behind it, or, if it is the last, with the one before it. */
+static bool hide_password_option(const struct shown *shown, size_t begin, size_t end,
+                                 struct hidden *hidden)
+{
+    const char *key = shown->text + begin;
+    bool is_last = shown->text[end] == '\0';
+    size_t length = strcspn(key, "=&");
+
+    if (key[length] != '=' || !is_password_key(key, length))
+        return false;
+    hide(shown, is_last ? begin - 1 : begin, is_last ? end : end + 1, hidden);
+    return true;
+}
+
+/* The value from `begin` on, decoded once, as its own reader will see it. */
+static bool decode_value(const struct shown *outer, size_t begin, size_t end,
+                         struct shown *ret_inner)
+{
+    ret_inner->length = 0;
+    for (size_t i = begin; i < end; ret_inner->length++) {
+        size_t span = outer->text[i] == '%' ? 3 : 1;
+
+        if (i + span > end ||
+            !text_percent_decode(outer->text + i, span, ret_inner->text + ret_inner->length, 2))
+            return false;
+        ret_inner->from[ret_inner->length] = outer->from[i];
+        i += span;
+    }
+    ret_inner->text[ret_inner->length] = '\0';
+    ret_inner->from[ret_inner->length] = outer->from[end];
+    return true;
+}
+
+/* A URL within an option, if its value is one: such have no further URL in them. */
+static void hide_in_value(const struct shown *outer, size_t begin, size_t end,
+                          struct hidden *hidden)
+{
+    struct shown inner;
+    size_t value = begin + strcspn(outer->text + begin, "=&");
+
+    if (value >= end)
+        return;
+    if (!decode_value(outer, value + 1, end, &inner)) {
+        hide(outer, value + 1, end, hidden); /* whoever opens it refuses it */
+        return;
+    }
+    if (strstr(inner.text, "://"))
+        for (size_t i = hide_in_authority(&inner, hidden); i < inner.length;) {
+            size_t next = i + 1 + strcspn(inner.text + i + 1, "&");
+
+            hide_password_option(&inner, i + 1, next, hidden);
+            i = next;
+        }
+    explicit_bzero(&inner, sizeof inner);
+}
+
+void url_without_passwords(const char *text, char ret_text[HF_URL_MAX + 1])
+{
+    struct shown shown;
+    struct hidden hidden = {{false}};
+    size_t used = 0;
+
+    shown.length = strnlen(text, HF_URL_MAX);
+    memcpy(shown.text, text, shown.length);
+    shown.text[shown.length] = '\0';
+    for (size_t i = 0; i <= shown.length; i++)
+        shown.from[i] = i;
+    for (size_t i = hide_in_authority(&shown, &hidden); i < shown.length;) {
+        size_t next = i + 1 + strcspn(shown.text + i + 1, "&");
+
+        if (!hide_password_option(&shown, i + 1, next, &hidden))
+            hide_in_value(&shown, i + 1, next, &hidden);
+        i = next;
+    }
+    for (size_t i = 0; i < shown.length; i++)
+        if (!hidden.byte[i])
+            ret_text[used++] = text[i];
+    ret_text[used] = '\0';
+    explicit_bzero(&shown, sizeof shown);
+}

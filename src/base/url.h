@@ -35,4 +35,8 @@ int url_get_ms(struct url *url, const char *key, int64_t min_ms, int64_t max_ms,
 /* HF_EINVAL naming a parameter that nobody asked for, and the one that was perhaps meant. */
 int url_check_all_used(const struct url *url, struct error_text *err);
 
+/* The URL as it may be shown, and handed to a job: without whatever could be a password, also in a URL that is the value of an option
+ * (?listen=postgres://...). The rest stays as it was written. A longer text than HF_URL_MAX is cut there. */
+void url_without_passwords(const char *text, char ret_text[HF_URL_MAX + 1]);
+
 #endif

@@ -10,8 +10,13 @@
 
 #define FIRST_REPORT_MS 1000 /* nobody wants a line about a wait they did not notice */
 #define NEXT_REPORT_MS 60000
-#define HURRY_MS 200  /* after the first signal, another one is meant */
-#define AGAIN_MS 5000 /* when it could not be found out */
+#define HURRY_MS 200   /* after the first signal, another one is meant */
+#define AGAIN_MS 5000  /* when it could not be found out */
+#define SILENT_MS 2000 /* nobody waits longer without a word */
+#define SILENT_ENDING_MS \
+    2500 /* a first contact, or who does not wait, has mostly failed by then, and says so */
+#define LEAVING_MS 1000   /* whoever has pressed Ctrl-C waits so long without a word */
+#define LEAVE_MAX_MS 5000 /* for so long the library tells the store that we leave */
 
 struct inquiry;
 
@@ -28,13 +33,17 @@ struct waiting {
     bool done;
     int result;
     struct taken *taken;
+    int64_t began_ms;
     int64_t report_ms;       /* when to look who holds it */
     uint64_t reported_token; /* of the holder we told about last */
     bool reported;
     bool was_vacant;         /* at the last look nobody ran the key */
     struct inquiry *inquiry; /* under way, or NULL */
     struct outage outage;
-    int64_t canceled_ms; /* when the first signal came */
+    int64_t silent_ms;   /* when to say that nothing has come from the store */
+    bool answered;       /* something has, or we have said that it is away */
+    int64_t canceled_ms; /* when the first signal came; 0: none has */
+    bool told_leaving;
 };
 
 /* A question about the holder. It may be answered after the wait has ended, so it is on the heap
@@ -121,13 +130,16 @@ static void inquiry_done(hf_op *op, int result, void *arg)
     hf_once *once = hf_op_take_once(op);
 
     if (waiting) {
+        bool is_told = !waiting->done && waiting->canceled_ms == 0;
+
         waiting->inquiry = NULL;
+        waiting->answered = waiting->answered || (result != HF_EUNREACH && result != HF_EUNKNOWN);
         if (result == HF_EUNREACH || result == HF_EUNKNOWN)
             waiting->report_ms = clock_after(clock_boot_ms(), AGAIN_MS);
-        else if (result != HF_OK && !waiting->done)
+        else if (result != HF_OK && is_told)
             say("waiting for '%s': %s; still trying", printable(waiting->wanted->name),
                 hf_op_error(op));
-        else if (!waiting->done)
+        else if (is_told)
             tell_holder(waiting, report, once);
     }
     hf_report_free(report);
@@ -175,21 +187,59 @@ static void acquired(hf_op *op, int result, void *arg)
         error_set(waiting->err, result, "%s", hf_op_error(op));
 }
 
-static bool tells(const struct waiting *waiting)
+/* When there is something to look at, clock_boot_ms. */
+static int64_t next_look(const struct waiting *waiting)
 {
-    return !waiting->wanted->quiet && waiting->report_ms != CLOCK_NEVER;
+    if (waiting->wanted->quiet)
+        return CLOCK_NEVER;
+    if (waiting->canceled_ms != 0)
+        return waiting->told_leaving ? CLOCK_NEVER : clock_after(waiting->canceled_ms, LEAVING_MS);
+    return waiting->answered || waiting->report_ms < waiting->silent_ms ? waiting->report_ms
+                                                                        : waiting->silent_ms;
 }
 
 static int poll_timeout(const struct waiting *waiting)
 {
-    int64_t left;
+    int64_t next_ms = next_look(waiting), left;
 
-    if (!tells(waiting))
+    if (next_ms == CLOCK_NEVER)
         return -1;
-    left = waiting->report_ms - clock_boot_ms();
+    left = next_ms - clock_boot_ms();
     if (left > OUTAGE_LOOK_MS)
         return OUTAGE_LOOK_MS;
     return left < 0 ? 0 : (int)left;
+}
+
+/* Nothing has come, not even an answer to who holds it. */
+static void tell_silence(struct waiting *waiting, const char *what)
+{
+    const struct acquisition *wanted = waiting->wanted;
+    int64_t now_ms = clock_boot_ms();
+
+    if (waiting->answered || now_ms < waiting->silent_ms)
+        return;
+    if ((wanted->options.wait_ms == 0 || hf_reached(wanted->store) == 0) &&
+        now_ms < clock_after(waiting->began_ms, SILENT_ENDING_MS)) {
+        waiting->silent_ms = clock_after(waiting->began_ms, SILENT_ENDING_MS);
+        return;
+    }
+    if (hf_outage_ms(wanted->store) > 0)
+        outage_tell(&waiting->outage, what);
+    else
+        say("%s: no word of it from %s for %s; still trying", what,
+            printable(hf_info(wanted->store)->where), span(now_ms - waiting->began_ms));
+    waiting->answered = true;
+}
+
+/* It waits for nobody any more, and has not ended: the store does not confirm that it has left. */
+static void tell_leaving(struct waiting *waiting)
+{
+    if (waiting->told_leaving || clock_boot_ms() < clock_after(waiting->canceled_ms, LEAVING_MS))
+        return;
+    say("leaving the queue for '%s': the store is being told, for up to %s (another signal ends "
+        "that)",
+        printable(waiting->wanted->name), span(LEAVE_MAX_MS));
+    waiting->told_leaving = true;
 }
 
 /* Whom it waits for, or that the store is away. When that is over, it may be somebody else. */
@@ -198,8 +248,18 @@ static void tell_progress(struct waiting *waiting)
     char what[1024];
     enum outage_news news;
 
-    snprintf(what, sizeof what, "waiting for '%s'", printable(waiting->wanted->name));
+    if (waiting->canceled_ms != 0) {
+        tell_leaving(waiting);
+        return;
+    }
+    snprintf(what, sizeof what, "%s '%s'",
+             waiting->wanted->options.wait_ms == 0 ? "asking for" : "waiting for",
+             printable(waiting->wanted->name));
+    tell_silence(waiting, what);
+    if (waiting->report_ms == CLOCK_NEVER)
+        return;
     news = outage_look(&waiting->outage, waiting->wanted->store, what);
+    waiting->answered = waiting->answered || waiting->outage.told;
     if (news == OUTAGE_OVER) {
         waiting->reported = false;
         waiting->report_ms = clock_boot_ms();
@@ -258,7 +318,7 @@ static void wait_for_it(struct waiting *waiting, hf_op *op, int store_fd, int *r
             waiting->result = error_set(waiting->err, HF_EINTERNAL, "%s", hf_error());
             return;
         }
-        if (!waiting->done && tells(waiting))
+        if (!waiting->done && !waiting->wanted->quiet)
             tell_progress(waiting);
     }
 }
@@ -281,10 +341,13 @@ static int start(struct waiting *waiting, int64_t wait_ms, hf_op **ret_op)
 static int acquire_started(const struct acquisition *wanted, int64_t wait_ms,
                            struct taken *ret_taken, int *ret_signal, struct error_text *err)
 {
+    int64_t now_ms = clock_boot_ms();
     struct waiting waiting = {.wanted = wanted,
                               .taken = ret_taken,
                               .err = err,
-                              .report_ms = clock_after(clock_boot_ms(), FIRST_REPORT_MS)};
+                              .began_ms = now_ms,
+                              .silent_ms = clock_after(now_ms, SILENT_MS),
+                              .report_ms = clock_after(now_ms, FIRST_REPORT_MS)};
     int store_fd, result;
     hf_op *op;
 

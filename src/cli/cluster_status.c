@@ -289,7 +289,7 @@ int cluster_status(struct cli *cli, const struct cluster_request *request)
 
     if (request->health)
         return cluster_health(cli, request);
-    slow_begin_reached(&slow, cli, "cluster status", "no word of a leader", request->wait_ms);
+    slow_begin_soon_refused(&slow, cli, "cluster status", "no word of a leader", request->wait_ms);
     result = hf_cluster_status(cli->store, request->wait_ms, &cluster);
     slow_end(&slow);
     if (result != HF_OK)

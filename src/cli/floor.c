@@ -3,11 +3,24 @@
 #include "cli/args.h"
 #include "cli/json.h"
 #include "cli/output.h"
+#include "cli/slow.h"
+
+/* A lost answer says nothing of what was done. */
+static int say_not_done(int result)
+{
+    if (result != HF_EUNKNOWN)
+        return say_result(result);
+    say("%s; the floor may or may not have been raised: repeat the command, which then changes "
+        "nothing twice and says where tokens are",
+        hf_error());
+    return status_of(result);
+}
 
 static int run(struct cli *cli, struct args *args)
 {
     const char *word;
     struct json json;
+    struct slow slow;
     uint64_t token, at = 0;
     int status, result, ended = 0;
 
@@ -19,9 +32,11 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
+    slow_begin_soon_refused(&slow, cli, "floor", "no word that it is done", SLOW_NO_LIMIT);
     result = hf_floor_at(cli->store, token, &at, &ended);
+    slow_end(&slow);
     if (result != HF_OK)
-        return say_result(result);
+        return say_not_done(result);
     if (cli->json) {
         json_begin(&json);
         json_u64(&json, "floor", token);
@@ -51,6 +66,8 @@ const struct command command_floor = {
         "raises anything.",
     .takes_json = true,
     .examples = "  holdfast --on file:/srv/locks floor 184467\n",
-    .statuses = "  0 done   69, 77, 64, 70 as in 'holdfast run --help'\n",
+    .statuses =
+        "  0 done   69 not done, or not known: the message says which   77, 64, 70 as in 'holdfast "
+        "run --help'\n",
     .run = run,
 };

@@ -12,7 +12,10 @@
 
 #define GRACE_DEFAULT_MS 5000
 #define MARGIN_MAX_MS 50
-#define RELEASE_MS 5000 /* hf_release's own limit, to be said */
+/* hf_release's own limits, to be said: for its own question, and for a renewal that is under way, which it lets end first. */
+#define RELEASE_MS 5000
+#define RENEWAL_MS_MAX 5000
+#define RENEWAL_TTL_PART 5
 #define MARGIN_MIN_MS 5
 /* Scripts like to use small descriptors for themselves; one that does `exec 3>log` must not throw
  * away its lock by that. */
@@ -198,6 +201,14 @@ static int descriptor_for_job(const struct jobopts *opts, hf_store *store, hf_lo
     return HF_OK;
 }
 
+static int64_t release_limit_ms(const struct jobopts *opts, const hf_store_info *info)
+{
+    int64_t ttl_ms = opts->lock.options.ttl_ms ? opts->lock.options.ttl_ms : info->ttl_ms;
+    int64_t renewal_ms = ttl_ms / RENEWAL_TTL_PART;
+
+    return RELEASE_MS + (renewal_ms < RENEWAL_MS_MAX ? renewal_ms : RENEWAL_MS_MAX);
+}
+
 /* True: others can have it now. */
 static bool let_go(const struct jobopts *opts, const struct cli *cli, hf_lock *lock,
                    struct outcome *outcome)
@@ -209,7 +220,7 @@ static bool let_go(const struct jobopts *opts, const struct cli *cli, hf_lock *l
 
     snprintf(what, sizeof what, "releasing '%.600s'", printable(opts->name));
     if (!opts->lock.quiet)
-        slow_begin(&slow, cli, what, "no answer", RELEASE_MS);
+        slow_begin(&slow, cli, what, "no answer", release_limit_ms(opts, hf_info(cli->store)));
     result = hf_release(lock);
     slow_end(&slow);
     if (result == HF_OK || outcome->lost)

@@ -5,6 +5,13 @@
 #define SHORT_MS 1000 /* what is over by then is nothing to tell */
 #define NEXT_LINE_MS 60000
 
+void outage_tell(struct outage *outage, const char *what)
+{
+    say("%s: %s%s; still trying", what, hf_error(), leader_advice(hf_error()));
+    outage->told = true;
+    outage->next_ms = clock_after(clock_boot_ms(), NEXT_LINE_MS);
+}
+
 enum outage_news outage_look(struct outage *outage, hf_store *store, const char *what)
 {
     int64_t lasts_ms = hf_outage_ms(store), now_ms = clock_boot_ms();
@@ -14,10 +21,7 @@ enum outage_news outage_look(struct outage *outage, hf_store *store, const char 
         outage->told = false;
         return was_told ? OUTAGE_OVER : OUTAGE_NONE;
     }
-    if (lasts_ms >= SHORT_MS && (!was_told || now_ms >= outage->next_ms)) {
-        say("%s: %s%s; still trying", what, hf_error(), leader_advice(hf_error()));
-        outage->told = true;
-        outage->next_ms = clock_after(now_ms, NEXT_LINE_MS);
-    }
+    if (lasts_ms >= SHORT_MS && (!was_told || now_ms >= outage->next_ms))
+        outage_tell(outage, what);
     return OUTAGE_LASTS;
 }

@@ -20,5 +20,7 @@ enum outage_news {
 
 /* `what`: what is being done, in words, to begin the line with. Asks nobody. */
 enum outage_news outage_look(struct outage *outage, hf_store *store, const char *what);
+/* Now, however short it was: hf_outage_ms has just said that there is one. */
+void outage_tell(struct outage *outage, const char *what);
 
 #endif

@@ -3,6 +3,8 @@
 #include "cli/json.h"
 #include "cli/output.h"
 
+#include <string.h>
+
 static size_t count_kind(const hf_report *report, int kind)
 {
     size_t count = 0;
@@ -27,7 +29,8 @@ static void json_kind(struct json *json, const char *key, const hf_report *repor
     json_close(json, ']');
 }
 
-static void print_json(const char *name, const hf_report *report)
+/* found: where the store is, if that was found out by asking it; else NULL. */
+static void print_json(const char *name, const hf_report *report, const char *found)
 {
     struct json json;
 
@@ -39,10 +42,13 @@ static void print_json(const char *name, const hf_report *report)
             json_ms(&json, "withheld_ms", hf_report_entry(report, i)->left_ms);
     json_kind(&json, "holders", report, HF_ENTRY_HOLDER);
     json_kind(&json, "waiters", report, HF_ENTRY_WAITER);
+    if (found)
+        json_string(&json, "where", found);
     json_end(&json);
 }
 
-static void print_text(hf_store *store, const char *name, const hf_report *report)
+static void print_text(hf_store *store, const char *name, const hf_report *report,
+                       const char *found)
 {
     size_t holders = count_kind(report, HF_ENTRY_HOLDER);
     size_t waiters = count_kind(report, HF_ENTRY_WAITER);
@@ -71,11 +77,13 @@ static void print_text(hf_store *store, const char *name, const hf_report *repor
     }
     if (waiters == 0)
         printf("%s: nobody waits\n", printable(name));
+    if (found)
+        printf("%s: looked for in %s\n", printable(name), printable(found));
 }
 
 static int run(struct cli *cli, struct args *args)
 {
-    const char *name;
+    const char *name, *named, *found;
     hf_report *report;
     int status, result;
 
@@ -86,13 +94,17 @@ static int run(struct cli *cli, struct args *args)
     status = cli_open(cli);
     if (status != 0)
         return status;
+    named = hf_info(cli->store)->where;
     result = hf_show(cli->store, name, &report);
     if (result != HF_OK)
         return say_result(result);
+    found = hf_info(cli->store)->where;
+    if (strcmp(named, found) == 0)
+        found = NULL;
     if (cli->json)
-        print_json(name, report);
+        print_json(name, report, found);
     else
-        print_text(cli->store, name, report);
+        print_text(cli->store, name, report, found);
     hf_report_free(report);
     return finish_output(EXIT_DONE);
 }

@@ -23,7 +23,7 @@ struct slow {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     pthread_t thread;
-    bool reached_only; /* nothing is said of a store that was never reached */
+    bool soon_refused; /* a store that was never reached has a little longer */
     bool runs, over;
 };
 
@@ -31,12 +31,13 @@ struct slow {
  * the cli, whose store is open. Without a thread nothing is said. */
 void slow_begin(struct slow *slow, const struct cli *cli, const char *what, const char *missing,
                 int64_t limit_ms);
-/* Where a store that was never reached is found out soon. */
-void slow_begin_reached(struct slow *slow, const struct cli *cli, const char *what,
-                        const char *missing, int64_t limit_ms);
+/* Where a store that was never reached is found out in those 2 s, if its URL does not allow more: the line would come with the failure. */
+void slow_begin_soon_refused(struct slow *slow, const struct cli *cli, const char *what,
+                             const char *missing, int64_t limit_ms);
 /* Of a job whose output is captured: the line comes behind that. */
 void slow_begin_captured(struct slow *slow, const struct cli *cli, struct capture *capture,
                          const char *what, const char *missing, int64_t limit_ms);
+/* A second time does nothing. */
 void slow_end(struct slow *slow);
 
 #endif

@@ -145,8 +145,8 @@ static int show_something(hf_store *store)
 }
 
 /* A store speaks of its server when it has asked it something. That it cannot is told, but not what was asked here: the list is true all
- * the same. Then it is not open. */
-static void ask_server(struct cli *cli)
+ * the same. Then it is not open. ret_named: where it was by its URL alone; lives as long as the store. */
+static void ask_server(struct cli *cli, const char **ret_named)
 {
     int64_t began_ms = clock_boot_ms();
     bool has_server = false;
@@ -155,8 +155,10 @@ static void ask_server(struct cli *cli)
     if (hf_describe(cli->url, note_server, &has_server) != HF_OK || !has_server)
         return;
     result = hf_open(cli->url, &cli->store);
-    if (result == HF_OK)
+    if (result == HF_OK) {
+        *ret_named = hf_info(cli->store)->where;
         result = show_something(cli->store);
+    }
     if (result == HF_OK)
         return;
     say("the store in effect cannot be used now (asked for %s): %s",
@@ -165,14 +167,23 @@ static void ask_server(struct cli *cli)
     cli->store = NULL;
 }
 
+/* What asking the server has added: on PostgreSQL also the schema. */
+static void print_found(const hf_store_info *info, const char *named)
+{
+    if (strcmp(info->where, named) != 0)
+        printf("  found: %s\n", printable(info->where));
+    printf("  waiters: %s\n", info->wakes);
+}
+
 /* The store that a command without --on would use. That it cannot be opened is worth knowing, but
  * does not make this list any less true. */
 static int in_effect(struct cli *cli)
 {
+    const char *named = "";
     int result;
 
     if (cli->json)
-        ask_server(cli);
+        ask_server(cli, &named);
     if (cli->store) {
         print_effect(hf_info(cli->store), cli);
         return EXIT_DONE;
@@ -181,9 +192,9 @@ static int in_effect(struct cli *cli)
     fflush(stdout);
     if (result == HF_OK) {
         if (!cli->json)
-            ask_server(cli);
+            ask_server(cli, &named);
         if (cli->store)
-            printf("  waiters: %s\n", hf_info(cli->store)->wakes);
+            print_found(hf_info(cli->store), named);
         return EXIT_DONE;
     }
     say("the store in effect cannot be opened: %s", hf_error());

@@ -46,41 +46,6 @@ static int choose_url(const char *given, struct choice *ret_choice, struct error
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The URL as it may be shown. Whatever could be a password goes: between the first ':' after "://"
- * and the last '@' before the options, even if that takes more than it should, and the option
- * `password`. */
-static void copy_url_without_password(const char *url, char ret_text[HF_URL_MAX + 1])
-{
-    size_t length = strcspn(url, "?"), used = 0;
-    const char *authority = strstr(url, "://"), *at = NULL, *colon;
-
-    if (authority && authority < url + length) {
-        authority += 3;
-        at = memrchr(authority, '@', (size_t)(url + length - authority));
-    }
-    colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
-    if (colon) {
-        memcpy(ret_text, url, (size_t)(colon - url));
-        used = (size_t)(colon - url);
-        memcpy(ret_text + used, at, (size_t)(url + length - at));
-        used += (size_t)(url + length - at);
-    } else {
-        memcpy(ret_text, url, length);
-        used = length;
-    }
-    for (const char *option = url + length; *option;) {
-        size_t span = 1 + strcspn(option + 1, "&");
-
-        if (strncmp(option + 1, "password=", 9) != 0) {
-            memcpy(ret_text + used, option, span);
-            ret_text[used] = memchr(ret_text, '?', used) ? '&' : '?';
-            used += span;
-        }
-        option += span;
-    }
-    ret_text[used] = '\0';
-}
-
 static int read_ttl(hf_store *store, struct url *url, struct error_text *err)
 {
     int64_t ttl_ms = store->info.ttl_ms;
@@ -147,7 +112,7 @@ static void note_other_conf(hf_store *store, const struct choice *choice)
     const struct defaults *defaults = &choice->defaults;
     char shown[HF_URL_MAX + 1];
 
-    copy_url_without_password(defaults->url, shown);
+    url_without_passwords(defaults->url, shown);
     if (choice->url == defaults->url ||
         (!strstr(defaults->url, "password-file=") && strcmp(shown, defaults->url) == 0))
         return;
@@ -169,7 +134,7 @@ static int open_choice(const struct choice *choice, struct error_text *err, hf_s
             store_free(store);
         return result;
     }
-    copy_url_without_password(choice->url, store->url);
+    url_without_passwords(choice->url, store->url);
     if (store->engine->cluster_look)
         store->full_url = strdup(choice->url); /* without it one view less can be had */
     snprintf(store->origin, sizeof store->origin, "%s", choice->origin);
@@ -251,7 +216,7 @@ static int describe(const char *url, hf_engine_fn *fn, void *arg, struct descrip
 
     if (result != HF_OK || !peek(&space->choice, &space->info, space->where))
         return result;
-    copy_url_without_password(space->choice.url, space->url);
+    url_without_passwords(space->choice.url, space->url);
     space->info.url = space->url;
     space->info.origin = space->choice.origin;
     fn(&space->info, arg);

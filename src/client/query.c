@@ -168,6 +168,21 @@ int hf_break(hf_store *store, const char *name, int64_t grace_ms, uint32_t *ret_
     return failure_keep(result, &err);
 }
 
+/* A first contact has its own time, so that what is asked over it has all of its own: a floor may have to wait for a standby. A store that
+ * answers is asked, even if it said that it cannot serve now, or not us: whoever may not know its id may perhaps raise its floor. */
+static int reach_first(hf_store *store, struct error_text *err)
+{
+    char id[65];
+    int result;
+
+    if (reach_known(store))
+        return HF_OK;
+    result = store->engine->id(store->engine_store, id,
+                               clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)), err);
+    reach_note(store, result, err);
+    return is_transient(result) && !reach_known(store) ? result : HF_OK;
+}
+
 int hf_floor_at(hf_store *store, uint64_t token, uint64_t *ret_at, int *ret_ended)
 {
     struct error_text err = {""};
@@ -183,9 +198,10 @@ int hf_floor_at(hf_store *store, uint64_t token, uint64_t *ret_at, int *ret_ende
                       "(man holdfast-guard-reset)",
                       text_kind(&store->info).text);
     if (result == HF_OK)
+        result = reach_first(store, &err);
+    if (result == HF_OK)
         result = store->engine->floor(store->engine_store, token,
-                                      clock_after(clock_boot_ms(), reach_span(store, QUERY_MS)),
-                                      &floor, &err);
+                                      clock_after(clock_boot_ms(), QUERY_MS), &floor, &err);
     if (result == HF_OK && ret_at)
         *ret_at = floor.at;
     if (result == HF_OK && ret_ended)

@@ -159,7 +159,7 @@ struct engine {
      * a server may take, and the client gives a first contact as much. host: lives until close. ret_where: HF_URL_MAX + 1 bytes, in words where the locks live, no password. */
     int (*open)(struct url *url, const struct engine_host *host, struct engine_store **ret_store,
                 char *ret_where, struct error_text *err);
-    /* NULL where traits say all. Changes in ret_info what is otherwise here, as far as the store has found out by now: features, wakes. */
+    /* NULL where traits say all. Changes in ret_info what is otherwise here, as far as the store has found out by now: features, wakes, where. */
     void (*in_effect)(struct engine_store *store, hf_store_info *ret_info);
     /* NULL where opening makes nothing. True: open would make a directory, in ret_where as open gives it. Touches
      * nothing. */

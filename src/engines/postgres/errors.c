@@ -150,6 +150,16 @@ static bool nobody_listens(const char *said)
            (strstr(said, "socket") && strstr(said, "No such file or directory"));
 }
 
+/* Whoever gives none is taken for the user of this machine, or for PGUSER. */
+static bool names_user(const struct parameters *parameters)
+{
+    for (int i = 0; i < parameters->count; i++)
+        if (strcmp(parameters->keywords[i], "user") == 0 ||
+            strcmp(parameters->keywords[i], "service") == 0)
+            return true;
+    return false;
+}
+
 int error_of_connection(const struct engine_store *store, const char *message,
                         struct error_text *err)
 {
@@ -163,7 +173,10 @@ int error_of_connection(const struct engine_store *store, const char *message,
                          "%s: %s: create it first, or name another one in the URL", store->shown,
                          said.text);
     if (fatal && strstr(said.text, "role \"") && strstr(said.text, "does not exist"))
-        return error_set(err, HF_EREFUSED, "%s: %s", store->shown, said.text);
+        return error_set(err, HF_EREFUSED, "%s: %s%s", store->shown, said.text,
+                         names_user(&store->parameters)
+                             ? ""
+                             : ": the URL names no user: postgres://USER@HOST/DATABASE");
     result = refuse_other_protocol(store, said.text, err);
     if (result != HF_OK)
         return result;

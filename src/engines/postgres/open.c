@@ -17,6 +17,99 @@
 #define PORT_MAX 65535
 #define URI_MAX (HF_URL_MAX + 16)
 
+#define URI_FORM "postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE"
+
+/* ---- what is wrong with a URI ---------------------------------------------------------------- */
+
+/* What comes behind an '@' or '/' of a password would be taken for a host or a database, and shown. */
+static int check_marks(const char *authority, size_t size, const char *what, struct error_text *err)
+{
+    const char *first = memchr(authority, '@', size), *slash = memchr(authority, '/', size);
+
+    if (first && (memchr(first + 1, '@', size - (size_t)(first + 1 - authority)) ||
+                  (slash && slash < first)))
+        return error_set(err, HF_EINVAL,
+                         "%s: an '@' in a user, password or database is written %%40, a '/' %%2F",
+                         what);
+    return HF_OK;
+}
+
+/* Hosts and ports, up to the database: h1:1,[::1]:2 */
+static bool has_good_brackets(const char *hosts, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        const char *end = hosts[i] == '[' ? memchr(hosts + i, ']', size - i) : NULL;
+
+        if (hosts[i] == ']' || (hosts[i] == '[' && !end))
+            return false;
+        if (!end)
+            continue;
+        i = (size_t)(end - hosts);
+        if (i + 1 < size && !strchr(":,", hosts[i + 1]))
+            return false;
+    }
+    return true;
+}
+
+/* What libpq would refuse, in words that quote nothing of it. `what`: the URL, as a message names it. */
+static int check_uri(const char *uri, const char *what, struct error_text *err)
+{
+    const char *authority = strstr(uri, "://") + 3;
+    size_t size = strcspn(authority, "?"), length = strlen(uri);
+    const char *at = memchr(authority, '@', size), *hosts = at ? at + 1 : authority;
+    char plain[URI_MAX];
+    bool decodes = text_percent_decode(uri, length, plain, sizeof plain);
+    int result = check_marks(authority, size, what, err);
+
+    explicit_bzero(plain, sizeof plain);
+    if (result != HF_OK)
+        return result;
+    if (strchr(authority + size, '@'))
+        return error_set(err, HF_EINVAL,
+                         "%s: '@' after '?': in a password write '?' as %%3F, in an option write "
+                         "'@' as %%40",
+                         what);
+    if (!decodes)
+        return error_set(err, HF_EINVAL,
+                         "%s: it is badly percent-encoded: a '%%' in a password is written %%25",
+                         what);
+    if (!has_good_brackets(hosts, strcspn(hosts, "/?")))
+        return error_set(err, HF_EINVAL, "%s: an IPv6 address is written [::1], or [::1]:PORT",
+                         what);
+    return HF_OK;
+}
+
+static bool is_port(const char *text, size_t size)
+{
+    char port[8] = "";
+    uint64_t number = 0;
+
+    if (size >= sizeof port)
+        return false;
+    memcpy(port, text, size);
+    return size == 0 || (text_to_u64(port, PORT_MAX, &number) && number > 0);
+}
+
+/* One, or one for each host. Without a user before them, and with the host forgotten, a password is where a port would be. */
+static int check_ports(const char *ports, bool may_be_password, const char *what,
+                       struct error_text *err)
+{
+    while (ports && *ports) {
+        size_t size = strcspn(ports, ",");
+
+        if (!is_port(ports, size))
+            return may_be_password
+                       ? error_set(err, HF_EINVAL,
+                                   "%s: a port is a number from 1 to %d; if it was a password, the "
+                                   "host is missing: " URI_FORM,
+                                   what, PORT_MAX)
+                       : error_set(err, HF_EINVAL, "%s: '%.*s' is not a port, from 1 to %d", what,
+                                   size < 40 ? (int)size : 40, ports, PORT_MAX);
+        ports += size + (ports[size] == ',');
+    }
+    return HF_OK;
+}
+
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 static void parameters_free(struct parameters *parameters)
@@ -70,16 +163,21 @@ static int parameters_default(struct parameters *parameters, const char *keyword
                                                : parameters_set(parameters, keyword, value, err);
 }
 
-/* Those of libpq's that a URI has. */
-static int parameters_of_uri(struct parameters *parameters, const char *uri, struct error_text *err)
+/* Those of libpq's that a URI has. libpq quotes what it cannot read, which may be a password, or the whole URI: its words are not told. */
+static int parameters_of_uri(struct parameters *parameters, const char *uri, const char *what,
+                             struct error_text *err)
 {
     char *words = NULL;
-    PQconninfoOption *options = PQconninfoParse(uri, &words);
-    int result = HF_OK;
+    PQconninfoOption *options;
+    int result = check_uri(uri, what, err);
 
+    if (result != HF_OK)
+        return result;
+    options = PQconninfoParse(uri, &words);
     if (!options) {
-        result = error_set(err, words ? HF_EINVAL : HF_ENOMEM, "store URL: %.200s",
-                           words ? words : "out of memory");
+        result = words ? error_set(err, HF_EINVAL,
+                                   "%s: " URI_FORM " is meant, with options of libpq", what)
+                       : error_set(err, HF_ENOMEM, "out of memory");
         PQfreemem(words);
         return result;
     }
@@ -87,6 +185,9 @@ static int parameters_of_uri(struct parameters *parameters, const char *uri, str
         if (option->val && option->val[0])
             result = parameters_set(parameters, option->keyword, option->val, err);
     PQconninfoFree(options);
+    if (result == HF_OK)
+        result =
+            check_ports(parameters_get(parameters, "port"), strchr(uri, '@') == NULL, what, err);
     return result;
 }
 
@@ -176,7 +277,8 @@ static int read_listen(struct engine_store *store, struct url *url, struct error
         return error_set(
             err, HF_EINVAL,
             "store URL: listen is 'off', or the URL of a direct connection, postgres://...");
-    result = parameters_of_uri(&store->listen_parameters, listen, err);
+    result = parameters_of_uri(&store->listen_parameters, listen,
+                               "store URL: listen (encoded once more)", err);
     if (result == HF_OK && password)
         result = parameters_default(&store->listen_parameters, "password", password, err);
     return result;
@@ -241,32 +343,13 @@ static int add_defaults(struct parameters *parameters, struct error_text *err)
     return result;
 }
 
-/* One, or one for each host. */
-static int check_ports(const char *ports, struct error_text *err)
-{
-    while (ports && *ports) {
-        size_t size = strcspn(ports, ",");
-        char port[8] = "";
-        uint64_t number = 1;
-
-        if (size < sizeof port)
-            memcpy(port, ports, size);
-        if (size >= sizeof port || (size > 0 && !text_to_u64(port, PORT_MAX, &number)) ||
-            number == 0)
-            return error_set(err, HF_EINVAL, "store URL: '%.*s' is not a port, from 1 to %d",
-                             size < 40 ? (int)size : 40, ports, PORT_MAX);
-        ports += size + (ports[size] == ',');
-    }
-    return HF_OK;
-}
-
 /* libpq looks at its parameters when it connects, which is late for somebody who mistyped one: so it is made to connect to nowhere. */
 static int check_values(const struct parameters *parameters, struct error_text *err)
 {
     static const char *const nowhere[][2] = {
         {"host", "/nonexistent/holdfast"}, {"hostaddr", ""}, {"port", ""}};
     struct parameters copy = {.count = 0};
-    int result = check_ports(parameters_get(parameters, "port"), err);
+    int result = check_ports(parameters_get(parameters, "port"), false, "store URL", err);
     PGconn *pg;
 
     for (int i = 0; i < parameters->count && result == HF_OK; i++)
@@ -297,21 +380,6 @@ static int read_mode(struct engine_store *store, struct url *url, struct error_t
     return error_set(err, HF_EINVAL, "store URL: no mode '%.40s': there are table and row", mode);
 }
 
-/* What comes behind an '@' or '/' of a password would be taken for a host or a database, and shown. */
-static int check_marks(const char *rest, struct error_text *err)
-{
-    size_t size = strcspn(rest, "?"), host = strlen("//");
-    const char *first = memchr(rest, '@', size);
-    const char *slash = size > host ? memchr(rest + host, '/', size - host) : NULL;
-
-    if (first &&
-        (memchr(first + 1, '@', size - (size_t)(first + 1 - rest)) || (slash && slash < first)))
-        return error_set(err, HF_EINVAL,
-                         "store URL: an '@' in a user, password or database is written %%40, a '/' "
-                         "%%2F");
-    return HF_OK;
-}
-
 static int read_url(struct engine_store *store, struct url *url, struct error_text *err)
 {
     const char *table = url_get(url, "table");
@@ -323,9 +391,7 @@ static int read_url(struct engine_store *store, struct url *url, struct error_te
         result =
             error_set(err, HF_EINVAL, "store URL: postgres://[USER@]HOST[:PORT]/DATABASE is meant");
     if (result == HF_OK)
-        result = check_marks(url->rest, err);
-    if (result == HF_OK)
-        result = parameters_of_uri(&store->parameters, uri, err);
+        result = parameters_of_uri(&store->parameters, uri, "store URL", err);
     if (result == HF_OK)
         result = read_access(store, url, err);
     if (result == HF_OK)
@@ -349,30 +415,69 @@ static int read_url(struct engine_store *store, struct url *url, struct error_te
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-static void say_where(struct engine_store *store, char *ret_where)
+/* Up to the comma, of a list of hosts or ports; moves on to what follows it, or stays at the end. */
+static int next_of_list(const char **list)
 {
-    const char *host = parameters_get(&store->parameters, "host");
-    const char *port = parameters_get(&store->parameters, "port");
+    size_t size = strcspn(*list, ",");
+
+    *list += size + ((*list)[size] == ',');
+    return (int)size;
+}
+
+/* host:port,host:port, an IPv6 address in brackets, as in a URL. One port is that of all hosts. */
+static void show_hosts(const struct parameters *parameters, char *ret_text, size_t size)
+{
+    const char *hosts = parameters_get(parameters, "host"), *ports, *port;
+    size_t used = 0;
+    int port_size;
+
+    if (!hosts)
+        hosts = parameters_get(parameters, "hostaddr");
+    if (!hosts)
+        hosts = "the local server";
+    ports = port = parameters_get(parameters, "port");
+    port_size = ports ? next_of_list(&ports) : 0;
+    do {
+        const char *host = hosts;
+        int host_size = next_of_list(&hosts);
+        bool in_brackets = memchr(host, ':', (size_t)host_size) != NULL;
+        int more = snprintf(ret_text + used, size - used, "%s%s%.*s%s%s%.*s", used ? "," : "",
+                            in_brackets ? "[" : "", host_size, host, in_brackets ? "]" : "",
+                            port_size ? ":" : "", port_size, port_size ? port : "");
+
+        if (more < 0 || (size_t)more >= size - used)
+            return;
+        used += (size_t)more;
+        if (ports && *ports) {
+            port = ports;
+            port_size = next_of_list(&ports);
+        }
+    } while (*hosts);
+}
+
+static void name_server(struct engine_store *store)
+{
     const char *service = parameters_get(&store->parameters, "service");
-    const char *database = parameters_get(&store->parameters, "dbname");
+    bool named = strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0];
 
     snprintf(store->advice, sizeof store->advice,
-             "holdfast guard sql --dialect postgres --locks%s%s%s%s",
-             strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0]
-                 ? " --table "
-                 : "",
+             "holdfast guard sql --dialect postgres --locks%s%s%s%s", named ? " --table " : "",
              store->wanted.schema, store->wanted.schema[0] ? "." : "",
-             strcmp(store->wanted.table, PGNAMES_TABLE) != 0 || store->wanted.schema[0]
-                 ? store->wanted.table
-                 : "");
+             named ? store->wanted.table : "");
     if (service)
         snprintf(store->shown, sizeof store->shown, "service %.200s", service);
     else
-        snprintf(store->shown, sizeof store->shown, "%.200s%s%.40s",
-                 host ? host : "the local server", port ? ":" : "", port ? port : "");
+        show_hosts(&store->parameters, store->shown, sizeof store->shown);
+}
+
+void pg_say_where(const struct engine_store *store, const struct pgnames *names,
+                  char ret_where[HF_URL_MAX + 1])
+{
+    const char *database = parameters_get(&store->parameters, "dbname");
+
     snprintf(ret_where, HF_URL_MAX + 1, "%s, database %s, table %s%s%s%s", store->shown,
-             database ? database : "(default)", store->wanted.schema,
-             store->wanted.schema[0] ? "." : "", store->wanted.table,
+             database ? database : "(default)", names->schema, names->schema[0] ? "." : "",
+             names->table,
              store->row ? ", each lock an open transaction: a connection for each, and VACUUM "
                           "keeps what is newer"
              : store->listen == LISTEN_OFF       ? ", waiters look (listen=off)"
@@ -411,7 +516,8 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
         pg_close(store);
         return result;
     }
-    say_where(store, ret_where);
+    name_server(store);
+    pg_say_where(store, &store->wanted, ret_where);
     *ret_store = store;
     return HF_OK;
 }
@@ -420,12 +526,14 @@ void pg_in_effect(struct engine_store *store, hf_store_info *ret_info)
 {
     bool hears = atomic_load(&store->hears);
 
+    if (atomic_load(&store->settled))
+        ret_info->where = store->where;
     if (store->listen == LISTEN_ELSEWHERE || hears)
         ret_info->wakes =
             hears ? "told by NOTIFY, in their order"
             : atomic_load(&store->unlistened)
                 ? "look about once a second, in their order: the URL of listen= cannot be used"
-                : "told by NOTIFY, in their order, where the URL of listen= can be used";
+                : "told by NOTIFY over the URL of listen=, which was not tried, in their order";
     else if (store->listen == LISTEN_OFF)
         ret_info->wakes = "look about once a second (listen=off), in their order";
     else if (atomic_load(&store->pooled))

@@ -3,7 +3,7 @@
  *     a connection ──▶ where is TABLE_meta? ──▶ nowhere: make all of it, in one transaction ──▶ which version, which incarnation?
  *
  * The schema is found once: where the search_path finds the table, else the one that new tables go to. From then on every statement names it,
- * so that nobody's search_path leads elsewhere. */
+ * so that nobody's search_path leads elsewhere. Two roles may find two: hf_info names the one that was found. */
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "base/switches.h"
@@ -198,6 +198,7 @@ static int fill_texts(struct engine_store *store, const struct pgnames *names,
         for (int i = 0; i < STATEMENT_COUNT; i++)
             name_statement(texts[i], store->statement_names[i]);
         store->names = *names;
+        pg_say_where(store, names, store->where);
         atomic_store(&store->settled, true);
         memset(texts, 0, sizeof texts);
     }

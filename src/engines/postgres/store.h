@@ -432,6 +432,9 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
             char *ret_where, struct error_text *err);
 void pg_close(struct engine_store *store);
 void pg_in_effect(struct engine_store *store, hf_store_info *ret_info);
+/* In words where the locks live. names: as the URL has them, or as they were found. */
+void pg_say_where(const struct engine_store *store, const struct pgnames *names,
+                  char ret_where[HF_URL_MAX + 1]);
 void pg_after_fork(struct engine_store *store);
 
 /* ---- the store ------------------------------------------------------------------------------- */
@@ -460,8 +463,9 @@ struct engine_store {
     pthread_mutex_t mutex; /* of all below; never held while somebody waits for a server */
     pthread_cond_t freed;  /* a connection was given back, or somebody is interrupted */
     struct list idle;
-    int connections;      /* idle and in use */
-    struct pgnames names; /* with the schema */
+    int connections;            /* idle and in use */
+    struct pgnames names;       /* with the schema */
+    char where[HF_URL_MAX + 1]; /* with that, in words */
     char *texts[STATEMENT_COUNT];
     char statement_names[STATEMENT_COUNT]
                         [PG_STATEMENT_NAME_MAX + 1]; /* what they are prepared as */

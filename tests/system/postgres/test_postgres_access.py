@@ -1,6 +1,8 @@
 """Users, rights, and everything that libpq knows of how to get in: passwords, .pgpass, service files, TLS."""
+import json
 import os
 import subprocess
+import urllib.parse
 
 import pytest
 from conftest import TESTS, claims, eventually, guard_sql, make_table
@@ -69,6 +71,44 @@ def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holde
         server.session(user="app")("CREATE TABLE mine (i integer)")
 
 
+# ---- the schema
+
+
+def test_the_schema_that_was_found_is_named(servers, cli_on, hold):
+    """With a schema for each user, the same URL is two stores, and nobody would see it."""
+    server = servers.postgres()
+    session = server.session()
+    for role in ("ann", "bob"):
+        session(f"CREATE ROLE {role} LOGIN")
+        session(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
+    for role in ("ann", "bob"):
+        cli = cli_on(server.url(user=role))
+        where = f"{server.host}, database postgres, table {role}.holdfast_locks"
+        holder = hold(server.url(user=role), "x", "ttl=60000")
+        assert cli("show", "x").stdout.splitlines()[-1] == f"x: looked for in {where}"
+        assert json.loads(cli("show", "--json", "x").stdout)["where"] == where
+        lines = cli("stores").stdout.splitlines()
+        assert lines[-2] == f"  found: {where}" and lines[-3].startswith("In effect: "), lines[-3:]
+        (effect,) = [each for line in cli("stores", "--json").stdout.splitlines() if (each := json.loads(line))["in_effect"]]
+        assert effect["where"] == where
+        waiter = cli.start("run", "x", "--", "true")
+        assert waiter.line("err").startswith(f"holdfast: waiting for 'x' in {where}: held by ")
+        assert holder.release() == "HF_OK"
+        assert waiter.wait() == 0
+        named = cli_on(server.url(f"{role}.holdfast_locks", user=role))
+        assert "looked for" not in named("show", "x").stdout and "found:" not in named("stores").stdout
+
+
+@pytest.mark.parametrize("hosts, shown", [
+    ("127.0.0.1:5534,127.0.0.1:5533", "127.0.0.1:5534,127.0.0.1:5533"), ("[::1]:5533", "[::1]:5533"), ("127.0.0.1,[::1]", "127.0.0.1,[::1]"),
+    ("127.0.0.1:1,[::1],127.0.0.2:3", "127.0.0.1:1,[::1],127.0.0.2:3"), ("", "the local server"), ("%2Ftmp:5", "/tmp:5")])
+def test_hosts_are_shown_as_in_a_url(cli_on, hosts, shown):
+    stores = cli_on(f"postgres://{hosts}/d").start("stores")  # nobody is there: what comes before the server is asked
+    while not (line := stores.line()).startswith("In effect"):
+        pass
+    assert f"({shown}, database d, table holdfast_locks)" in line
+
+
 # ---- passwords
 
 
@@ -93,9 +133,25 @@ def test_a_password_in_the_url(guarded, table, cli_on):
 
 def test_no_output_shows_the_password(guarded, table, cli_on):
     cli = cli_on(guarded.url(table, user="ann:p%20w%2Fd%25%3A", database="hers"))
-    for words in (("run", "x", "--", "env"), ("stores",), ("show", "x"), ("-v", "run", "x", "--", "true")):
+    for words in (("run", "x", "--", "env"), ("stores",), ("show", "x"), ("run", "x", "--", "true"), ("ls", "--json")):
         done = cli(*words)
         assert "p%20w" not in done.stdout + done.stderr and "p w/d" not in done.stdout + done.stderr, words
+
+
+def test_no_output_shows_the_password_of_listen(guarded, table, cli_on):
+    """A URL within the URL; what a job gets of it still works with the password from elsewhere."""
+    hers = {"user": "ann:p%20w%2Fd%25%3A", "database": "hers"}
+    cli = cli_on(guarded.url(table, **hers, listen=guarded.url(**hers)))
+    bare = guarded.url(table, user="ann", database="hers", listen=guarded.url(user="ann", database="hers"))
+    for words in (("run", "x", "--", "env"), ("stores",), ("stores", "--json"), ("show", "x"), ("ls",), ("lock", "y"),
+                  ("floor", "1"), ("floor", "--json", "2")):
+        done = cli(*words)
+        assert done.status == 0 and not any(part in done.stdout + done.stderr for part in ("p%20w", "p%2520w", "p w")), (words, done)
+        assert words[:2] != ("run", "x") or f"HOLDFAST_URL={bare}\n" in done.stdout, done
+    (effect,) = [each for line in cli_on(bare, HOLDFAST_PASSWORD="p w/d%:")("stores", "--json").stdout.splitlines()
+                 if (each := json.loads(line))["in_effect"]]
+    assert "cannot" not in effect["wakes"] and effect["url"] == bare
+    assert cli_on(bare, HOLDFAST_PASSWORD="p w/d%:")("run", "x", "--", "true").status == 0
 
 
 def test_a_password_file(guarded, table, cli_on, tmp_path):
@@ -211,5 +267,31 @@ def test_several_hosts(server, table, cli_on):
 @pytest.mark.parametrize("port", ["abc", "0", "65536", "5432,x", "99999999999"])
 def test_a_port_that_is_none(cli_on, port):
     hosts = ",".join(f"127.0.0.1:{part}" for part in port.split(","))
+    done = cli_on(f"postgres://me@{hosts}/x")("run", "-n", "x", "--", "true")
+    assert done.status == USAGE and done.stderr.endswith(f"'{port.split(',')[-1]}' is not a port, from 1 to 65535\n"), done.stderr
     done = cli_on(f"postgres://{hosts}/x")("run", "-n", "x", "--", "true")
-    assert done.status == 64 and done.stderr.endswith(f"'{port.split(',')[-1]}' is not a port, from 1 to 65535\n"), done.stderr
+    assert done.status == USAGE and "a port is a number from 1 to 65535; if it was a password, the host is missing" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("mistyped, words", [
+    ("pw:Secret100%@127.0.0.1:1/x", "a '%' in a password is written %25"),
+    ("pw:Secret%zz@127.0.0.1:1/x", "badly percent-encoded"),
+    ("pw:Secret%00@127.0.0.1:1/x", "badly percent-encoded"),
+    ("pw:Secret@127.0.0.1%:1/x", "badly percent-encoded"),
+    ("pw:Secret@[::1:1/x", "an IPv6 address is written [::1], or [::1]:PORT"),
+    ("pw:Secret@[::1]x:1/x", "an IPv6 address"),
+    ("pw:Secret@[]:1/x", "HOST"),
+    ("pw:Sec@Secret@127.0.0.1:1/x", "written %40"),
+    ("pw:Sec/Secret@127.0.0.1:1/x", "a '/' %2F"),
+    ("pw:Sec?Secret=ret@127.0.0.1:1/x", "'@' after '?'"),
+    ("pw:Secret", "if it was a password, the host is missing"),
+    ("pw:Secret/x", "if it was a password, the host is missing"),
+    ("pw:1234567Secret", "if it was a password, the host is missing"),
+])
+def test_no_error_shows_the_password_of_a_mistyped_url(cli_on, mistyped, words):
+    """libpq quotes what it cannot read."""
+    for url in (f"postgres://{mistyped}", f"postgres://127.0.0.1:1/x?listen={urllib.parse.quote('postgres://' + mistyped)}"):
+        done = cli_on(url)("run", "-n", "x", "--", "true")
+        assert done.status == USAGE and words in done.stderr and "Secret" not in done.stderr, (url, done)
+    done = cli_on(f"postgres://127.0.0.1:1/x?listen={urllib.parse.quote('postgres://h/x?Secret=1')}")("run", "-n", "x", "--", "true")
+    assert done.status == USAGE and "options of libpq" in done.stderr and "Secret" not in done.stderr, done

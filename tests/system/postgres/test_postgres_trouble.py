@@ -1,6 +1,7 @@
 """What goes wrong with a server or a table: clear words, the right exit status, and nothing left behind."""
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -148,7 +149,7 @@ def test_stores_says_how_waiters_wake_here(server, table, cli_on, servers):
     make_table(cli_on, server, table)
     pooler = servers.pgbouncer(server)
     for url, words in ((server.url(table), "told by NOTIFY, in their order"), (server.url(table, listen="off"), "listen=off"),
-                       (server.url(table, listen="postgres://postgres@127.0.0.1:1/postgres"), "where the URL of listen= can be used"),
+                       (server.url(table, listen="postgres://postgres@127.0.0.1:1/postgres"), "over the URL of listen=, which was not tried"),
                        (pooler.url(table), "a pooler is in between")):
         cli = cli_on(url)
         last = cli("stores").stdout.splitlines()[-1]
@@ -158,7 +159,8 @@ def test_stores_says_how_waiters_wake_here(server, table, cli_on, servers):
 
 
 def test_no_such_role(server, cli_on):
-    fails(cli_on(server.url(user="nobody_here")), "nobody_here")
+    assert "USER@" not in fails(cli_on(server.url(user="nobody_here")), "nobody_here")
+    fails(cli_on(f"postgres://{server.host}/postgres", PGUSER="nobody_here"), "nobody_here", "the URL names no user: postgres://USER@HOST/DATABASE")
 
 
 def test_a_server_that_hangs(servers, table, cli_on, hold):
@@ -250,7 +252,9 @@ def test_connection_slots_used_up(servers, table, cli_on, hold):
     with pytest.raises(Exception, match="too many clients"):
         while len(taken) < 20:
             taken.append(server.connect())
-    fails(cli_on(server.url(table, timeout="20s")), "too many clients", status=UNREACHED)
+    done = cli_on(server.url(table, timeout="20s"))("run", "-n", "x", "--", "echo", "inside")
+    slow, last = done.stderr.splitlines()
+    assert done.status == UNREACHED and "no word of it" in slow and "too many clients" in last and done.stdout == "", done
     time.sleep(4)
     assert holder.left() > 0  # it has its connection
     for connection in taken:
@@ -419,3 +423,86 @@ def test_a_server_that_hangs_is_told_of_long_before_its_answer_is_given_up(serve
         assert "'x': no answer for a second: the server hangs, or waits for a row that is locked, or for a synchronous standby; still trying" in process.line("err")
     finally:
         server.resume()
+
+
+def test_a_floor_whose_answer_is_lost_may_or_may_not_be_done(servers, table, cli_on):
+    """The synchronous standby is missing: it is done, and the server does not say so."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    floor = int(time.time() * 1e6) + 10 ** 12
+    server.set("synchronous_standby_names", "ghost")
+    done = cli("floor", str(floor))
+    first, slow, last = done.stderr.splitlines()
+    assert done.status == UNREACHED and done.stdout == "" and "ends all holds" in first, done
+    assert slow.startswith("holdfast: floor: no word that it is done from ") and slow.endswith("still trying"), done
+    assert "may or may not have been raised: repeat the command" in last, done
+    server.set("synchronous_standby_names", "")
+    assert eventually(lambda: (again := cli("floor", str(floor))).status == 0 and again, "it is done").stdout.endswith(f"is greater than {floor}\n")
+    assert cli("run", "x", "--", "sh", "-c", "echo $HOLDFAST_TOKEN").stdout > f"{floor}\n"
+
+
+# ---- what is said, and when
+
+
+def test_whoever_was_told_to_end_says_that_it_leaves_and_not_that_it_waits(servers, table, cli_on):
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    assert cli("lock", "x").status == 0
+    running = cli.start("once", "k", "--", "sh", "-c", "echo inside; read line")
+    names = {"run": "x", "lock": "x", "elect": "x", "once": "k"}
+    waiting = [cli.start(word, name, *(() if word == "lock" else ("--", "true"))) for word, name in names.items()]
+    quiet = cli.start("run", "-q", "x", "--", "true")
+    for process, name in zip(waiting, names.values()):
+        assert f"waiting for '{name}' in" in process.line("err")
+    cli.await_waiters("x", 4)
+    server.pause()
+    for process in [*waiting, quiet]:
+        process.kill(signal.SIGINT)
+    for process, name in zip(waiting, names.values()):
+        assert process.wait() == 128 + signal.SIGINT
+        assert process.rest("err") == [f"holdfast: leaving the queue for '{name}': the store is being told, for up to 5.0 s (another signal ends that)"]
+    assert quiet.wait() == 128 + signal.SIGINT and quiet.rest("err") == []
+    server.resume()
+    assert running.end() == 0
+
+
+def test_nobody_is_silent_for_long(servers, table, cli_on):
+    """From the first moment on: no line has said yet who holds it."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    silent = servers.postgres()
+    silent.pause()
+    locker = server.session()
+    locker("BEGIN")
+    locker(f"LOCK TABLE {table}_claims")
+    cli, patient = cli_on(server.url(table)), cli_on(silent.url(table, timeout="6s"))
+    started = [("waiting for", server, cli.start("run", "x", "--", "true")), ("watching", server, cli.start("watch", "x")),
+               ("waiting for", silent, patient.start("run", "x", "--", "true")), ("watching", silent, patient.start("watch", "x")),
+               ("asking for", silent, patient.start("run", "-n", "x", "--", "true"))]
+    for doing, asked, process in started:
+        line = process.line("err")
+        missing = "no answer" if doing == "watching" else "no word of it" if asked is silent else ""  # why may be known by then
+        assert line.startswith(f"holdfast: {doing} 'x': {missing}") and line.endswith("; still trying"), line
+    locker("ROLLBACK")
+    assert started[0][2].wait() == 0
+    started[1][2].line("out")  # and it goes on
+    silent.resume()
+    server.set("synchronous_standby_names", "ghost")
+    assert cli.start("run", "-n", "y", "--", "true").line("err").startswith("holdfast: asking for 'y': ")
+    server.set("synchronous_standby_names", "")
+
+
+def test_after_a_loss_the_line_says_how_long_the_store_is_told(servers, table, cli_on):
+    """For 5 s, and before that a renewal that hangs has to end: a fifth of the TTL."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    job = cli_on(server.url(table)).start("run", "--ttl", "2s", "x", "--", "sh", "-c", "echo inside; exec sleep 1000")
+    assert job.line() == "inside"
+    server.pause()
+    assert "lost 'x'" in job.line("err")
+    line = job.line("err")
+    assert line.startswith("holdfast: releasing 'x': no answer from ") and line.endswith("; trying for up to 5.4 s in all"), line
+    server.resume()
+    assert job.wait() == 76

@@ -261,6 +261,40 @@ static void bad_urls_are_refused(void **state)
     assert_int_equal(HF_EINVAL, url_parse(text, &url, &err));
 }
 
+static void no_password_of_a_url_is_shown(void **state)
+{
+    static const char *const both[][2] = {
+        {"file:/a:b@c", "file:/a:b@c"},
+        {"x://me@h:1/d?ttl=1s", "x://me@h:1/d?ttl=1s"},
+        {"x://me:SECRET@h:1/d?ttl=1s", "x://me@h:1/d?ttl=1s"},
+        {"x://me:SE@CR:ET@h", "x://me@h"},
+        {"x://h?password=SECRET", "x://h"},
+        {"x://h?password=SECRET&a=b", "x://h?a=b"},
+        {"x://h?a=b&password=SECRET&c=d", "x://h?a=b&c=d"},
+        {"x://h?a=b&sslpassword=SECRET", "x://h?a=b"},
+        {"x://h?password-file=p&a=b", "x://h?password-file=p&a=b"},
+        {"x://h?listen=off", "x://h?listen=off"},
+        {"x://h?a=b:c%40d&e=f", "x://h?a=b:c%40d&e=f"},
+        {"x://h?listen=p://me:SECRET%40g:2/d&a=b", "x://h?listen=p://me%40g:2/d&a=b"},
+        {"x://h?listen=p%3A%2F%2Fme%3ASECRET%40g%2Fd", "x://h?listen=p%3A%2F%2Fme%40g%2Fd"},
+        {"x://u:SECRET@h?listen=p://me:SE%2540CRET%40g", "x://u@h?listen=p://me%40g"},
+        {"x://h?listen=p://g?password=SECRET%26s=t", "x://h?listen=p://g?s=t"},
+        {"x://h?listen=p://g%3Fs=t%26password%3DSECRET&a=b", "x://h?listen=p://g%3Fs=t&a=b"},
+        {"x://h?listen=p://g?p%2561ssword=SECRET&a=b", "x://h?listen=p://g&a=b"},
+        {"x://h?listen=p://me:SECRET%40%zz", "x://h?listen="}};
+    char long_url[HF_URL_MAX + 100], shown[HF_URL_MAX + 1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        url_without_passwords(both[i][0], shown);
+        assert_string_equal(both[i][1], shown);
+    }
+    memset(long_url, 'x', sizeof long_url);
+    long_url[sizeof long_url - 1] = '\0';
+    url_without_passwords(long_url, shown);
+    assert_int_equal(HF_URL_MAX, strlen(shown));
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 static void digest(const char *bytes, size_t size, char ret_hex[2 * SHA256_SIZE + 1])
@@ -533,6 +567,7 @@ int main(void)
         cmocka_unit_test(names_have_a_length),
         cmocka_unit_test(a_url_comes_apart),
         cmocka_unit_test(bad_urls_are_refused),
+        cmocka_unit_test(no_password_of_a_url_is_shown),
         cmocka_unit_test(sha1_gives_the_published_digests),
         cmocka_unit_test(sha256_gives_the_published_digests),
         cmocka_unit_test(errors_are_one_printable_line),
