@@ -245,6 +245,7 @@ unset HOLDFAST_URL
     "docs/server.md": SERVER_PAGE,
     "docs/stores.md": Page(stores_page.BLOCKS, setting=stores_page.SETTING, needs=stores_page.NEEDS),
     "docs/systemd.md": Page(systemd_page.BLOCKS, systemd_page.setting, systemd_page.MACHINES, ("openssl",), booted=True),
+    "docs/testing.md": Page([]),
     "docs/zookeeper-store.md": Page(needs=("java", "src/engines/holdfast-zookeeper.so"), blocks=[
         Run("$ mkdir /tmp/zookeeper-to-try", asides={"java": ""},
             after="until holdfast --on zookeeper://127.0.0.1/locks ls >/dev/null 2>&1; do sleep 0.05; done"),
