@@ -47,14 +47,15 @@ static void make(struct search *search, uint32_t at, const struct explore_step *
     int depth = search_way(search, at, way);
     struct core *table = explore_live(explorer, 0);
 
-    explorer->depth = explorer->begun + depth + (further != NULL);
+    explorer->depth = explorer->begun + depth;
     explore_new(explorer, &explorer->state);
     for (int i = 1; i <= explorer->depth; i++) {
-        struct explore_step step =
-            i > explorer->begun + depth ? *further : step_of_way(search, way, i);
+        struct explore_step step = step_of_way(search, way, i);
 
         table = explore_again(explorer, table, &step, i);
     }
+    if (further)
+        table = explore_again(explorer, table, further, ++explorer->depth);
     explore_save(explorer, table);
 }
 
@@ -221,11 +222,11 @@ static void end(struct search *search)
     being_explored = NULL;
 }
 
-/* A table that finds an invariant of its own broken aborts: the way to there is printed first, as far as it goes. */
+/* A table that finds an invariant of its own broken aborts: the way to there is printed first, as far as it goes. The signal is this thread's own, from
+ * abort(), in no library call that could be entered twice; and if it comes again, that is the end. */
 static void on_abort(int number)
 {
     (void)number;
-    signal(SIGABRT, SIG_DFL);
     if (!being_explored)
         return;
     explore_wrong(being_explored, "the table has aborted");
@@ -241,9 +242,10 @@ int main(int argc, char **argv)
                                        .expand = expand,
                                        .end = end,
                                        .numbers = true};
+    const struct sigaction aborts = {.sa_handler = on_abort, .sa_flags = (int)SA_RESETHAND};
 
     /* Tables come and go all the time: their memory is not to be given back to the system, and asked for again. */
-    signal(SIGABRT, on_abort);
+    sigaction(SIGABRT, &aborts, NULL);
     mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
     return search_main(argc, argv, &owner);
