@@ -493,6 +493,7 @@ int pg_open(struct url *url, const struct engine_host *host, struct engine_store
 
     if (!store)
         return error_set(err, HF_ENOMEM, "out of memory");
+    pg_survive_forks();
     store->host = host;
     store->timeout_ms = PG_TIMEOUT_MS;
     store->bell_fd = -1;

@@ -1,8 +1,50 @@
 /* postgres.c: locks in a PostgreSQL database, the `postgres:` store. docs/postgres-store.md tells how it works. */
 #include "engines/postgres/store.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+
+/* libpq has a lock of its own for what it reads of the user. Where one thread has it and another one forks, the child would wait for it for ever: it gets a new one. One that the program has
+ * registered itself stays. ERRORCHECK: a thread of the program that has taken libpq's own, just before, gives back ours, which it does not have. */
+static pthread_mutex_t libpq_mutex;
+static pthread_once_t libpq_once = PTHREAD_ONCE_INIT;
+
+static void make_libpq_mutex(void)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&libpq_mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+static void lock_libpq(int acquires)
+{
+    if (acquires)
+        pthread_mutex_lock(&libpq_mutex);
+    else
+        pthread_mutex_unlock(&libpq_mutex);
+}
+
+static void replace_libpq_lock(void)
+{
+    pgthreadlock_t before, usual;
+
+    make_libpq_mutex();
+    if (pthread_atfork(NULL, NULL, make_libpq_mutex) != 0)
+        return; /* out of memory: a child may hang, as with libpq alone */
+    before = PQregisterThreadLock(NULL);
+    usual = PQregisterThreadLock(lock_libpq);
+    if (before != usual)
+        PQregisterThreadLock(before);
+}
+
+void pg_survive_forks(void)
+{
+    pthread_once(&libpq_once, replace_libpq_lock);
+}
 
 /* What libpq would say to the server belongs to the parent: only the descriptors are closed. */
 void pg_after_fork(struct engine_store *store)

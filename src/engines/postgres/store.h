@@ -435,6 +435,8 @@ void pg_in_effect(struct engine_store *store, hf_store_info *ret_info);
 /* In words where the locks live. names: as the URL has them, or as they were found. */
 void pg_say_where(const struct engine_store *store, const struct pgnames *names,
                   char ret_where[HF_URL_MAX + 1]);
+/* Once: libpq's lock is one that the child of a fork can use. */
+void pg_survive_forks(void);
 void pg_after_fork(struct engine_store *store);
 
 /* ---- the store ------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -325,9 +326,64 @@ static void a_late_answer_does_not_turn_the_incarnation_back(void **state)
     hf_close(direct);
 }
 
+/* ---- a fork -------------------------------------------------------------------------------------- */
+
+#define OPENERS 4
+#define FORKS 400
+#define CHILD_S_MAX 20
+
+static atomic_bool openers_end;
+
+static void *open_and_close(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&openers_end)) {
+        hf_store *opened = NULL;
+
+        if (hf_open("postgres://postgres@127.0.0.1/postgres", &opened) == HF_OK)
+            hf_close(opened);
+    }
+    return NULL;
+}
+
+/* The lock that libpq has for reading its defaults may be held by a thread that the child does not have. */
+static void a_child_opens_a_store_whatever_others_did_at_the_fork(void **state)
+{
+    pthread_t openers[OPENERS];
+    hf_store *opened;
+    int bad = 0;
+
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* its own allocator has such locks */
+#endif
+    must(HF_OK, hf_open("postgres://postgres@127.0.0.1/postgres", &opened));
+    hf_close(opened); /* the module has been loaded */
+    atomic_store(&openers_end, false);
+    for (int i = 0; i < OPENERS; i++)
+        assert_int_equal(0, pthread_create(&openers[i], NULL, open_and_close, NULL));
+    for (int i = 0; i < FORKS && bad == 0; i++) {
+        pid_t child = fork();
+        int status;
+
+        if (child == 0) {
+            alarm(CHILD_S_MAX);
+            _exit(hf_open("postgres://postgres@127.0.0.1/postgres", &opened) != HF_OK);
+        }
+        assert_true(child > 0);
+        assert_int_equal(child, waitpid(child, &status, 0));
+        bad += status != 0;
+    }
+    atomic_store(&openers_end, true);
+    for (int i = 0; i < OPENERS; i++)
+        pthread_join(openers[i], NULL);
+    assert_int_equal(0, bad);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_opens_a_store_whatever_others_did_at_the_fork),
         cmocka_unit_test_setup_teardown(a_hold_survives_that_idle_connections_are_swallowed,
                                         start_relay, stop_relay),
         cmocka_unit_test_setup_teardown(a_late_answer_does_not_turn_the_incarnation_back,
