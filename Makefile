@@ -268,7 +268,7 @@ help:
 	@echo '                 the conformance suite while ZooKeeper servers are killed and paused, and 500 rounds beside kazoo and Curator'
 	@echo 'make soak-postgres'
 	@echo '                 PostgreSQL killed under load 50 times, and the conformance suite meanwhile, in full'
-	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis, holdfastd and PostgreSQL, 5 min each'
+	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis, holdfastd and PostgreSQL, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
 	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS='
