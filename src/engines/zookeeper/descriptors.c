@@ -32,6 +32,7 @@
 #define NAME_MASK 0xffffffu
 #define AWAITED_MAX 2 /* the pipe, and the connection */
 #define LOOKS_MAX 20  /* at a thread that is awake, by those who can wait */
+#define LISTS_MAX 20  /* of threads, until the library's are among them */
 #define LOOK_PAUSE_NS 1000000
 #define LINK_MAX_BYTES 64 /* a longer one is no pipe's */
 
@@ -102,13 +103,19 @@ static void note_thread(int thread, void *arg)
     finding->count++;
 }
 
+/* While an older thread ends, the kernel's list may leave out younger ones: so it is read again until both are there. */
 void descriptors_find_threads(struct session *session)
 {
-    struct finding finding = {.session = session};
+    for (int i = 0; i < LISTS_MAX; i++) {
+        struct finding finding = {.session = session};
 
-    each_number("/proc/self/task", note_thread, &finding);
-    if (finding.count == ZK_THREADS)
-        atomic_store(&session->threads_known, true);
+        each_number("/proc/self/task", note_thread, &finding);
+        if (finding.count == ZK_THREADS) {
+            atomic_store(&session->threads_known, true);
+            return;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_PAUSE_NS}, NULL);
+    }
 }
 
 /* ---- what a thread waits for ----------------------------------------------------------------- */

@@ -31,6 +31,8 @@
 #define LONG_TTL_MS 10000
 #define HOLDERS 8
 #define HANDLES 40
+#define COMING 1000   /* threads of the program's, */
+#define COMING_MS 100 /* and for how long the last one is there */
 #define OPENINGS 40
 #define QUEUED 4 /* connections that a listener has no room for */
 #define RESETS 3
@@ -294,6 +296,45 @@ static void a_server_that_has_vanished_costs_no_hold(void **state)
     appear(&vanished);
 }
 
+/* ---- threads of the program ------------------------------------------------------------------- */
+
+/* Lives for a few moments. */
+static void *come_and_go(void *arg)
+{
+    for (intptr_t i = 0; i < (intptr_t)arg; i++)
+        pause_a_moment();
+    return NULL;
+}
+
+/* While one ends, the kernel's list of them leaves out younger ones. */
+static void threads_that_come_and_go_hide_none_of_the_library_s(void **state)
+{
+    static struct holder holders[HANDLES];
+    int ports[ZOOKEEPER_NODES];
+    pthread_t threads[COMING];
+    char url[256];
+
+    (void)state;
+    ensemble_url(&ensemble, url, sizeof url);
+    for (int i = 0; i < ZOOKEEPER_NODES; i++)
+        ports[i] = ensemble.nodes[i].port;
+    for (int i = 0; i < HANDLES; i++) {
+        must(HF_OK, hf_open(url, &holders[i].store));
+        holders[i].ttl_ms = LONG_TTL_MS;
+    }
+    for (int i = 0; i < COMING; i++)
+        assert_int_equal(
+            0, pthread_create(&threads[i], NULL, come_and_go, (void *)(intptr_t)(i % COMING_MS)));
+    hold_all(holders, HANDLES);
+    for (int i = 0; i < COMING; i++)
+        pthread_join(threads[i], NULL);
+    await_inherited(ports, 0);
+    for (int i = 0; i < HANDLES; i++) {
+        must(HF_OK, hf_release(holders[i].lock));
+        hf_close(holders[i].store);
+    }
+}
+
 /* ---- pipes ----------------------------------------------------------------------------------- */
 
 static _Atomic bool over;
@@ -366,6 +407,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stopped_server_costs_no_hold_whoever_else_is_connected),
         cmocka_unit_test(handles_that_reconnect_together_survive_a_stopped_server),
         cmocka_unit_test(a_server_that_has_vanished_costs_no_hold),
+        cmocka_unit_test(threads_that_come_and_go_hide_none_of_the_library_s),
         cmocka_unit_test(the_pipes_of_the_program_are_left_alone_and_the_others_not),
     };
 
