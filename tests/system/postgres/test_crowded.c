@@ -43,6 +43,17 @@ static void *lock_rows(void *arg)
     return NULL;
 }
 
+static int rows_are_locked(void)
+{
+    char reply[64] = "";
+
+    assert_int_equal(0, postgres_do(&server,
+                                    "SELECT count(*) FROM pg_stat_activity WHERE wait_event = "
+                                    "'PgSleep'",
+                                    reply, sizeof reply));
+    return strcmp(reply, "0") != 0;
+}
+
 static void note(hf_op *op, int result, void *arg)
 {
     (void)op;
@@ -57,7 +68,7 @@ static void must(int expected, int result)
 
 static void renewals_have_a_connection_of_their_own(void **state)
 {
-    int wanted[WANTED], given_up[GIVEN_UP], late = 0;
+    int wanted[WANTED], given_up[GIVEN_UP];
     hf_options options = HF_OPTIONS_INIT, brief = HF_OPTIONS_INIT;
     hf_lock *kept, *locks[GIVEN_UP], *other;
     struct pollfd ready = {.events = POLLIN};
@@ -88,15 +99,8 @@ static void renewals_have_a_connection_of_their_own(void **state)
     }
     must(HF_OK, hf_acquire(store, "kept", &brief, &kept));
     assert_int_equal(0, pthread_create(&thread, NULL, lock_rows, NULL));
-    while (late == 0 && !atomic_load(&done)) { /* until the rows are locked */
-        char reply[64] = "";
-
-        assert_int_equal(0, postgres_do(&server,
-                                        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = "
-                                        "'PgSleep'",
-                                        reply, sizeof reply));
-        late = strcmp(reply, "0") != 0;
-    }
+    while (!rows_are_locked() && !atomic_load(&done))
+        ;
     for (int i = 0; i < WANTED; i++) {
         snprintf(name, sizeof name, "wanted%d", i);
         must(HF_OK, hf_acquire_start(store, name, &options, note, &wanted[i], &op));
@@ -113,7 +117,7 @@ static void renewals_have_a_connection_of_their_own(void **state)
             left += given_up[i] == 1;
         assert_true(hf_lock_left_ms(kept) > 0);
     }
-    assert_true(atomic_load(&done));
+    assert_int_equal(0, rows_are_locked()); /* it was over before they were done */
     must(HF_OK, hf_release(kept));
     for (int i = 0; i < WANTED; i++)
         must(HF_OK, wanted[i]);

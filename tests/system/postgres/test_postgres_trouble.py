@@ -253,8 +253,9 @@ def test_connection_slots_used_up(servers, table, cli_on, hold):
         while len(taken) < 20:
             taken.append(server.connect())
     done = cli_on(server.url(table, timeout="20s"))("run", "-n", "x", "--", "echo", "inside")
-    slow, last = done.stderr.splitlines()
-    assert done.status == UNREACHED and "no word of it" in slow and "too many clients" in last and done.stdout == "", done
+    *slow, last = done.stderr.splitlines()  # on a slow machine it says before that it still tries
+    assert all("no word of it" in line for line in slow) and len(slow) <= 1, done
+    assert done.status == UNREACHED and "too many clients" in last and done.stdout == "", done
     time.sleep(4)
     assert holder.left() > 0  # it has its connection
     for connection in taken:
