@@ -98,7 +98,7 @@ static void any_bytes_make_a_name(void **state)
 
     make_longest();
     for (size_t i = 0; i < ODD_COUNT; i++) {
-        must(HF_OK, hf_try(context->store, odd_names[i], &options, &locks[i]));
+        must(HF_OK, try_free(context->store, odd_names[i], &options, &locks[i]));
         assert_string_equal(odd_names[i], hf_lock_name(locks[i]));
         must(HF_EBUSY, hf_try(context->store, odd_names[i], &options, &other));
         assert_int_equal(1, count_entries(context->store, odd_names[i], HF_ENTRY_HOLDER));

@@ -93,7 +93,7 @@ static void closing_releases(void **state)
     (void)one;
     hf_close(another);
     must(HF_OK, waiter_join(&waiter));
-    must(HF_OK, hf_try(context->store, "one", &options, &lock));
+    must(HF_OK, try_free(context->store, "one", &options, &lock));
     must(HF_OK, hf_release(lock));
     must(HF_OK, hf_release(waiter.lock));
     hf_close(NULL);
@@ -156,7 +156,7 @@ static void a_forked_child_can_use_nothing_and_harms_nothing(void **state)
     must(HF_OK, hf_check(context->store, "one", hf_lock_token(lock)));
     assert_true(hf_lock_left_ms(lock) > 0);
     must(HF_OK, hf_release(lock));
-    must(HF_OK, hf_try(context->store, "one", &options, &other));
+    must(HF_OK, try_free(context->store, "one", &options, &other));
     must(HF_OK, hf_release(other));
     hf_close(holding);
 }
@@ -181,7 +181,7 @@ static void a_living_child_does_not_keep_the_lock(void **state)
     }
     close(stay[0]);
     must(HF_OK, hf_release(lock));
-    must(HF_OK, hf_try(context->store, "one", &options, &other));
+    must(HF_OK, try_free(context->store, "one", &options, &other));
     must(HF_OK, hf_release(other));
     close(stay[1]);
     assert_int_equal(child, waitpid(child, &status, 0));

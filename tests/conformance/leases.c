@@ -128,7 +128,7 @@ static void a_lock_delay_does_not_follow_a_release(void **state)
     options.delay_ms = 60000;
     lock = must_acquire(context->store, "one", &options);
     must(HF_OK, hf_release(lock));
-    must(HF_OK, hf_try(context->store, "one", &options, &next));
+    must(HF_OK, try_free(context->store, "one", &options, &next));
     must(HF_OK, hf_release(next));
 }
 
@@ -193,7 +193,7 @@ static void a_detached_hold_can_be_adopted(void **state)
     must(HF_OK, hf_renew(other));
     must(HF_OK, hf_release(other));
     must(HF_ELOST, hf_check(context->store, "one", token));
-    must(HF_OK, hf_try(context->store, "one", &options, &other));
+    must(HF_OK, try_free(context->store, "one", &options, &other));
     must(HF_OK, hf_release(other));
 }
 
@@ -293,11 +293,11 @@ static void a_ttl_has_limits(void **state)
     options.ttl_ms = -1;
     must(HF_EINVAL, hf_try(context->store, "one", &options, &lock));
     options.ttl_ms = HF_TTL_MAX_MS;
-    must(HF_OK, hf_try(context->store, "one", &options, &lock));
+    must(HF_OK, try_free(context->store, "one", &options, &lock));
     assert_true(hf_lock_left_ms(lock) > HF_TTL_MAX_MS / 2);
     must(HF_OK, hf_release(lock));
     options.ttl_ms = 0;
-    must(HF_OK, hf_try(context->store, "one", &options, &lock));
+    must(HF_OK, try_free(context->store, "one", &options, &lock));
     assert_in_range(hf_lock_left_ms(lock), 1, hf_info(context->store)->ttl_ms);
     must(HF_OK, hf_release(lock));
 }

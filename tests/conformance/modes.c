@@ -20,7 +20,7 @@ static void readers_share_and_a_writer_does_not(void **state)
 
     shared.mode = HF_SHARED;
     for (int i = 0; i < READERS; i++) {
-        must(HF_OK, hf_try(i % 2 ? another : context->store, "read", &shared, &readers[i]));
+        must(HF_OK, try_free(i % 2 ? another : context->store, "read", &shared, &readers[i]));
         assert_int_equal(HF_SHARED, hf_lock_mode(readers[i]));
         assert_true(hf_lock_token(readers[i]) > last);
         last = hf_lock_token(readers[i]);
@@ -34,7 +34,7 @@ static void readers_share_and_a_writer_does_not(void **state)
     must(HF_EBUSY, hf_try(another, "read", &exclusive, &writer)); /* the other process's */
     helper_say(helper, "release");
     assert_string_equal("HF_OK", helper_hear(helper, "released"));
-    must(HF_OK, hf_try(another, "read", &exclusive, &writer));
+    must(HF_OK, try_free(another, "read", &exclusive, &writer));
     assert_true(hf_lock_token(writer) > last);
     must(HF_EBUSY, hf_try(context->store, "read", &shared, &other));
     must(HF_OK, hf_release(writer));
@@ -150,7 +150,7 @@ static void a_writer_that_gives_up_lets_readers_in(void **state)
     exclusive.wait_ms = 200;
     first = must_acquire(context->store, "read", &shared);
     must(HF_EBUSY, hf_acquire(context->store, "read", &exclusive, &writer));
-    must(HF_OK, hf_try(another, "read", &shared, &second));
+    must(HF_OK, try_free(another, "read", &shared, &second));
     must(HF_OK, hf_release(first));
     must(HF_OK, hf_release(second));
     hf_close(another);
@@ -177,7 +177,7 @@ static void n_permits_are_n(void **state)
     uint64_t token = helper_hold(context, "pool", "permits=3", &helper);
 
     for (int i = 0; i < 2; i++) {
-        must(HF_OK, hf_try(i ? another : context->store, "pool", &permit, &holders[i]));
+        must(HF_OK, try_free(i ? another : context->store, "pool", &permit, &holders[i]));
         assert_int_equal(HF_PERMIT, hf_lock_mode(holders[i]));
         assert_true(hf_lock_token(holders[i]) > token);
         token = hf_lock_token(holders[i]);
@@ -185,7 +185,7 @@ static void n_permits_are_n(void **state)
     must(HF_EBUSY, hf_try(another, "pool", &permit, &fourth));
     assert_int_equal(3, count_entries(another, "pool", HF_ENTRY_HOLDER));
     must(HF_OK, hf_release(holders[0]));
-    must(HF_OK, hf_try(another, "pool", &permit, &fourth));
+    must(HF_OK, try_free(another, "pool", &permit, &fourth));
     assert_true(hf_lock_token(fourth) > token);
     must(HF_EBUSY, hf_try(another, "pool", &permit, &holders[0]));
     must(HF_OK, hf_release(fourth));

@@ -317,7 +317,7 @@ static void closing_ends_what_was_started(void **state)
     assert_int_equal(0, tally_now(&done)); /* its callbacks are called no more */
     assert_int_equal(0, count_entries(context->store, "one", HF_ENTRY_WAITER));
     must(HF_OK, hf_release(lock));
-    must(HF_OK, hf_try(context->store, "one", &options, &other));
+    must(HF_OK, try_free(context->store, "one", &options, &other));
     must(HF_OK, hf_release(other));
     tally_free(&done);
 }

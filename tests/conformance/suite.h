@@ -127,6 +127,8 @@ int64_t ttl_of(const struct context *context, int64_t ttl_ms);
 /* The same as options_of with SHORT_TTL_MS. */
 hf_options short_options_of(const struct context *context);
 hf_store *open_another(const struct context *context);
+/* hf_try, for a name that is free. Where servers are killed, both answers that it waits for may be lost: then again. */
+int try_free(hf_store *store, const char *name, const hf_options *options, hf_lock **ret_lock);
 /* Acquires or fails the test, with the reason in words. */
 hf_lock *must_acquire(hf_store *store, const char *name, const hf_options *options);
 void must(int expected, int result);

@@ -59,6 +59,17 @@ void must(int expected, int result)
                  hf_error());
 }
 
+int try_free(hf_store *store, const char *name, const hf_options *options, hf_lock **ret_lock)
+{
+    int64_t deadline_ms = now_ms() + PATIENCE_MS;
+    int result;
+
+    do
+        result = hf_try(store, name, options, ret_lock);
+    while (result == HF_EBUSY && strstr(hf_error(), "answers were lost") && now_ms() < deadline_ms);
+    return result;
+}
+
 hf_store *open_another(const struct context *context)
 {
     hf_store *store = NULL;

@@ -17,7 +17,7 @@ static void a_timed_wait_runs_out_and_leaves_nothing(void **state)
     assert_in_range(now_ms() - began_ms, 195, PATIENCE_MS);
     assert_int_equal(0, count_entries(context->store, "one", HF_ENTRY_WAITER));
     must(HF_OK, hf_release(lock));
-    must(HF_OK, hf_try(context->store, "one", &options, &other));
+    must(HF_OK, try_free(context->store, "one", &options, &other));
     must(HF_OK, hf_release(other));
     assert_int_equal(0, count_entries(context->store, "one", HF_ENTRY_HOLDER));
     hf_close(another);
@@ -79,7 +79,7 @@ static void a_cancelled_wait_leaves_nothing(void **state)
     must(HF_ECANCELED, hf_acquire(context->store, "one", &options, &other));
     must(HF_OK, hf_release(lock));
     options.cancel = NULL;
-    must(HF_OK, hf_try(context->store, "one", &options, &other));
+    must(HF_OK, try_free(context->store, "one", &options, &other));
     must(HF_OK, hf_release(other));
     hf_cancel_free(cancel);
 }
@@ -144,7 +144,7 @@ static void a_cancel_that_races_a_grant_leaves_no_orphan(void **state)
             must(HF_OK, hf_release(waiter.lock));
         }
         options.cancel = NULL;
-        must(HF_OK, hf_try(context->store, "raced", &options, &other));
+        must(HF_OK, try_free(context->store, "raced", &options, &other));
         must(HF_OK, hf_release(other));
         hf_cancel_free(cancel);
     }
@@ -169,7 +169,7 @@ static void a_timeout_that_races_a_grant_leaves_no_orphan(void **state)
         assert_true(result == HF_OK || result == HF_EBUSY);
         if (result == HF_OK)
             must(HF_OK, hf_release(waiter.lock));
-        must(HF_OK, hf_try(context->store, "raced", &options, &other));
+        must(HF_OK, try_free(context->store, "raced", &options, &other));
         must(HF_OK, hf_release(other));
     }
 }

@@ -451,7 +451,8 @@ def test_whoever_was_told_to_end_says_that_it_leaves_and_not_that_it_waits(serve
     make_table(cli_on, server, table)
     cli = cli_on(server.url(table))
     assert cli("lock", "x").status == 0
-    running = cli.start("once", "k", "--", "sh", "-c", "echo inside; read line")
+    running = cli.start("once", "k", "--", "sh", "-c", "echo inside >&2; read line")
+    assert running.line("err") == "inside"
     names = {"run": "x", "lock": "x", "elect": "x", "once": "k"}
     waiting = [cli.start(word, name, *(() if word == "lock" else ("--", "true"))) for word, name in names.items()]
     quiet = cli.start("run", "-q", "x", "--", "true")
