@@ -4,6 +4,7 @@
  *     disk.c         the log: writing it, segments for it, removing what nobody needs
  *     snapshot_io.c  snapshots to the disk
  *     catch_up.c     log and snapshots from the disk, for those who miss them
+ *     place.c        is the directory still there?
  *     links.c        messages and words to and from other nodes
  *     recovery.c     a replica from what the directory holds
  *     identity.c     whose directory is it?
@@ -86,6 +87,15 @@ struct snapshot_reader { /* for one other node */
     int64_t used_us;
 };
 
+/* ---- place.c ---------------------------------------------------------------------------------- */
+
+struct place {
+    uv_work_t work;
+    bool running;
+    bool is_lost; /* the thread's: the directory is gone, or another one is in its place */
+    int64_t next_us;
+};
+
 /* ---- links.c ---------------------------------------------------------------------------------- */
 
 struct known { /* another node that has sent something */
@@ -127,6 +137,7 @@ struct node {
     struct snapshot_writer snapshot;
     struct snapshot_reader readers[KNOWN_MAX];
     unsigned reads; /* threads that read for others */
+    struct place place;
     struct links links;
     bool moves; /* its address in the log is to be changed, see identity.h */
 
@@ -166,6 +177,10 @@ void catch_up_read_snapshot(void *context, uint64_t to, uint64_t index, uint64_t
                             size_t size);
 /* Closes files that nobody reads any more; all: whoever reads them. */
 void catch_up_close(struct node *node, bool all);
+
+/* place.c */
+/* Looks now and then. Returns when to come again. */
+int64_t place_pump(struct node *node, int64_t now_us);
 
 /* links.c */
 int links_open(struct node *node, const struct node_options *options, struct error_text *err);

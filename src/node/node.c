@@ -374,6 +374,7 @@ int64_t node_pump(struct node *node, uint32_t expected)
     move(node, now_us);
     next_us = min_us(next_us, replica_pump(node->replica, expected, now_us));
     next_us = min_us(next_us, snapshot_pump(node, now_us));
+    next_us = min_us(next_us, place_pump(node, now_us));
     if (next_us == NEVER_US)
         return -1;
     now_us = node_now_us();
@@ -468,8 +469,8 @@ void node_maybe_finish(struct node *node)
     void (*done)(void *) = node->done;
     void *context = node->done_context;
 
-    if (!node->closing || disk_is_busy(node) || node->snapshot.running || node->reads > 0 ||
-        node->links.peers)
+    if (!node->closing || disk_is_busy(node) || node->snapshot.running || node->place.running ||
+        node->reads > 0 || node->links.peers)
         return;
     catch_up_close(node, true);
     mark_end(node);

@@ -82,3 +82,50 @@ def test_a_backup_is_not_restored_into_memory(start, memory):
 def test_an_allowance_that_there_is_not(memory):
     done = run("--data", memory / "data", "--allow", "network")
     assert done.returncode == 64 and "--allow: 'network'" in done.stderr, done.stderr
+
+
+# What becomes of the directory of a server that runs.
+
+
+def removed(data):
+    shutil.rmtree(data)
+
+
+def moved(data):
+    data.rename(data.with_name("elsewhere"))
+
+
+def replaced(data):
+    moved(data)
+    shutil.copytree(data.with_name("elsewhere"), data)
+
+
+def emptied(data):
+    for path in data.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("becomes", [removed, moved, replaced, emptied])
+def test_a_directory_that_goes_while_the_server_runs(start, tmp_path, becomes):
+    """What it would acknowledge from then on is not there after a start: it acknowledges nothing more, and says why."""
+    server = start(data=tmp_path / "data")
+    with server.connect() as client:
+        assert client.cmd("ACQUIRE", "x", "l", "TTL", 600000) > 0
+        becomes(server.data)
+        line = server.await_line("cannot go on")
+        assert f"the data directory {server.data} was removed, moved, or replaced" in line
+        assert client.error("ACQUIRE", "y", "l").startswith("STOPPED ")
+        assert client.info("Raft")["role"] == "stopped"
+    assert server.stop() == 0
+
+
+def test_a_directory_that_was_moved_goes_on_where_it_is_put_back(start, tmp_path):
+    server = start(data=tmp_path / "data")
+    token = server.cmd("ACQUIRE", "x", "l", "TTL", 600000)
+    moved(server.data)
+    server.await_line("cannot go on")
+    server.data.with_name("elsewhere").rename(server.data)
+    with server.connect() as client:
+        assert client.error("ACQUIRE", "y", "l").startswith("STOPPED "), "it does not go on by itself"
+    server.restart()
+    assert server.cmd("CHECK", "x", token) == 1
