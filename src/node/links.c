@@ -128,21 +128,28 @@ static bool is_meant(const struct node *node, uint64_t to)
     return !member || !about || incarnation_in(about) == member->incarnation;
 }
 
+/* Where a member is: what it says of itself outweighs what the log has so far, which may be from before it had an address, or had
+ * another one. NULL: nobody knows. */
+static const char *address_of(const struct node *node, uint64_t id, const char *address)
+{
+    const struct replica_member *member = find_member(node, id);
+    const struct known *known = find_known(node, id);
+
+    if (known && known->address[0] && (!member || member->incarnation == known->incarnation))
+        return known->address;
+    return address && address[0] ? address : NULL;
+}
+
 void links_send(void *context, uint64_t to, const char *address, const struct iovec *pieces,
                 unsigned count)
 {
     struct node *node = context;
-    const struct known *known;
 
     if (!node->links.peers || is_another(node) || !is_meant(node, to))
         return;
-    if (!address) { /* it is no member that this node knows, and has asked */
-        known = find_known(node, to);
-        if (!known)
-            return;
-        address = known->address;
-    }
-    peers_send(node->links.peers, to, address, pieces, count);
+    address = address_of(node, to, address);
+    if (address)
+        peers_send(node->links.peers, to, address, pieces, count);
 }
 
 bool node_say(struct node *node, uint64_t to, const char *address, const char *text)
@@ -161,9 +168,11 @@ static bool dial(struct node *node)
     bool all = true;
 
     for (int i = 0; i < members->count; i++) {
-        if (members->at[i].id == node->id)
+        const char *address = address_of(node, members->at[i].id, members->at[i].address);
+
+        if (members->at[i].id == node->id || !address)
             continue;
-        peers_dial(node->links.peers, members->at[i].id, members->at[i].address);
+        peers_dial(node->links.peers, members->at[i].id, address);
         all = all && peers_about(node->links.peers, members->at[i].id) != NULL;
     }
     return all;

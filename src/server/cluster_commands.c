@@ -161,12 +161,13 @@ static void log_transfer(const struct server *server, enum replica_change result
 int cluster_hand_over(struct server *server, uint64_t to, struct request *request,
                       struct error_text *err)
 {
+    bool before = server->transferring; /* another transfer, which this one does not end */
     int result;
 
     server->transferring = true;
     result = node_transfer(server->node, to, request, err);
     if (result != HF_OK)
-        server->transferring = false;
+        server->transferring = before;
     return result;
 }
 

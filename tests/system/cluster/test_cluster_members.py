@@ -5,7 +5,7 @@ import shutil
 import time
 
 import pytest
-from helpers import add, all_there, content, has_all, held, unchanged
+from helpers import add, all_there, content, has_all, held, pour, unchanged
 from nodes import PATIENCE, TTL_MAX, Refused, free_port, fresh, run_refused, until
 
 
@@ -157,12 +157,43 @@ def test_both_lines_are_accepted_after_a_change(start):
     has_all(cluster, cluster[4], holds)
 
 
-def test_a_node_alone_is_grown(start):
-    cluster = start(1, founded=False)
+def little(cluster):
+    pass
+
+
+def many_entries(cluster):
+    """More than a newcomer is sent at a time."""
+    with cluster[1].connect() as client:
+        for _ in range(2200):
+            client.cmd("ACQUIRE", "used", "l")
+            client.cmd("RELEASE", "used", "l")
+
+
+def a_snapshot(cluster):
+    """What is before it in the log is gone."""
+    with cluster.session() as session:
+        for _ in range(10):
+            pour(session)
+    until(lambda: int(cluster[1].info("Raft")["snapshots"]) > 0, "a snapshot is taken")
+
+
+def a_long_log(cluster):
+    """More than fits into memory, without a snapshot."""
+    with cluster.session() as session:
+        for _ in range(400):
+            pour(session)
+
+
+@pytest.mark.parametrize("history, settings", [(little, []), (many_entries, []), (a_snapshot, ["--snapshot-bytes", "64KiB"]),
+                                               (a_long_log, [])])
+def test_a_node_alone_is_grown(start, history, settings):
+    """Its log, and its snapshot, are of a time in which it had no address: who is sent them knows all the same where to answer."""
+    cluster = start(1, *settings, founded=False)
     first = cluster[1]
     first.line = None
     assert first.launch()
     until(first.leads, "it serves")
+    history(cluster)
     token = first.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
     store = first.info("Locks")["store_id"]
     with first.connect() as client:
@@ -182,6 +213,37 @@ def test_a_node_alone_is_grown(start):
     assert cluster.leader().info("Locks")["store_id"] == store
     assert first.launch()
     cluster.settled()
+
+
+@pytest.mark.parametrize("history", [many_entries, a_long_log])
+def test_a_cluster_of_one_is_grown_at_another_address(start, history):
+    """Its log begins with the address that it had."""
+    cluster = start(1)
+    first = cluster[1]
+    history(cluster)
+    token = first.cmd("ACQUIRE", "x", "l", "TTL", TTL_MAX)
+    assert first.stop() == 0
+    first.peer = f"127.0.0.1:{free_port()}"
+    first.line = f"1={first.peer}"
+    assert first.launch()
+    until(first.leads, "it serves at its new address")
+    add(cluster, 2)
+    cluster.settled()
+    has_all(cluster, cluster[2], [("x", token)])
+
+
+def test_a_transfer_that_is_refused_spoils_no_other(start):
+    """The first one hears why it failed, and that it failed is logged."""
+    cluster = start()
+    leader = cluster.settled()
+    heir = cluster.followers()[0]
+    heir.pause()
+    with leader.connect() as first, leader.connect() as second:
+        first.send("CLUSTER", "TRANSFER", heir.number)
+        assert second.error("CLUSTER", "TRANSFER", heir.number).startswith("TRYAGAIN ")
+        assert "did not take over in time" in str(first.read_any())
+    assert leader.await_line("leadership was not transferred")
+    heir.resume()
 
 
 def test_a_node_without_which_there_is_no_majority_stays(start):
