@@ -40,8 +40,12 @@ static void on_stored(uv_work_t *work, int status)
     }
     snapshot->again_us = node_now_us() + AGAIN_US;
     if (!snapshot->told)
-        node_note(node, 2, "a snapshot cannot be stored, and the log goes on growing: %s",
-                  snapshot->err.text);
+        node_note(
+            node, 2,
+            snapshot->drops_log
+                ? "the leader's snapshot cannot be stored, and nothing else is taken before: %s"
+                : "a snapshot cannot be stored, and the log goes on growing: %s",
+            snapshot->err.text);
     snapshot->told = true;
 }
 

@@ -440,7 +440,7 @@ def test_no_room_for_the_leaders_snapshot(start, small_disk):
     until(lambda: not (cluster.leader().data / "log-1").exists(), "what it misses of the log is gone")
     until(lambda: not reads_an_old_snapshot(cluster.leader()), "no smaller one is sent")
     assert node.launch()
-    line = node.await_line("a snapshot cannot be stored")
+    line = node.await_line("the leader's snapshot cannot be stored, and nothing else is taken before")
     assert "No space left on device" in line
     subprocess.run(["mount", "-o", "remount,size=256m", str(small_disk)], check=True)
     cluster.settled()
