@@ -264,23 +264,31 @@ static void build_subsets(const struct builder *builder)
     }
 }
 
-/* Those in order up to one; one alone; all but one. */
+/* None, all; of the last ones, all up to one, all but one, and it alone. */
 static void build_some(const struct builder *builder)
 {
+    int from = builder->open_count - builder->images->options.last;
+
+    if (from < 0)
+        from = 0;
     set_all(builder, LOST);
     build_now(builder);
-    for (int i = 0; i < builder->open_count; i++) {
+    for (int i = 0; i < from; i++)
         builder->choices[builder->open[i]].fate = KEPT;
+    for (int i = from; i < builder->open_count; i++) {
         build_now(builder);
+        builder->choices[builder->open[i]].fate = KEPT;
     }
-    for (int i = 0; i < builder->open_count; i++) {
-        builder->choices[builder->open[i]].fate = LOST;
-        build_now(builder);
+    for (int i = from; i < builder->open_count; i++) {
         set_all(builder, LOST);
         builder->choices[builder->open[i]].fate = KEPT;
         build_now(builder);
         set_all(builder, KEPT);
+        builder->choices[builder->open[i]].fate = LOST;
+        build_now(builder);
     }
+    set_all(builder, KEPT);
+    build_now(builder);
 }
 
 static bool can_be_torn(const struct disk_pending *pending)

@@ -6,7 +6,8 @@
 
 struct images_options {
     uint64_t seed;
-    int all_of;    /* up to so many pending calls: every subset of them */
+    int all_of; /* up to so many pending calls: every subset of them */
+    int last;   /* of more: each of the last ones without the others, and the others without it */
     int at_random; /* so many besides, in which writes are torn as well */
 };
 

@@ -17,7 +17,7 @@
 
 #define MEMORY "/dev/shm"
 
-static const struct image *judged; /* NULL: none is being judged */
+static const char *judged; /* the image that is being judged, in words; NULL: none is */
 
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
 {
@@ -56,7 +56,7 @@ void playground_init(struct playground *playground, const char *name)
 void playground_free(struct playground *playground)
 {
     if (judged)
-        print_error("%s\n", image_describe(judged));
+        print_error("%s\n", judged);
     judged = NULL;
     recorder_skip_syncs(false);
     recorder_set_boot_id(NULL);
@@ -125,7 +125,7 @@ static void judge_one(void *context, const struct image *image)
 {
     const struct judge *judge = context;
 
-    judged = image;
+    judged = image_describe(image);
     image_put(image, judge->playground->image);
     judge->fn(judge->context, judge->playground, judge->state->marks, judge->state->mark);
     playground_empty(judge->playground->image);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ struct mapping {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int trace = -1;
 static char below[PATH_MAX];
-static uint64_t last_number;
+static uint64_t *last_number; /* shared with children */
+static uint64_t dies_at;      /* 0: never */
 static struct mapping mappings[MAPPINGS_MAX];
 static bool skips_syncs;
 static const char *boot_id;
@@ -50,7 +52,7 @@ static uint64_t put(struct trace_record *record, const void *bytes, size_t size)
                               {(void *)(uintptr_t)padding, (8 - size % 8) % 8}};
     ssize_t all = (ssize_t)(pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len);
 
-    record->number = ++last_number;
+    record->number = ++*last_number;
     record->size = (uint32_t)size;
     if (syscall(SYS_writev, trace, pieces, 3) != all)
         abort();
@@ -92,6 +94,8 @@ static uint64_t note(struct trace_record record, const void *bytes, size_t size)
     if (trace >= 0) {
         look_at_mappings();
         number = put(&record, bytes, size);
+        if (dies_at && number >= dies_at)
+            raise(SIGKILL);
     }
     pthread_mutex_unlock(&mutex);
     errno = kept;
@@ -154,7 +158,10 @@ static uint64_t inode_at(int dirfd, const char *path)
 void recorder_begin(const char *path, const char *directory)
 {
     snprintf(below, sizeof below, "%s", directory);
-    last_number = 0;
+    if (!last_number)
+        last_number = (void *)syscall(SYS_mmap, NULL, PAGE, PROT_READ | PROT_WRITE,
+                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *last_number = 0;
     trace = (int)syscall(SYS_openat, AT_FDCWD, path,
                          O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     if (trace < 0)
@@ -173,6 +180,11 @@ void recorder_end(void)
 void recorder_mark(uint64_t number)
 {
     note((struct trace_record){.kind = TRACE_MARK, .offset = number}, NULL, 0);
+}
+
+void recorder_die_after(uint64_t calls)
+{
+    dies_at = calls ? *last_number + calls : 0;
 }
 
 void recorder_skip_syncs(bool skip)

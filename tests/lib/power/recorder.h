@@ -14,6 +14,9 @@ void recorder_begin(const char *trace, const char *below);
 void recorder_end(void);
 /* Something was acknowledged. */
 void recorder_mark(uint64_t number);
+/* This process is killed when so many more calls have been recorded; 0: it is not. For a child: what it does is recorded in the same
+ * trace while its parent waits. */
+void recorder_die_after(uint64_t calls);
 
 /* For opening many images quickly: nothing is synced any more. */
 void recorder_skip_syncs(bool skip);

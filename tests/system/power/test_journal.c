@@ -142,7 +142,7 @@ static void test_every_call_is_cut(void **state)
     (void)state;
     record(script, COUNT(script), SEED);
     judge_all((struct images_options){
-        .seed = SEED, .all_of = 6, .at_random = playground_in_full() ? 100 : 8});
+        .seed = SEED, .all_of = 6, .last = 16, .at_random = playground_in_full() ? 100 : 8});
     print_all();
     assert_true(all.judged > 400);
 }
@@ -163,7 +163,7 @@ static void test_random_lives(void **state)
         recorder_skip_syncs(true);
         record(steps, COUNT(steps), SEED + seed);
         judge_all((struct images_options){
-            .seed = seed, .all_of = 6, .at_random = playground_in_full() ? 12 : 3});
+            .seed = seed, .all_of = 6, .last = 16, .at_random = playground_in_full() ? 12 : 3});
     }
     print_all();
     assert_true(all.judged > 150 * lives);
