@@ -28,7 +28,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ONCE_FOLDER "once"
 #define CURSOR_NAME ".sweep" /* in it: where the last sweep stopped */
 #define SWEEP_MAX 32         /* files looked at by one who finishes: he leaves two */
 #define READ_TRIES 10        /* of a key that is finished and claimed again while we look */
