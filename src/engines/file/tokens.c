@@ -127,6 +127,8 @@ static int raise_ceiling(struct tokens *tokens, uint64_t token, struct slot *ret
     ret_slot->generation++;
     ret_slot->ceiling = token + TOKENS_STEP;
     slot_seal(ret_slot);
+    if (SWITCHED(SWITCH_CEILING_EARLY))
+        atomic_store(&tokens->page->ceiling, ret_slot->ceiling);
     failure = tokens->disk.write(tokens->disk.context, ret_slot, sizeof *ret_slot, spare);
     if (failure)
         return failed(failure, "write", err);
