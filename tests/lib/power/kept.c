@@ -13,9 +13,8 @@
 
 #include <cmocka.h>
 
-#define SMALL 1024     /* bytes: of such a file all bits are flipped */
-#define BORDER 64      /* bytes around what is not zero: more interesting than zeros among zeros */
-#define SHORT_STEP 331 /* bits, without being in full */
+#define SMALL 1024 /* bytes: of such a file all bits are flipped */
+#define BORDER 64  /* bytes around what is not zero: more interesting than zeros among zeros */
 #define ZERO_STEP 9973
 
 static void take_file(struct kept_file *file, const char *path, size_t size)
@@ -108,18 +107,15 @@ static bool is_among_zeros(const struct kept_file *file, size_t at)
     return true;
 }
 
-uint64_t kept_next_bit(const struct kept_file *file, uint64_t from, bool in_full)
+uint64_t kept_next_bit(const struct kept_file *file, uint64_t from, unsigned step)
 {
     for (uint64_t bit = from; bit < 8 * (uint64_t)file->size; bit++) {
         size_t at = (size_t)(bit / 8);
         bool of_this_byte = bit % 8 == (at * 2654435761U >> 7) % 8;
 
-        if (is_among_zeros(file, at) && !in_full) {
-            if (bit % ZERO_STEP == 0)
-                return bit;
-        } else if (in_full ? file->size <= SMALL || of_this_byte : bit % SHORT_STEP == 0) {
+        if (step == 0 ? file->size <= SMALL || of_this_byte
+                      : bit % (is_among_zeros(file, at) ? ZERO_STEP : step) == 0)
             return bit;
-        }
     }
     return UINT64_MAX;
 }

@@ -24,8 +24,8 @@ void kept_take(struct kept *kept, const char *directory);
 void kept_put(const struct kept *kept, const char *directory, int flipped, uint64_t bit);
 void kept_free(struct kept *kept);
 
-/* Which bits of a file are flipped: in a short form some, in full all eight of each byte of a small file or one of each byte of a
- * large one. The next one at or behind `from`, or UINT64_MAX. */
-uint64_t kept_next_bit(const struct kept_file *file, uint64_t from, bool in_full);
+/* Which bits of a file are flipped. step: of what is not zeros each so manyth; 0: in full, all eight of each byte of a small file or
+ * one of each byte of a large one. The next one at or behind `from`, or UINT64_MAX. */
+uint64_t kept_next_bit(const struct kept_file *file, uint64_t from, unsigned step);
 
 #endif

@@ -8,10 +8,10 @@
 
 struct playground {
     char home[PATH_MAX - 64]; /* on a disk; removed in the end */
-    char disk[PATH_MAX];      /* in it: what is recorded is below */
+    char disk[PATH_MAX - 32]; /* in it: what is recorded is below */
     char trace[PATH_MAX];
-    char fast[PATH_MAX - 64]; /* in memory, if that can be */
-    char image[PATH_MAX];     /* in it: the image that is to be judged is below */
+    char fast[PATH_MAX - 64];  /* in memory, if that can be */
+    char image[PATH_MAX - 32]; /* in it: the image that is to be judged is below */
 };
 
 void playground_init(struct playground *playground, const char *name);

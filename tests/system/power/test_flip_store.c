@@ -22,6 +22,8 @@
 #define DONE_KEY "done"
 #define DIED_KEY "died"
 #define FREE_KEY "free"
+#define SHORT_STEP 1601 /* bits */
+#define STATE_STEP 7    /* of the token file: no checksum keeps its first page */
 #define RESULT "what came out of it"
 
 static struct playground playground;
@@ -191,25 +193,30 @@ static void judge(void)
 
 static void flip_all(const char *boot)
 {
-    const bool in_full = playground_in_full();
     uint64_t flips = 0;
 
     refused = harmless = 0;
     recorder_set_boot_id(boot);
-    for (size_t i = 0; i < kept.count; i++)
-        for (uint64_t bit = kept_next_bit(&kept.files[i], 0, in_full); bit != UINT64_MAX;
-             bit = kept_next_bit(&kept.files[i], bit + 1, in_full)) {
+    for (size_t i = 0; i < kept.count; i++) {
+        const struct kept_file *file = &kept.files[i];
+        unsigned step = strstr(file->path, "holdfast-state") ? STATE_STEP : SHORT_STEP;
+
+        if (playground_in_full())
+            step = 0;
+        for (uint64_t bit = kept_next_bit(file, 0, step); bit != UINT64_MAX;
+             bit = kept_next_bit(file, bit + 1, step)) {
             snprintf(where, sizeof where, "bit %ju of byte %ju of %s", (uintmax_t)(bit % 8),
-                     (uintmax_t)(bit / 8), kept.files[i].path);
+                     (uintmax_t)(bit / 8), file->path);
             kept_put(&kept, playground.image, (int)i, bit);
             judge();
             playground_empty(playground.image);
             flips++;
         }
+    }
     recorder_set_boot_id(NULL);
     print_message("%ju bits flipped: %ju answers refused, %ju harmless\n", (uintmax_t)flips,
                   (uintmax_t)refused, (uintmax_t)harmless);
-    assert_true(refused > 5 && harmless > 1000);
+    assert_true(refused > 0 && harmless > 1000);
 }
 
 static void test_in_this_boot(void **state)

@@ -8,8 +8,8 @@
 #define SEED 20261118
 #define STEPS_MAX 60
 #define LIFE_STEPS_MAX 20 /* of a random one */
-#define LIVES 6
-#define LIVES_IN_FULL 120
+#define LIVES 4
+#define LIVES_IN_FULL 150
 #define GO_ON_EVERY 8 /* images: so many are only opened for one that goes on */
 
 /* What was known when the power failed with so many marks passed. */
