@@ -209,7 +209,8 @@ bool disk_state_step(struct disk_state *state)
     if (state->at >= state->size)
         return false;
     state->at += sizeof *record + (record->size + 7U) / 8 * 8;
-    state->number = record->number;
+    if (record->number) /* 0: a mark of another process */
+        state->number = record->number;
     switch (record->kind) {
     case TRACE_MARK:
         state->marks++;

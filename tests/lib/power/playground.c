@@ -82,6 +82,16 @@ void playground_record(struct playground *playground)
     recorder_begin(playground->trace, playground->disk);
 }
 
+void playground_mark(const struct playground *playground, uint64_t number)
+{
+    struct trace_record mark = {.kind = TRACE_MARK, .offset = number};
+    int fd = open(playground->trace, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, &mark, sizeof mark), sizeof mark);
+    close(fd);
+}
+
 static void load(const struct playground *playground, struct disk_state *ret_state)
 {
     struct stat info;

@@ -24,6 +24,9 @@ void playground_record(struct playground *playground);
 /* and until here. Fails the test if the trace does not make the files that are there. */
 void playground_recorded(struct playground *playground);
 
+/* The same of another process, which has begun with HF_RECORD=trace and HF_RECORD_BELOW=disk: it was told that by this one. */
+void playground_mark(const struct playground *playground, uint64_t number);
+
 /* What is in playground->image is one that the disk may have when the power fails: marks have been passed, of which the last said
  * mark. Fails the test if it is not as it must be. */
 typedef void judge_fn(void *context, const struct playground *playground, uint64_t marks,

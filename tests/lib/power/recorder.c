@@ -155,17 +155,23 @@ static uint64_t inode_at(int dirfd, const char *path)
 
 /* ---- for whoever has it linked in ------------------------------------------------------------- */
 
-void recorder_begin(const char *path, const char *directory)
+static void begin(const char *path, const char *directory, int flags)
 {
     snprintf(below, sizeof below, "%s", directory);
     if (!last_number)
         last_number = (void *)syscall(SYS_mmap, NULL, PAGE, PROT_READ | PROT_WRITE,
                                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    *last_number = 0;
     trace = (int)syscall(SYS_openat, AT_FDCWD, path,
-                         O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+                         O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0600);
+    /* Those of a process that comes after another one are higher: each record has more than one byte. */
+    *last_number = (uint64_t)lseek(trace, 0, SEEK_END);
     if (trace < 0)
         abort();
+}
+
+void recorder_begin(const char *path, const char *directory)
+{
+    begin(path, directory, O_TRUNC);
 }
 
 void recorder_end(void)
@@ -220,7 +226,7 @@ __attribute__((constructor)) static void begin_by_environment(void)
     const char *path = getenv("HF_RECORD"), *directory = getenv("HF_RECORD_BELOW");
 
     if (path && directory)
-        recorder_begin(path, directory);
+        begin(path, directory, 0);
 }
 
 /* ---- opening ---------------------------------------------------------------------------------- */
