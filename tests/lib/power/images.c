@@ -319,7 +319,7 @@ static void build_at_random(const struct builder *builder, uint64_t *seed)
 void images_each(struct images *images, const struct disk_state *state, image_fn *fn, void *context)
 {
     size_t count = (size_t)state->pending_count;
-    int *open = malloc((count + 1) * sizeof *open);
+    int *open = calloc(count + 1, sizeof *open);
     struct builder builder = {.images = images,
                               .state = state,
                               .choices = calloc(count + 1, sizeof *builder.choices),

@@ -209,7 +209,7 @@ static int stop_server(void **state)
 }
 
 /* The recorder is in the server from now on. */
-static void start_server(void)
+static void start_server(const char *recorder)
 {
     char data[SERVER_DIR_MAX + 16];
 
@@ -221,7 +221,7 @@ static void start_server(void)
     assert_non_null(realpath(data, playground.disk));
     setenv("HF_RECORD", playground.trace, 1);
     setenv("HF_RECORD_BELOW", playground.disk, 1);
-    setenv("LD_PRELOAD", getenv("HF_RECORDER"), 1);
+    setenv("LD_PRELOAD", recorder, 1);
     assert_int_equal(holdfastd_restart(&server), 0);
 }
 
@@ -269,6 +269,7 @@ static void judge_server(void *context, const struct playground *ground, uint64_
 
 static void test_a_real_server(void **state)
 {
+    const char *recorder = getenv("HF_RECORDER"); /* a module */
     const bool in_full = playground_in_full();
     struct images images = {.options = {.seed = SEED,
                                         .all_of = in_full ? 6 : 1,
@@ -277,9 +278,9 @@ static void test_a_real_server(void **state)
     uint64_t incarnation;
 
     (void)state;
-    if (!getenv("HF_RECORDER") || !getenv("HF_HOLDFASTD"))
+    if (!recorder || !getenv("HF_HOLDFASTD"))
         skip();
-    start_server();
+    start_server(recorder);
     for (unsigned number = 1; number <= HOLDS_OF_SERVER; number++) {
         hold_on_server(number);
         if (number == HOLDS_OF_SERVER / 3)
