@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-guards soak-amd64 clean help
+	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-guards soak-amd64 soak-power clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -200,6 +200,12 @@ soak-raft:
 	@$(MAKE) --no-print-directory built-check
 	@HF_SOAK=1 build-check/tests/unit/raft/test-raft-worlds
 
+# All that is in the suite 'power'.
+soak-power:
+	@$(SETUP) check
+	@$(MAKE) --no-print-directory built-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --verbose --num-processes 1 --timeout-multiplier 20 --suite power
+
 # Consensus, then the lock table. RUN=NAME: only that one; STATES=N: so many states. tests/unit/raft/explore_runs.c has the runs of the one, and
 # tests/unit/core/explore_runs.c those of the other.
 explore:
@@ -271,6 +277,7 @@ help:
 	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis, holdfastd and PostgreSQL, ten minutes'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
+	@echo 'make soak-power  power that fails behind any call to the kernel, 100,000 times, and every byte of small directories flipped'
 	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS='
 	@echo 'make explore     every way in which a few nodes of it can go, and every sequence of commands for a small lock table, within bounds; RUN=, STATES='
 	@echo 'make mutants     known faults, put into the code one at a time: a test must find each of them; ONLY='

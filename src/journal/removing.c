@@ -1,4 +1,5 @@
 /* removing.c: what is not needed any more goes. */
+#include "base/switches.h"
 #include "journal/inside.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ int journal_remove(const struct directory *directory, uint64_t needed, struct er
         if (result != HF_OK || removing.oldest == needed)
             return result;
         result = segment_remove(directory, removing.oldest, true, err);
-        if (result == HF_OK)
+        if (result == HF_OK && !SWITCHED(SWITCH_REMOVED_AT_ONCE))
             result = directory_sync(directory, err);
         if (result != HF_OK)
             return result;

@@ -1,5 +1,6 @@
 #include "journal/snapshot_file.h"
 #include "base/crc32c.h"
+#include "base/switches.h"
 #include "journal/bytes.h"
 
 #include <errno.h>
@@ -52,8 +53,8 @@ static int stream_flush(struct stream *stream)
     int failure;
 
     memset(stream->piece + stream->used, 0, size - stream->used);
-    failure =
-        stream->disk->write(stream->disk, stream->file, stream->piece, size, stream->offset, true);
+    failure = stream->disk->write(stream->disk, stream->file, stream->piece, size, stream->offset,
+                                  !SWITCHED(SWITCH_SNAPSHOT_NOT_SYNCED));
     stream->offset += stream->used;
     stream->used = 0;
     return failure;
@@ -94,7 +95,7 @@ static int write_pieces(const struct disk *disk, int file, const struct snapshot
         failure = stream_flush(&stream);
     if (!failure)
         failure = disk->truncate(disk, file, stream.offset);
-    if (!failure)
+    if (!failure && !SWITCHED(SWITCH_SNAPSHOT_NOT_SYNCED))
         failure = disk->sync(disk, file);
     free(stream.piece);
     return failure;

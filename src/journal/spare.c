@@ -1,5 +1,6 @@
 /* spare.c: segments are made in advance: full of zeros, durable, and so is their name. */
 #include "base/crc32c.h"
+#include "base/switches.h"
 #include "journal/inside.h"
 
 #include <errno.h>
@@ -73,7 +74,7 @@ void journal_spare_make(struct journal_spare *spare)
         failure = fill(disk, spare);
     if (!failure)
         failure = disk->sync(disk, spare->file);
-    if (!failure)
+    if (!failure && !SWITCHED(SWITCH_SEGMENT_UNNAMED))
         failure = disk->sync_directory(disk, directory);
     if (!failure)
         return;

@@ -1,5 +1,6 @@
 #include "journal/text_file.h"
 #include "base/crc32c.h"
+#include "base/switches.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -59,7 +60,7 @@ int text_file_write(const struct directory *directory, const char *name, const c
     failure = write_file(directory, unfinished, text);
     if (!failure)
         failure = disk->rename(disk, directory->handle, unfinished, name);
-    if (!failure)
+    if (!failure && !SWITCHED(SWITCH_MARK_UNNAMED))
         failure = disk->sync_directory(disk, directory->handle);
     if (!failure)
         return HF_OK;

@@ -218,8 +218,19 @@ static int check_permissions(struct directory *directory, const struct allowance
     return HF_OK;
 }
 
-/* Of a directory that is no store yet. Somebody's documents are hardly where locks were meant to be. Hidden files, and what a file system
- * has by itself, are nobody's. */
+/* Ours, or nobody's: hidden files, and what a file system has by itself. When the power fails in the first moment of a store, any of its
+ * folders may be there without the others. */
+static bool is_foreign(const char *name)
+{
+    static const char *const known[] = {LOCKS_FOLDER, ONCE_FOLDER, "lost+found"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i]) == 0)
+            return false;
+    return name[0] != '.';
+}
+
+/* Of a directory that is no store yet. Somebody's documents are hardly where locks were meant to be. */
 static int check_foreign(const struct directory *directory, struct error_text *err)
 {
     struct dirent *entry;
@@ -237,8 +248,7 @@ static int check_foreign(const struct directory *directory, struct error_text *e
         return directory_failure(directory, errno, "look into the store", err);
     }
     while (result == HF_OK && (entry = readdir(stream)))
-        if (entry->d_name[0] != '.' && strcmp(entry->d_name, LOCKS_FOLDER) != 0 &&
-            strcmp(entry->d_name, "lost+found") != 0)
+        if (is_foreign(entry->d_name))
             result = error_set(err, HF_EREFUSED,
                                "%s is no file store, and not empty (there is %s): name an empty "
                                "directory, or one that is not there yet",

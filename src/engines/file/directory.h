@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #define FILE_STATE_NAME "holdfast-state" /* the token file, in DIR */
+#define ONCE_FOLDER "once"               /* there, too: of keys */
 
 struct directory {
     int fd;           /* DIR */

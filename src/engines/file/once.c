@@ -28,7 +28,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ONCE_FOLDER "once"
 #define CURSOR_NAME ".sweep" /* in it: where the last sweep stopped */
 #define SWEEP_MAX 32         /* files looked at by one who finishes: he leaves two */
 #define READ_TRIES 10        /* of a key that is finished and claimed again while we look */
@@ -373,6 +372,8 @@ static int read_one(struct engine_store *store, const char *key, uint64_t *last,
         return result;
     runs = record.kind == RECORD_RUNNING && !record.begun;
     if (record.left_ms > 0 && (!runs || *last == record.token)) {
+        if (runs)
+            (void)record_settle(&store->records); /* [R1] */
         ret_record->token = record.token;
         ret_record->bytes = record.bytes;
         ret_record->size = record.bytes ? record.size : 0;

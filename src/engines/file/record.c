@@ -3,6 +3,7 @@
 #include "base/crc32c.h"
 #include "base/filesize.h"
 #include "base/hash.h"
+#include "base/switches.h"
 #include "engines/file/lockfile.h"
 
 #include <errno.h>
@@ -89,6 +90,11 @@ static void write_start(int fd, const struct span_start *start)
     (void)filesize_write(fd, start, sizeof *start, offsetof(struct record_head, start));
 }
 
+int record_settle(const struct record_place *place)
+{
+    return fsync(place->directory->locks_fd) < 0 ? errno : 0;
+}
+
 /* What is left. A time that has begun, but cannot be counted, begins anew. */
 static int64_t left_of(const struct record_place *place, int fd, struct record_head *head)
 {
@@ -142,6 +148,21 @@ static int open_whole(const struct record_place *place, const char *file_name, i
     return failure;
 }
 
+/* And what is done is on the disk: else whoever finds it makes sure of that, before anybody is told [R1]. */
+static int open_settled(const struct record_place *place, const char *file_name, int *ret_fd,
+                        struct record_head *ret_head)
+{
+    int failure = open_whole(place, file_name, ret_fd, ret_head);
+
+    if (failure || ret_head->kind != RECORD_DONE || has_begun(&ret_head->start) ||
+        SWITCHED(SWITCH_RECORD_UNSETTLED))
+        return failure;
+    failure = record_settle(place);
+    if (failure)
+        close(*ret_fd);
+    return failure;
+}
+
 static int damaged(const struct record_place *place, const char *file_name, struct error_text *err)
 {
     return error_set(err, HF_EIO,
@@ -180,7 +201,7 @@ int record_read(const struct record_place *place, const char *key, bool with_res
     int fd = -1, failure, result = HF_OK;
 
     name_file(key, RECORD_SUFFIX, file_name);
-    failure = open_whole(place, file_name, &fd, &head);
+    failure = open_settled(place, file_name, &fd, &head);
     if (failure == ENOENT) {
         *ret_record = record;
         return HF_OK;
@@ -216,7 +237,7 @@ bool record_glance(const struct record_place *place, const char *file_name, char
     struct record_head head = {.kind = RECORD_NONE};
     int fd = -1;
 
-    if (open_whole(place, file_name, &fd, &head) != 0)
+    if (open_settled(place, file_name, &fd, &head) != 0)
         return false;
     memcpy(ret_key, head.key, head.key_length);
     ret_key[head.key_length] = '\0';
@@ -227,15 +248,13 @@ bool record_glance(const struct record_place *place, const char *file_name, char
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void fill_head(const struct record_place *place, const char *key, enum record_kind kind,
-                      uint64_t token, int64_t span_ms, struct record_head *ret_head)
+static void fill_head(const char *key, enum record_kind kind, uint64_t token, int64_t span_ms,
+                      struct record_head *ret_head)
 {
     size_t length = strlen(key);
 
     memset(ret_head, 0, sizeof *ret_head);
     memcpy(ret_head->magic, record_magic, sizeof ret_head->magic);
-    if (kind == RECORD_DONE)
-        start_now(place, &ret_head->start);
     ret_head->kind = kind;
     ret_head->token = token;
     ret_head->span_ms = span_ms;
@@ -249,7 +268,7 @@ static int write_synced(int fd, const struct record_head *head, const void *byte
 
     if (!failure)
         failure = filesize_write(fd, bytes, head->size, sizeof *head);
-    if (!failure && fsync(fd) < 0)
+    if (!failure && !SWITCHED(SWITCH_RECORD_NOT_SYNCED) && fsync(fd) < 0)
         failure = errno;
     return failure;
 }
@@ -262,7 +281,7 @@ int record_write(const struct record_place *place, const char *key, enum record_
     int dirfd = place->directory->locks_fd, fd, failure, result;
     struct record_head head;
 
-    fill_head(place, key, kind, token, span_ms, &head);
+    fill_head(key, kind, token, span_ms, &head);
     head.size = (uint32_t)size;
     head.result_crc = crc32c(0, bytes, size);
     head.head_crc = head_crc(&head);
@@ -273,15 +292,21 @@ int record_write(const struct record_place *place, const char *key, enum record_
     if (result != HF_OK)
         return result;
     failure = write_synced(fd, &head, bytes);
-    close(fd);
     if (!failure && renameat(dirfd, temp, dirfd, file_name) < 0)
         failure = errno;
     if (failure) {
+        close(fd);
         unlinkat(dirfd, temp, 0);
         return directory_failure(place->directory, failure, "write the record of a key", err);
     }
-    if (fsync(dirfd) < 0)
-        return error_set_errno(err, HF_EUNKNOWN, errno, "cannot sync %s",
+    failure = SWITCHED(SWITCH_RECORD_UNNAMED) ? 0 : record_settle(place);
+    if (!failure && kind == RECORD_DONE) {
+        start_now(place, &head.start);
+        write_start(fd, &head.start);
+    }
+    close(fd);
+    if (failure)
+        return error_set_errno(err, HF_EUNKNOWN, failure, "cannot sync %s",
                                place->directory->locks_path);
     return HF_OK;
 }
@@ -296,8 +321,10 @@ void record_begin(const struct record_place *place, const char *key)
     fd = directory_open_file(place->directory->locks_fd, file_name, O_WRONLY);
     if (fd < 0)
         return;
-    start_now(place, &start);
-    write_start(fd, &start);
+    if (record_settle(place) == 0) {
+        start_now(place, &start);
+        write_start(fd, &start);
+    }
     close(fd);
 }
 

@@ -23,7 +23,11 @@
  * of a runner that has gone. The wall clock is not asked. After a reboot the time of the last boot says
  * nothing any more, and what is left begins anew with the first look: known for longer, never shorter.
  * The 56 bytes of the time are overwritten in place and never synced: torn or lost, they only make it
- * begin anew. */
+ * begin anew.
+ *
+ * Whoever writes a record may be killed before it has synced the folder: then the record is there for all
+ * who look, and gone when the power fails. The time begins after that sync. So [R1] whoever finds that it
+ * has not begun syncs the folder himself before he tells anybody, and begins it. */
 #ifndef ENGINES_FILE_RECORD_H
 #define ENGINES_FILE_RECORD_H
 
@@ -62,14 +66,17 @@ int record_read(const struct record_place *place, const char *key, bool with_res
 bool record_glance(const struct record_place *place, const char *file_name, char *ret_key,
                    bool *ret_fresh);
 
+/* What was found there stays there when the power fails [R1]. 0, or an errno. */
+int record_settle(const struct record_place *place);
+
 /* The rest is for whoever has the key's lock. */
 
-/* Puts it in place of whatever was there; done: its time begins now. bytes: borrowed. HF_EUNKNOWN: it is
+/* Puts it in place of whatever was there; done: its time begins when it is durable. bytes: borrowed. HF_EUNKNOWN: it is
  * in place, and may be gone after a crash. Any other failure changes nothing. */
 int record_write(const struct record_place *place, const char *key, enum record_kind kind,
                  uint64_t token, int64_t span_ms, const void *bytes, size_t size,
                  struct error_text *err);
-/* The time of a runner's death begins. If that cannot be written, it begins with a later look. */
+/* The time of a runner's death begins, durably [R1]. If that cannot be written, it begins with a later look. */
 void record_begin(const struct record_place *place, const char *key);
 /* It may not be there. sync: it stays away after a crash, too. */
 int record_remove(const struct record_place *place, const char *key, bool sync,

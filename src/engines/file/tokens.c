@@ -15,6 +15,7 @@ struct tokens_page {
     _Atomic uint64_t boot_id[TOKENS_BOOT_ID_SIZE / 8];
     _Atomic uint64_t last;
     _Atomic uint64_t ceiling;
+    _Atomic uint64_t trail;
 };
 
 struct slot {
@@ -61,6 +62,7 @@ void tokens_init(struct tokens *tokens, const struct tokens_disk *disk, void *pa
 {
     tokens->disk = *disk;
     tokens->page = page;
+    tokens->is_checked = false;
     memset(tokens->boot_id, 0, sizeof tokens->boot_id);
     memcpy(tokens->boot_id, boot_id, strnlen(boot_id, TOKENS_BOOT_ID_SIZE - 1));
 }
@@ -127,6 +129,8 @@ static int raise_ceiling(struct tokens *tokens, uint64_t token, struct slot *ret
     ret_slot->generation++;
     ret_slot->ceiling = token + TOKENS_STEP;
     slot_seal(ret_slot);
+    if (SWITCHED(SWITCH_CEILING_EARLY))
+        atomic_store(&tokens->page->ceiling, ret_slot->ceiling);
     failure = tokens->disk.write(tokens->disk.context, ret_slot, sizeof *ret_slot, spare);
     if (failure)
         return failed(failure, "write", err);
@@ -154,6 +158,31 @@ static void raise_last(struct tokens_page *page, uint64_t token)
         ;
 }
 
+/* [T5] Never above `last`: it is stored when that has been raised. */
+static void leave_trail(struct tokens_page *page, uint64_t token)
+{
+    atomic_store_explicit(&page->trail, token, memory_order_release);
+}
+
+/* [T5] Once for each handle: what is mapped may have been read from a disk that has changed it. What was stored first is looked
+ * at last. */
+static int doubt_page(struct tokens *tokens, struct error_text *err)
+{
+    struct tokens_page *page = tokens->page;
+    uint64_t ceiling = atomic_load(&page->ceiling), trail = atomic_load(&page->trail);
+    uint64_t last = atomic_load(&page->last);
+    struct slot slot = {.generation = 0};
+    off_t spare = 0;
+    int result = newest_slot(tokens, &slot, &spare, err);
+
+    if (result != HF_OK)
+        return result;
+    if ((last < trail || ceiling > slot.ceiling) && !SWITCHED(SWITCH_PAGE_BELIEVED))
+        atomic_store(&page->boot_id[0], 0); /* then it is as in another boot */
+    tokens->is_checked = true;
+    return HF_OK;
+}
+
 /* [T3] The first draw of a boot: page 0 is whatever the last boot happened to write back. Its
  * `last` can only be too low, so it is raised, never set: some container managers invent a boot id
  * per container, and then another "boot" may be drawing from this very page. */
@@ -178,6 +207,7 @@ static int begin_boot(struct tokens *tokens, struct error_text *err)
     if (failure)
         return failed(failure, "sync the directory of", err);
     raise_last(page, resume_at);
+    leave_trail(page, resume_at);
     atomic_store(&page->ceiling, slot.ceiling);
     memcpy(words, tokens->boot_id, sizeof words);
     /* Published from the last word to the first: the boot id is whole only when all of it is there,
@@ -255,6 +285,14 @@ static int ensure(struct tokens *tokens, uint64_t token, int64_t deadline_ms,
     return result;
 }
 
+/* The page counts. */
+static int ensure_boot(struct tokens *tokens, int64_t deadline_ms, struct error_text *err)
+{
+    int result = tokens->is_checked ? HF_OK : doubt_page(tokens, err);
+
+    return result == HF_OK ? ensure(tokens, THE_BOOT, deadline_ms, err) : result;
+}
+
 /* `token` is ours already. If few are left below the ceiling, and nobody is raising it, we do, so that those who
  * come after us need not wait for anybody. Failing is no matter: whoever needs it will hear of it. */
 static void raise_ahead(struct tokens *tokens, uint64_t token)
@@ -272,7 +310,7 @@ static void raise_ahead(struct tokens *tokens, uint64_t token)
 int tokens_draw(struct tokens *tokens, int64_t deadline_ms, uint64_t *ret_token,
                 struct error_text *err)
 {
-    int result = ensure(tokens, THE_BOOT, deadline_ms, err);
+    int result = ensure_boot(tokens, deadline_ms, err);
     uint64_t token;
 
     if (result != HF_OK)
@@ -283,6 +321,7 @@ int tokens_draw(struct tokens *tokens, int64_t deadline_ms, uint64_t *ret_token,
     result = ensure(tokens, token, deadline_ms, err);
     if (result != HF_OK)
         return result;
+    leave_trail(tokens->page, token);
     *ret_token = token;
     raise_ahead(tokens, token);
     return HF_OK;
@@ -290,12 +329,14 @@ int tokens_draw(struct tokens *tokens, int64_t deadline_ms, uint64_t *ret_token,
 
 int tokens_raise(struct tokens *tokens, uint64_t token, int64_t deadline_ms, struct error_text *err)
 {
-    int result = ensure(tokens, THE_BOOT, deadline_ms, err);
+    int result = ensure_boot(tokens, deadline_ms, err);
 
     if (result == HF_OK && token != THE_BOOT)
         result = ensure(tokens, token, deadline_ms, err);
-    if (result == HF_OK)
+    if (result == HF_OK) {
         raise_last(tokens->page, token);
+        leave_trail(tokens->page, token);
+    }
     return result;
 }
 

@@ -7,6 +7,7 @@
  *            8  40  boot id of the boot in which the next two count, as text; zeros: none yet
  *           48   8  last: the newest token drawn
  *           56   8  ceiling: tokens up to this one may be given away
+ *           64   8  trail: a token that was given away, one of the newest; never above `last`
  *   page 1   a durable slot
  *   page 2   the other durable slot
  *            0   8  "HFSLOT01"
@@ -19,9 +20,12 @@
  *
  *  [T1] A token is given away only if it is at most a ceiling that a synced slot holds.
  *  [T2] A slot is overwritten only when the other one, newer, is known to be synced. So at any
- * crash at least one slot is whole, and its ceiling is at least every token ever given away. [T3]
- * Under another boot id page 0 is not believed: counting resumes at the ceiling of the slots, or
- * above it. [T4] Before the first token of a boot is given away, the directory entry is synced too.
+ *       crash at least one slot is whole, and its ceiling is at least every token ever given away.
+ *  [T3] Under another boot id page 0 is not believed: counting resumes at the ceiling of the slots, or
+ *       above it.
+ *  [T4] Before the first token of a boot is given away, the directory entry is synced too.
+ *  [T5] Page 0 has no checksum: it changes with every draw. A counter below its trail, or a ceiling above
+ *       that of the slots, was damaged. Who opens the file sees that, and goes on as in another boot.
  *
  * Drawing costs one atomic addition; one draw in TOKENS_STEP also costs a sync. That one comes ahead of need:
  * whoever finds half of the step used up raises the ceiling, if nobody is at it, and the others draw on
@@ -34,6 +38,8 @@
 #include "base/bootclock.h"
 #include "base/error.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -68,6 +74,7 @@ struct tokens {
     struct tokens_disk disk;
     struct tokens_page *page; /* page 0, mapped and shared */
     char boot_id[TOKENS_BOOT_ID_SIZE];
+    _Atomic bool is_checked; /* [T5] */
 };
 
 /* The bytes of a new file. store_id is 1 to 39 printable characters. Its tokens begin above `first`. */

@@ -22,6 +22,17 @@ uint64_t life_count(uint64_t count)
     return soak && strcmp(soak, "1") == 0 ? 50 * count : count;
 }
 
+/* The disk in memory, or this machine's. */
+static const struct disk *disk_of(const struct life *life)
+{
+    return life->disk ? sim_disk_table(life->disk) : disk_system();
+}
+
+static bool has_stopped(const struct life *life)
+{
+    return life->disk && sim_disk_stopped(life->disk);
+}
+
 /* ---- entries ---------------------------------------------------------------------------------- */
 
 /* Some are zeros, as far as a sector: that is what was never written, too. */
@@ -170,7 +181,7 @@ static int see_snapshot(struct life *life, struct error_text *err)
 
 int life_open(struct life *life, struct error_text *err)
 {
-    int result = directory_open_on(sim_disk_table(life->disk), LIFE_PATH, &life->directory, err);
+    int result = directory_open_on(disk_of(life), life->path, &life->directory, err);
 
     memset(&life->seen, 0, sizeof life->seen);
     model_clear(&life->seen, life->acked.base);
@@ -235,7 +246,7 @@ bool life_recover(struct life *life)
         settle(life);
         return true;
     }
-    if (!sim_disk_stopped(life->disk) && !life->may_fail)
+    if (!has_stopped(life) && !life->may_fail)
         fail_msg("%s: refused with %d: %s", life->where, result, err.text);
     return false;
 }
@@ -407,9 +418,10 @@ bool life_step(struct life *life, enum life_step step)
         step = LIFE_RESET;
     life->maybe_count = 0;
     done = take(life, step);
+    life->tried = life->maybe_count;
     if (done)
         life->maybe_count = 0;
-    else if (!sim_disk_stopped(life->disk) && !life->may_fail)
+    else if (!has_stopped(life) && !life->may_fail)
         fail_msg("%s: step %d failed", life->where, (int)step);
     return done;
 }
@@ -476,9 +488,15 @@ void life_read_some(struct life *life)
 
 void life_begin(struct life *life, uint64_t seed)
 {
+    life_begin_at(life, seed, LIFE_PATH);
+    life->disk = sim_disk_new(seed);
+}
+
+void life_begin_at(struct life *life, uint64_t seed, const char *path)
+{
     memset(life, 0, sizeof *life);
     life->start = life->seed = seed;
-    life->disk = sim_disk_new(seed);
+    life->path = path;
     life->segment_bytes = (3 + life_draw(&life->seed, 4)) * BLOCK_BYTES;
     model_clear(&life->acked, 1);
     snprintf(life->where, sizeof life->where, "seed %ju", (uintmax_t)seed);
@@ -487,5 +505,6 @@ void life_begin(struct life *life, uint64_t seed)
 void life_end(struct life *life)
 {
     life_close(life);
-    sim_disk_free(life->disk);
+    if (life->disk)
+        sim_disk_free(life->disk);
 }

@@ -53,7 +53,8 @@ enum life_step {
 
 struct life {
     uint64_t start, seed;
-    struct sim_disk *disk;
+    struct sim_disk *disk; /* NULL: the disk of this machine */
+    const char *path;      /* of the data directory there; borrowed */
     struct directory directory;
     bool entered; /* it is open */
     struct journal *journal;
@@ -63,6 +64,7 @@ struct life {
     struct model acked;                  /* all this must be there; */
     struct model maybe[LIFE_CANDIDATES]; /* or one of these instead */
     size_t maybe_count;
+    size_t tried;      /* so many of these were possible while the last step was under way */
     struct model seen; /* when it was opened last */
     bool may_fail;     /* a step may, although the power is on */
     uint64_t crashes;
@@ -70,6 +72,8 @@ struct life {
 };
 
 void life_begin(struct life *life, uint64_t seed);
+/* On the disk of this machine: nothing is lost there. */
+void life_begin_at(struct life *life, uint64_t seed, const char *path);
 void life_end(struct life *life);
 /* False: the power has failed. */
 bool life_step(struct life *life, enum life_step step);
