@@ -236,13 +236,15 @@ static int check_foreign(const struct directory *directory, struct error_text *e
             close(fd);
         return directory_failure(directory, errno, "look into the store", err);
     }
-    while (result == HF_OK && (entry = readdir(stream)))
+    while (errno = 0, result == HF_OK && (entry = readdir(stream)))
         if (entry->d_name[0] != '.' && strcmp(entry->d_name, LOCKS_FOLDER) != 0 &&
             strcmp(entry->d_name, "lost+found") != 0)
             result = error_set(err, HF_EREFUSED,
                                "%s is no file store, and not empty (there is %s): name an empty "
                                "directory, or one that is not there yet",
                                directory->path, entry->d_name);
+    if (result == HF_OK && errno)
+        result = directory_failure(directory, errno, "look into the store", err);
     closedir(stream);
     return result;
 }
@@ -266,8 +268,12 @@ static int open_folder(struct directory *directory, const char *folder, struct e
         mode_t mode = directory->file_mode | (directory->file_mode & 0444) >> 2;
 
         if (fchmod(directory->locks_fd, mode | directory->set_group) < 0 ||
-            (geteuid() == 0 && fchown(directory->locks_fd, directory->owner, directory->group) < 0))
-            return directory_failure(directory, errno, "set the permissions of the locks", err);
+            (geteuid() == 0 &&
+             fchown(directory->locks_fd, directory->owner, directory->group) < 0)) {
+            failure = errno;
+            unlinkat(directory->fd, folder, AT_REMOVEDIR); /* nobody would do it later */
+            return directory_failure(directory, failure, "set the permissions of the locks", err);
+        }
     }
     return HF_OK;
 }
@@ -360,12 +366,34 @@ int directory_open_file(int dirfd, const char *name, int flags)
     int fd = openat(dirfd, name, flags | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
 
-    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+    int failure = fd >= 0 && fstat(fd, &st) < 0 ? errno : 0;
+
+    if (fd >= 0 && !failure && !S_ISREG(st.st_mode))
+        failure = ELOOP;
+    if (failure) {
         close(fd);
-        errno = ELOOP;
+        errno = failure;
         return -1;
     }
     return fd;
+}
+
+int directory_read_file(int fd, void *bytes, size_t size, off_t offset)
+{
+    size_t got = 0;
+
+    while (got < size) {
+        ssize_t count = pread(fd, (char *)bytes + got, size - got, offset + (off_t)got);
+
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return errno;
+        if (count == 0)
+            return -1;
+        got += (size_t)count;
+    }
+    return 0;
 }
 
 int directory_create_file(const struct directory *directory, int dirfd, const char *name,
