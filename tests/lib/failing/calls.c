@@ -1,6 +1,6 @@
 /* calls.c: what asks the kernel stands here in front of the C library's, by the names that programs with offsets of 64 bits use. Each
- * has the errnos that its page of the manual has for such a use, as far as they make a difference. Nothing is synced: what fails is
- * what counts, not what a disk keeps. */
+ * has the errnos that its page of the manual has for such a use, as far as they make a difference. Nothing is synced, nor
+ * written past the cache: what fails is what counts, not what a disk keeps. */
 #include "inside.h"
 
 #include <dirent.h>
@@ -87,7 +87,7 @@ int __wrap_openat64(int fd, const char *path, int flags, ...)
     va_end(arguments);
     if (FAILS("openat64", flags & O_CREAT ? ways_of_making : ways_of_opening))
         return -1;
-    return __real_openat64(fd, path, flags, mode);
+    return __real_openat64(fd, path, flags & ~O_DIRECT, mode);
 }
 
 int __real_fcntl64(int fd, int command, ...);

@@ -155,7 +155,7 @@ void failing_allocated(const void *memory)
 {
     size_t at = place_of(memory);
 
-    if (!memory)
+    if (!memory || paused > 0)
         return;
     pthread_mutex_lock(&blocks_mutex);
     for (size_t tries = 0; tries < BLOCKS_MAX; tries++, at++)

@@ -40,7 +40,7 @@ int failing_errno(void);
 /* In words, for messages: "the 12th call, openat64: Too many open files". */
 const char *failing_words(void);
 
-/* Blocks of memory that our code has allocated and not freed yet. */
+/* Blocks of memory that our code has allocated, not within a pause, and not freed yet. */
 size_t failing_memory(void);
 /* Descriptors that are open. */
 size_t failing_descriptors(void);
