@@ -28,6 +28,8 @@ static struct {
 
 static _Thread_local bool is_ours;
 static _Thread_local int paused;
+static _Atomic int
+    paused_others; /* where it is others who are struck: what the test asks for may be done by a thread, too */
 
 /* ---- which one fails -------------------------------------------------------------------------- */
 
@@ -42,8 +44,8 @@ int failing_strike(enum failing_what what, const char *name, const int *ways)
 {
     unsigned count = 0;
 
-    if (plan.what != (int)what || paused > 0 || is_ours != (plan.whose == FAILING_OURS) ||
-        atomic_fetch_add(&plan.count, 1) + 1 != plan.n)
+    if (plan.what != (int)what || paused > 0 || paused_others > 0 ||
+        is_ours != (plan.whose == FAILING_OURS) || atomic_fetch_add(&plan.count, 1) + 1 != plan.n)
         return 0;
     while (ways[count])
         count++;
@@ -82,6 +84,7 @@ void failing_begin(enum failing_what what, enum failing_whose whose, uint64_t n,
     signal(SIGABRT, tell);
     alarm(HANGS_S);
     plan.whose = whose;
+    paused_others = 0;
     plan.n = n;
     plan.way = way;
     plan.count = 0;
@@ -105,11 +108,13 @@ uint64_t failing_end(void)
 void failing_pause(void)
 {
     paused++;
+    paused_others += plan.what && plan.whose == FAILING_OTHERS;
 }
 
 void failing_resume(void)
 {
     paused--;
+    paused_others -= plan.what && plan.whose == FAILING_OTHERS;
 }
 
 bool failing_struck(void)

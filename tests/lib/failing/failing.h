@@ -26,7 +26,8 @@ enum failing_whose {
 void failing_begin(enum failing_what what, enum failing_whose whose, uint64_t n, unsigned way);
 /* Returns how many there were. What failed stays known. */
 uint64_t failing_end(void);
-/* Within, what the test itself asks for: neither counted nor struck. Of this thread. */
+/* Within, what the test itself asks for: neither counted nor struck. Of this thread, and of all others if it is they who are
+ * counted. */
 void failing_pause(void);
 void failing_resume(void);
 
