@@ -20,6 +20,7 @@ struct life {
     hf_store *witness; /* another handle, whose calls never fail */
     hf_store *store;
     uint64_t last; /* token that was seen */
+    mode_t mode;   /* that what is made in the directory must have */
     unsigned number;
     char where[4300];
     char url[4400];
@@ -489,7 +490,7 @@ static void judge(void *context)
     life.number++;
     run(context); /* the same without a failure, in the same directory */
     snprintf(path, sizeof path, "%s/locks", life.where);
-    walk_must(stat(path, &info) == 0 && (info.st_mode & 0777) == 0700);
+    walk_must(stat(path, &info) == 0 && (info.st_mode & 0777) == life.mode);
 }
 
 /* A directory that is to be made: what is made once is made in each. */
@@ -497,7 +498,16 @@ static void prepare_fresh(void *context)
 {
     (void)context;
     life.last = 0;
+    life.mode = 0700;
     remove_where();
+}
+
+/* A directory that was made for a group: so must be what is made in it. */
+static void prepare_shared(void *context)
+{
+    prepare_fresh(context);
+    life.mode = 0750;
+    walk_must(mkdir(life.where, life.mode) == 0);
 }
 
 /* One that is in use. */
@@ -527,15 +537,23 @@ static void walk_steps(const char *name, void (*const *steps)(void), void (*prep
     walk_all(&walk);
 }
 
-static void (*const all_steps[])(void) = {
-    exclusive, shared_and_permits, looking, breaking, withheld, floors, once_records, NULL};
+/* At the end what takes another number of calls each time: the others are all met. */
+static void (*const all_steps[])(void) = {exclusive, shared_and_permits, looking,  withheld,
+                                          floors,    once_records,       breaking, NULL};
 static void (*const first_steps[])(void) = {exclusive, once_records, NULL};
+static void (*const group_steps[])(void) = {exclusive, NULL};
 static void (*const thread_steps[])(void) = {started, NULL};
 
 static void a_new_store(void **state)
 {
     (void)state;
     walk_steps("file, a new store", first_steps, prepare_fresh, FAILING_OURS);
+}
+
+static void a_new_store_for_a_group(void **state)
+{
+    (void)state;
+    walk_steps("file, a new store for a group", group_steps, prepare_shared, FAILING_OURS);
 }
 
 static void a_store_in_use(void **state)
@@ -561,10 +579,8 @@ static void what_other_threads_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_new_store),
-        TEST(a_store_in_use),
-        TEST(what_is_started),
-        TEST(what_other_threads_do),
+        TEST(a_new_store),     TEST(a_new_store_for_a_group), TEST(a_store_in_use),
+        TEST(what_is_started), TEST(what_other_threads_do),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
