@@ -249,6 +249,16 @@ static int check_foreign(const struct directory *directory, struct error_text *e
     return result;
 }
 
+/* Of a folder that was made just now, and has not its permissions yet: it goes again, since nobody would set them later. */
+static int unmake_folder(const struct directory *directory, const char *folder, const char *doing,
+                         struct error_text *err)
+{
+    int failure = errno;
+
+    unlinkat(directory->fd, folder, AT_REMOVEDIR);
+    return directory_failure(directory, failure, doing, err);
+}
+
 /* DIR/FOLDER as the place of lock files, with DIR's own permissions if it has to be made. */
 static int open_folder(struct directory *directory, const char *folder, struct error_text *err)
 {
@@ -262,18 +272,16 @@ static int open_folder(struct directory *directory, const char *folder, struct e
         openat(directory->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (directory->locks_fd < 0 && errno == ENOENT && failure)
         return directory_failure(directory, failure, "make the directory of locks", err);
+    if (directory->locks_fd < 0 && made)
+        return unmake_folder(directory, folder, "open the directory of locks", err);
     if (directory->locks_fd < 0)
         return directory_failure(directory, errno, "open the directory of locks", err);
     if (made) {
         mode_t mode = directory->file_mode | (directory->file_mode & 0444) >> 2;
 
         if (fchmod(directory->locks_fd, mode | directory->set_group) < 0 ||
-            (geteuid() == 0 &&
-             fchown(directory->locks_fd, directory->owner, directory->group) < 0)) {
-            failure = errno;
-            unlinkat(directory->fd, folder, AT_REMOVEDIR); /* nobody would do it later */
-            return directory_failure(directory, failure, "set the permissions of the locks", err);
-        }
+            (geteuid() == 0 && fchown(directory->locks_fd, directory->owner, directory->group) < 0))
+            return unmake_folder(directory, folder, "set the permissions of the locks", err);
     }
     return HF_OK;
 }
