@@ -51,7 +51,7 @@ int failing_strike(enum failing_what what, const char *name, const int *ways)
         count++;
     plan.name = name;
     plan.ways = count;
-    if (plan.way == FAILING_ANY_WAY)
+    if (plan.way == FAILING_ANY_WAY && count > 0)
         plan.failure = ways[plan.n % count];
     else if (plan.way < count)
         plan.failure = ways[plan.way];

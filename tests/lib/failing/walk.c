@@ -78,7 +78,8 @@ static uint64_t run_once(const struct walk *walk, uint64_t n, unsigned way)
 
 void walk_all(const struct walk *walk)
 {
-    bool all = getenv("HF_SOAK") && *getenv("HF_SOAK");
+    const char *soak = getenv("HF_SOAK");
+    bool all = soak && *soak;
     unsigned struck = 0, misses = 0;
     uint64_t count = run_once(walk, 0, 0), n;
 
