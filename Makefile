@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-guards soak-amd64 soak-power clean help
+	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-faults soak-guards soak-amd64 soak-power clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -195,6 +195,13 @@ soak-client: built-asan built-tsan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-asan
 	@HF_SOAK=1 tools/check --sanitizer --suite stress build-tsan
 
+# Each allocation and system call of a scenario fails once, in every way that it can.
+soak-faults:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@HF_SOAK=1 meson test -C build-check --no-rebuild --num-processes 2 --verbose --timeout-multiplier 5 --suite fail-once
+
 soak-raft:
 	@$(SETUP) check
 	@$(MAKE) --no-print-directory built-check
@@ -275,6 +282,7 @@ help:
 	@echo 'make soak-postgres'
 	@echo '                 PostgreSQL killed under load 50 times, and the conformance suite meanwhile, in full'
 	@echo 'make soak-client threads, forks, cancels, losses and closing in flight, on file, Redis, holdfastd and PostgreSQL, ten minutes'
+	@echo 'make soak-faults each allocation and system call of table, journal, file store and client fails once, in every way that it can'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
 	@echo 'make soak-power  power that fails behind any call to the kernel, 100,000 times, and every byte of small directories flipped'

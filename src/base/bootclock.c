@@ -28,13 +28,22 @@ static int cannot_read(int failure, const char *path, struct error_text *err)
 static int read_text(const char *path, char *ret_text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), failure = fd < 0 ? errno : 0;
-    ssize_t got = fd >= 0 ? read(fd, ret_text, size - 1) : 0;
+    size_t used = 0;
+    ssize_t got = fd >= 0 ? 1 : 0;
 
-    if (got < 0)
-        failure = errno;
+    while (got != 0 && used < size - 1) {
+        got = read(fd, ret_text + used, size - 1 - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            failure = errno;
+            break;
+        }
+        used += (size_t)got;
+    }
     if (fd >= 0)
         close(fd);
-    ret_text[got > 0 ? got : 0] = '\0';
+    ret_text[used] = '\0';
     return failure;
 }
 
@@ -57,12 +66,14 @@ int bootclock_read_id(char ret_id[BOOT_ID_SIZE], struct error_text *err)
 static int are_ours(struct error_text *err)
 {
     char ours[64], children[64];
-    ssize_t size = readlink(NAMESPACE_PATH, ours, sizeof ours);
+    ssize_t size = readlink(NAMESPACE_PATH, ours, sizeof ours), other;
 
     if (size < 0)
         return cannot_read(errno, NAMESPACE_PATH, err);
-    if (readlink(CHILDREN_PATH, children, sizeof children) != size ||
-        memcmp(ours, children, (size_t)size) != 0)
+    other = readlink(CHILDREN_PATH, children, sizeof children);
+    if (other < 0)
+        return cannot_read(errno, CHILDREN_PATH, err);
+    if (other != size || memcmp(ours, children, (size_t)size) != 0)
         return error_set(err, HF_EREFUSED,
                          "cannot tell the time: this process has made a time namespace that it is "
                          "not in itself (start it in a child of whoever made it)");

@@ -117,6 +117,8 @@ int conf_read(int fd, const char *path, int code, conf_fn *fn, void *context,
     size_t length = 0;
     int failure = text ? read_bytes(fd, text, CONF_FILE_MAX + 1, &length) : ENOMEM, result;
 
+    if (failure && code < 0)
+        code = failure == ENOMEM ? HF_ENOMEM : failure == EIO ? HF_EIO : code;
     if (failure)
         result = error_set_errno(err, code, failure, "cannot read %s", path);
     else if (length > CONF_FILE_MAX)

@@ -22,7 +22,8 @@ struct conf_line {
 /* 0 to go on; anything else ends the reading and is its result. */
 typedef int conf_fn(void *context, const struct conf_line *line, struct error_text *err);
 
-/* All of an open file, which stays the caller's. 0, what fn returned, or `code` with the file and the line in words. */
+/* All of an open file, which stays the caller's. 0, what fn returned, or `code` with the file and the line in words. A `code` of enum
+ * hf_result is for what is in the file: where memory or the disk fails, HF_ENOMEM or HF_EIO takes its place. */
 int conf_read(int fd, const char *path, int code, conf_fn *fn, void *context,
               struct error_text *err);
 

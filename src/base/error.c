@@ -61,3 +61,9 @@ void error_broken_invariant(const char *file, int line, const char *condition)
     fprintf(stderr, "holdfast: broken invariant at %s:%d: %s\n", file, line, condition);
     abort();
 }
+
+void error_out_of_memory(size_t size)
+{
+    fprintf(stderr, "holdfast: out of memory: %zu bytes are not to be had\n", size);
+    abort();
+}

@@ -39,5 +39,7 @@ const char *error_name(int code);
 #define INVARIANT(condition) \
     ((condition) ? (void)0 : error_broken_invariant(__FILE__, __LINE__, #condition))
 _Noreturn void error_broken_invariant(const char *file, int line, const char *condition);
+/* For a server that must not go on without what it asked for: says so and aborts. Never in a library. */
+_Noreturn void error_out_of_memory(size_t size);
 
 #endif

@@ -51,8 +51,8 @@ int filesystem_look(const char *path, enum filesystem_kind *ret_kind, const char
     memcpy(at, path, strlen(path) + 1);
     while (statfs(at, &fs) < 0)
         if (errno != ENOENT || !go_up(at))
-            return error_set_errno(err, HF_EREFUSED, errno, "cannot tell the filesystem of %s",
-                                   path);
+            return error_set_errno(err, errno == ENOMEM ? HF_ENOMEM : HF_EREFUSED, errno,
+                                   "cannot tell the filesystem of %s", path);
     *ret_kind = FILESYSTEM_ON_DISK;
     *ret_name = "";
     for (size_t i = 0; i < sizeof filesystems / sizeof *filesystems; i++)

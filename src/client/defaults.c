@@ -122,13 +122,25 @@ static int add_option(struct file *file, const char *path, enum setting setting,
     return HF_OK;
 }
 
+static bool is_used_up(int failure)
+{
+    return failure == EMFILE || failure == ENFILE || failure == ENOMEM;
+}
+
+static int cannot_read(const char *path, int failure, struct error_text *err)
+{
+    int code = is_used_up(failure) ? HF_ENOMEM : failure == EIO ? HF_EIO : HF_EREFUSED;
+
+    return error_set_errno(err, code, failure, "cannot read %s", path);
+}
+
 /* Whoever can write it chooses where our locks are, and so whether they exclude anybody. */
 static int check_owner(int fd, const char *path, struct error_text *err)
 {
     struct stat st;
 
     if (fstat(fd, &st) < 0)
-        return error_set_errno(err, HF_EREFUSED, errno, "cannot read %s", path);
+        return cannot_read(path, errno, err);
     if (S_ISDIR(st.st_mode))
         return error_set(err, HF_EREFUSED, "cannot read %s: it is a directory", path);
     if (!S_ISREG(st.st_mode)) /* /dev/null */
@@ -158,7 +170,7 @@ static int read_file(const char *path, bool optional, struct defaults *defaults,
     if (fd < 0 && optional && (errno == ENOENT || errno == ENOTDIR))
         return HF_OK;
     if (fd < 0)
-        return error_set_errno(err, HF_EREFUSED, errno, "cannot read %s", path);
+        return cannot_read(path, errno, err);
     file = calloc(1, sizeof *file);
     result = file ? check_owner(fd, path, err) : error_set(err, HF_ENOMEM, "out of memory");
     if (result == HF_OK)
@@ -180,20 +192,31 @@ static int read_file(const char *path, bool optional, struct defaults *defaults,
     return result;
 }
 
-/* Services of systemd and some cron daemons have no HOME: the user's own directory is meant all the same. NULL: there is none. */
-static const char *find_home(char *ret_home, size_t size)
+/* Services of systemd and some cron daemons have no HOME: the user's own directory is meant all the same. "": there is none. If
+ * nobody can tell now, a store would be chosen without the file that may name another. */
+static int find_home(char *ret_home, size_t size, struct error_text *err)
 {
     const char *home = secure_getenv("HOME");
     struct passwd entry, *found = NULL;
     char buffer[PASSWD_MAX];
+    bool given = home && home[0] == '/';
+    int failure;
 
-    if (home && home[0] == '/')
-        return home;
-    if (getauxval(AT_SECURE) || getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found) != 0 ||
-        !found || found->pw_dir[0] != '/' || strlen(found->pw_dir) >= size)
-        return NULL;
-    memcpy(ret_home, found->pw_dir, strlen(found->pw_dir) + 1);
-    return ret_home;
+    ret_home[0] = '\0';
+    if (!given) {
+        if (getauxval(AT_SECURE))
+            return HF_OK;
+        failure = getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found);
+        if (is_used_up(failure) || failure == EIO)
+            return error_set_errno(err, failure == EIO ? HF_EIO : HF_ENOMEM, failure,
+                                   "cannot look up the user's home, where a client.conf may be");
+        home = failure == 0 && found && found->pw_dir[0] == '/' ? found->pw_dir : "";
+    }
+    if (strlen(home) < size)
+        memcpy(ret_home, home, strlen(home) + 1);
+    else if (given)
+        return error_set(err, HF_EINVAL, "HOME: the path of client.conf there is too long");
+    return HF_OK;
 }
 
 /* Whoever gave up root and kept root's HOME (or XDG_CONFIG_HOME) may not be able to look into it. What is there may name
@@ -211,14 +234,15 @@ static int read_user_file(bool named, struct defaults *defaults, struct error_te
 {
     char path[CONF_PATH_MAX], of_user[CONF_PATH_MAX];
     const char *config = secure_getenv("XDG_CONFIG_HOME");
-    const char *home = config && config[0] == '/' ? NULL : find_home(of_user, sizeof of_user);
-    const char *base = home ? home : config, *variable = home ? "HOME" : "XDG_CONFIG_HOME";
-    int length;
+    bool by_config = config && config[0] == '/';
+    const char *base = by_config ? config : of_user;
+    const char *variable = by_config ? "XDG_CONFIG_HOME" : "HOME";
+    int result = by_config ? HF_OK : find_home(of_user, sizeof of_user, err), length;
 
-    if (!base || base[0] != '/')
-        return HF_OK;
-    length = snprintf(path, sizeof path, "%s%s/" DEFAULTS_USER_FILE, base,
-                      base == home ? "/.config" : "");
+    if (result != HF_OK || base[0] != '/')
+        return result;
+    length =
+        snprintf(path, sizeof path, "%s%s/" DEFAULTS_USER_FILE, base, by_config ? "" : "/.config");
     if (length < 0 || (size_t)length >= sizeof path)
         return error_set(err, HF_EINVAL, "%s: the path of client.conf there is too long", variable);
     if (!is_hidden_by_another(path, base))

@@ -10,7 +10,8 @@ void *core_alloc(size_t size)
 {
     void *memory = calloc(1, size);
 
-    INVARIANT(memory != NULL);
+    if (!memory)
+        error_out_of_memory(size);
     return memory;
 }
 
@@ -18,7 +19,8 @@ void *core_realloc(void *memory, size_t size)
 {
     void *larger = realloc(memory, size);
 
-    INVARIANT(larger != NULL);
+    if (!larger)
+        error_out_of_memory(size);
     return larger;
 }
 

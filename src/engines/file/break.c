@@ -31,16 +31,13 @@ static bool count_one(void *context, int64_t at)
 static int count_holds(const struct engine_store *store, const struct lockfile *file,
                        uint32_t *ret_count, struct error_text *err)
 {
-    int held = lockfile_find_lock(file, RANGE_TOKEN, RANGE_TOKENS, NULL);
+    int failure;
 
     *ret_count = 0;
-    if (held < 0)
-        return directory_failure(&store->directory, -held, "tell who holds the name", err);
-    if (held > 0 &&
-        !lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX, count_one,
-                            ret_count) &&
-        *ret_count == 0)
-        return error_set(err, HF_ENOMEM, "out of memory");
+    failure = lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX, count_one,
+                                 ret_count);
+    if (failure && failure != EOVERFLOW)
+        return directory_failure(&store->directory, failure, "tell who holds the name", err);
     return HF_OK;
 }
 

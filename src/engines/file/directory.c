@@ -247,14 +247,26 @@ static int check_foreign(const struct directory *directory, struct error_text *e
             close(fd);
         return directory_failure(directory, errno, "look into the store", err);
     }
-    while (result == HF_OK && (entry = readdir(stream)))
+    while (errno = 0, result == HF_OK && (entry = readdir(stream)))
         if (is_foreign(entry->d_name))
             result = error_set(err, HF_EREFUSED,
                                "%s is no file store, and not empty (there is %s): name an empty "
                                "directory, or one that is not there yet",
                                directory->path, entry->d_name);
+    if (result == HF_OK && errno)
+        result = directory_failure(directory, errno, "look into the store", err);
     closedir(stream);
     return result;
+}
+
+/* Of a folder that was made just now, and has not its permissions yet: it goes again, since nobody would set them later. */
+static int unmake_folder(const struct directory *directory, const char *folder, const char *doing,
+                         struct error_text *err)
+{
+    int failure = errno;
+
+    unlinkat(directory->fd, folder, AT_REMOVEDIR);
+    return directory_failure(directory, failure, doing, err);
 }
 
 /* DIR/FOLDER as the place of lock files, with DIR's own permissions if it has to be made. */
@@ -270,6 +282,8 @@ static int open_folder(struct directory *directory, const char *folder, struct e
         openat(directory->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (directory->locks_fd < 0 && errno == ENOENT && failure)
         return directory_failure(directory, failure, "make the directory of locks", err);
+    if (directory->locks_fd < 0 && made)
+        return unmake_folder(directory, folder, "open the directory of locks", err);
     if (directory->locks_fd < 0)
         return directory_failure(directory, errno, "open the directory of locks", err);
     if (made) {
@@ -277,7 +291,7 @@ static int open_folder(struct directory *directory, const char *folder, struct e
 
         if (fchmod(directory->locks_fd, mode | directory->set_group) < 0 ||
             (geteuid() == 0 && fchown(directory->locks_fd, directory->owner, directory->group) < 0))
-            return directory_failure(directory, errno, "set the permissions of the locks", err);
+            return unmake_folder(directory, folder, "set the permissions of the locks", err);
     }
     return HF_OK;
 }
@@ -370,12 +384,34 @@ int directory_open_file(int dirfd, const char *name, int flags)
     int fd = openat(dirfd, name, flags | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
 
-    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+    int failure = fd >= 0 && fstat(fd, &st) < 0 ? errno : 0;
+
+    if (fd >= 0 && !failure && !S_ISREG(st.st_mode))
+        failure = ELOOP;
+    if (failure) {
         close(fd);
-        errno = ELOOP;
+        errno = failure;
         return -1;
     }
     return fd;
+}
+
+int directory_read_file(int fd, void *bytes, size_t size, off_t offset)
+{
+    size_t got = 0;
+
+    while (got < size) {
+        ssize_t count = pread(fd, (char *)bytes + got, size - got, offset + (off_t)got);
+
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return errno;
+        if (count == 0)
+            return -1;
+        got += (size_t)count;
+    }
+    return 0;
 }
 
 int directory_create_file(const struct directory *directory, int dirfd, const char *name,

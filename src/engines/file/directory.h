@@ -38,6 +38,8 @@ int directory_open_folder(const struct directory *directory, const char *folder,
 /* A file that is there, as openat with O_NOFOLLOW and O_CLOEXEC. Never waits, whatever else somebody has
  * put in its place: -1 and ELOOP, EISDIR or ENXIO if that is not a regular file. */
 int directory_open_file(int dirfd, const char *name, int flags);
+/* All of it, however many reads that takes. 0; -1: the file ends before; or an errno. */
+int directory_read_file(int fd, void *bytes, size_t size, off_t offset);
 /* A new file, with the right mode and owner. */
 int directory_create_file(const struct directory *directory, int dirfd, const char *name,
                           int *ret_fd, struct error_text *err);

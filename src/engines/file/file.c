@@ -22,11 +22,9 @@
 static int disk_read(void *context, void *bytes, size_t size, off_t offset)
 {
     struct engine_store *store = context;
-    ssize_t got = pread(store->tokens_fd, bytes, size, offset);
+    int failure = directory_read_file(store->tokens_fd, bytes, size, offset);
 
-    if (got == (ssize_t)size)
-        return 0;
-    return got < 0 ? errno : EIO;
+    return failure < 0 ? EIO : failure;
 }
 
 static int disk_write(void *context, const void *bytes, size_t size, off_t offset)

@@ -64,13 +64,14 @@ static bool page_names(const struct lockfile_page *page, char *ret_name)
     return true;
 }
 
-bool lockfile_read_name(const struct lockfile *file, char *ret_name)
+int lockfile_read_name(const struct lockfile *file, char *ret_name)
 {
     struct lockfile_page page;
+    int failure = directory_read_file(file->fd, &page, sizeof page, 0);
 
-    if (pread(file->fd, &page, sizeof page, 0) != (ssize_t)sizeof page)
-        return false;
-    return page_names(&page, ret_name);
+    if (failure)
+        return failure;
+    return page_names(&page, ret_name) ? 0 : -1;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -141,9 +142,11 @@ static int check_page(const struct directory *directory, struct lockfile *file, 
                       off_t size, struct error_text *err)
 {
     char found[HF_NAME_MAX + 1];
-    bool whole = size >= LOCKFILE_PAGE && lockfile_read_name(file, found);
+    int failure = size < LOCKFILE_PAGE ? -1 : lockfile_read_name(file, found);
 
-    if (!whole)
+    if (failure > 0) /* it may be whole, and in use */
+        return directory_failure(directory, failure, "read a lock file", err);
+    if (failure)
         return repair_page(directory, file, name, err);
     if (strcmp(found, name) != 0)
         return error_set(
@@ -293,31 +296,34 @@ bool lockfile_locked(const struct lockfile *file, int64_t start, int64_t length,
 
 /* The kernel tells one lock of a range, any one. What lies before and after it is asked for in
  * turn. */
-bool lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t length, int limit,
-                        bool (*fn)(void *context, int64_t at), void *context)
+int lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t length, int limit,
+                       bool (*fn)(void *context, int64_t at), void *context)
 {
     struct span {
         int64_t start, end;
     } *todo = malloc(sizeof *todo * ((size_t)limit + 2));
-    int count = 0, seen = 0;
+    int count = 0, seen = 0, failure = 0;
 
     if (!todo)
-        return false;
+        return ENOMEM;
     todo[count++] = (struct span){start, start + length};
     while (count > 0) {
         struct span span = todo[--count];
         int64_t at = 0;
+        int found = span.start < span.end
+                        ? lockfile_find_lock(file, span.start, span.end - span.start, &at)
+                        : 0;
 
-        if (span.start >= span.end ||
-            !lockfile_locked(file, span.start, span.end - span.start, &at))
+        if (found == 0)
             continue;
-        if (seen++ == limit || !fn(context, at))
+        failure = found < 0 ? -found : seen++ == limit ? EOVERFLOW : 0;
+        if (failure || !fn(context, at))
             break;
         todo[count++] = (struct span){at + 1, span.end};
         todo[count++] = (struct span){span.start, at};
     }
     free(todo);
-    return seen <= limit;
+    return failure;
 }
 
 int lockfile_write_record(const struct lockfile *file, uint32_t index, struct lock_record *record)

@@ -125,8 +125,8 @@ bool lockfile_is_current(const struct directory *directory, const struct lockfil
 bool lockfile_is_displaced(const struct directory *directory, const struct lockfile *file);
 /* Has `break` put another in its place? Costs a load unless there is reason to look. */
 bool lockfile_is_replaced(const struct directory *directory, const struct lockfile *file);
-/* Reads the name out of the file. False when it is damaged. ret_name: HF_NAME_MAX + 1 bytes. */
-bool lockfile_read_name(const struct lockfile *file, char *ret_name);
+/* Reads the name out of the file. 0; -1: it is damaged; or an errno: nobody knows. ret_name: HF_NAME_MAX + 1 bytes. */
+int lockfile_read_name(const struct lockfile *file, char *ret_name);
 
 /* Ranges. type is F_RDLCK, F_WRLCK or F_UNLCK; length 0 means to the end of all offsets. Returns 0,
  * or an errno value: EAGAIN when somebody else has it. Never waits. */
@@ -138,10 +138,10 @@ bool lockfile_locked(const struct lockfile *file, int64_t start, int64_t length,
 /* The same for whom "nobody" must be certain: 1, 0, or a negative errno: the kernel does not say. */
 int lockfile_find_lock(const struct lockfile *file, int64_t start, int64_t length,
                        int64_t *ret_start);
-/* Calls fn for the start of every lock of others in the range, in no order, until fn returns false.
- * False if there were more than `limit`. */
-bool lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t length, int limit,
-                        bool (*fn)(void *context, int64_t at), void *context);
+/* Calls fn for the start of every lock of others in the range, in no order, until fn returns false. 0, or
+ * an errno: EOVERFLOW if there were more than `limit`; any other: there may be more. */
+int lockfile_each_lock(const struct lockfile *file, int64_t start, int64_t length, int limit,
+                       bool (*fn)(void *context, int64_t at), void *context);
 
 /* Records. index 0 is the exclusive holder's. */
 int lockfile_write_record(const struct lockfile *file, uint32_t index, struct lock_record *record);

@@ -224,7 +224,7 @@ static void sweep_file(struct engine_store *store, const char *file_name)
         if (faccessat(store->keys.locks_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
             lockfile_open_to_look(&store->keys, file_name, &file, NULL) != HF_OK || file.fd < 0)
             return;
-        known = lockfile_read_name(&file, key);
+        known = lockfile_read_name(&file, key) == 0;
         lockfile_close(&file);
     }
     if (known && !fresh)
@@ -303,13 +303,18 @@ int file_finish(struct engine_store *store, struct engine_claim *claim, const vo
                 size_t size, int64_t keep_ms, int64_t deadline_ms, struct error_text *err)
 {
     struct file_claim *own = file_claim_of(claim);
+    bool current;
     int result;
 
     (void)deadline_ms;
     if (size > HF_ONCE_RESULT_MAX || keep_ms < 1)
         return error_set(err, HF_EINVAL, "a result has at most %d bytes, kept for 1 ms or more",
                          HF_ONCE_RESULT_MAX);
-    if (!own || !own->held || !lockfile_is_current(&store->keys, &own->file))
+    current = own && own->held && lockfile_is_current(&store->keys, &own->file);
+    if (!current && own && own->held && !lockfile_is_displaced(&store->keys, &own->file))
+        return error_set(err, HF_EIO, "cannot look at %s/%s", store->keys.locks_path,
+                         own->file.file_name);
+    if (!current)
         return finished_before(store, claim, err);
     sweep(store); /* before the record: it is made room for, and one sync is enough for both */
     result = record_write(&store->records, claim->name, RECORD_DONE, claim->token, keep_ms, bytes,
@@ -327,7 +332,7 @@ static void describe_runner(const struct lockfile *file, struct engine_record *r
 {
     struct lock_record hold;
 
-    if (pread(file->fd, &hold, sizeof hold, LOCKFILE_RECORDS_AT) != (ssize_t)sizeof hold ||
+    if (directory_read_file(file->fd, &hold, sizeof hold, LOCKFILE_RECORDS_AT) != 0 ||
         hold.token != record->token ||
         hold.check !=
             hash_bytes((char *)&hold + sizeof hold.check, sizeof hold - sizeof hold.check))
@@ -344,19 +349,22 @@ static int find_runner(struct engine_store *store, const char *key, uint64_t tok
     int64_t from = RANGE_TOKEN + (int64_t)token, at = 0;
     char file_name[LOCKFILE_NAME_MAX + 100];
     struct lockfile file;
-    int result;
+    int result, held;
 
     lockfile_encode_name(key, file_name);
     result = lockfile_open_to_look(&store->keys, file_name, &file, err);
     *ret_held = false;
     if (result != HF_OK || file.fd < 0)
         return result;
-    *ret_held = lockfile_locked(&file, from, token ? 1 : RANGE_TOKENS, &at);
+    held = lockfile_find_lock(&file, from, token ? 1 : RANGE_TOKENS, &at);
+    *ret_held = held > 0;
     if (*ret_held) {
         record->token = (uint64_t)(at - RANGE_TOKEN);
         describe_runner(&file, record);
     }
     lockfile_close(&file);
+    if (held < 0) /* that nobody is seen to run it must not look like a death */
+        return directory_failure(&store->keys, -held, "tell who runs a key", err);
     return HF_OK;
 }
 

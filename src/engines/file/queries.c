@@ -53,40 +53,50 @@ static int look_up(struct engine_store *store, const char *name, struct lockfile
     return lockfile_open_to_look(&store->directory, file_name, ret_file, err);
 }
 
-/* How the name is held, by the kernel's word; modes.c says which ranges each mode takes. */
-static int mode_of(const struct lockfile *file)
+/* The kernel, or the disk, does not say: that must not look as if nobody held it. */
+static int cannot_tell(const struct engine_store *store, int failure, struct error_text *err)
+{
+    return directory_failure(&store->directory, failure, "tell who holds the name", err);
+}
+
+/* How the name is held, by the kernel's word; modes.c says which ranges each mode takes. Returns 0, or an errno. */
+static int mode_of(const struct lockfile *file, int *ret_mode)
 {
     struct flock range = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = RANGE_MAIN, .l_len = 1};
     uint32_t permits;
+    int failure;
 
-    if (fcntl(file->fd, F_OFD_GETLK, &range) < 0 || range.l_type == F_UNLCK)
-        return ENGINE_GONE;
-    if (range.l_type == F_WRLCK)
-        return HF_EXCLUSIVE;
+    if (fcntl(file->fd, F_OFD_GETLK, &range) < 0)
+        return errno;
+    if (range.l_type != F_RDLCK) {
+        *ret_mode = range.l_type == F_WRLCK ? HF_EXCLUSIVE : ENGINE_GONE;
+        return 0;
+    }
     /* Nobody changes it while the name is held. */
-    if (pread(file->fd, &permits, sizeof permits, offsetof(struct lockfile_page, permits)) !=
-        sizeof permits)
-        return ENGINE_GONE;
-    return permits ? HF_PERMIT : HF_SHARED;
+    failure = directory_read_file(file->fd, &permits, sizeof permits,
+                                  offsetof(struct lockfile_page, permits));
+    if (failure > 0)
+        return failure;
+    *ret_mode = failure ? ENGINE_GONE : permits ? HF_PERMIT : HF_SHARED;
+    return 0;
 }
 
 int file_check(struct engine_store *store, const char *name, uint64_t token, int *ret_mode,
                int64_t deadline_ms, struct error_text *err)
 {
     struct lockfile file;
-    int result = look_up(store, name, &file, err);
+    int result = look_up(store, name, &file, err), held = 0, failure;
 
     (void)deadline_ms;
     if (result != HF_OK)
         return result;
-    if (file.fd >= 0 && token <= HF_TOKEN_MAX &&
-        lockfile_locked(&file, RANGE_TOKEN + (int64_t)token, 1, NULL))
-        *ret_mode = mode_of(&file);
-    else
-        *ret_mode = ENGINE_GONE;
+    *ret_mode = ENGINE_GONE;
+    if (file.fd >= 0 && token <= HF_TOKEN_MAX)
+        held = lockfile_find_lock(&file, RANGE_TOKEN + (int64_t)token, 1, NULL);
+    failure = held > 0 ? mode_of(&file, ret_mode) : -held;
     lockfile_close(&file);
-    return HF_OK;
+    return failure ? cannot_tell(store, failure, err) : HF_OK;
 }
 
 /* ---- one name -------------------------------------------------------------------------------- */
@@ -167,44 +177,52 @@ static bool add_waiter(void *context, int64_t at)
     return look->result == HF_OK;
 }
 
+/* Returns 0, or an errno. */
 static int read_records(const struct lockfile *file, struct look *look)
 {
     size_t most = (LOCKFILE_SLOTS_MAX + 1) * sizeof(struct lock_record), size;
     struct stat st;
-    ssize_t got;
+    int failure;
 
     look->records = NULL;
     look->record_count = 0;
-    if (fstat(file->fd, &st) < 0 || st.st_size <= LOCKFILE_RECORDS_AT)
-        return HF_OK;
+    if (fstat(file->fd, &st) < 0)
+        return errno;
+    if (st.st_size <= LOCKFILE_RECORDS_AT)
+        return 0;
     size = (size_t)st.st_size - LOCKFILE_RECORDS_AT;
     if (size > most)
         size = most;
     look->records = malloc(size);
     if (!look->records)
-        return HF_ENOMEM;
-    got = pread(file->fd, look->records, size, LOCKFILE_RECORDS_AT);
-    look->record_count = got > 0 ? (size_t)got / sizeof *look->records : 0;
-    return HF_OK;
+        return ENOMEM;
+    failure = directory_read_file(file->fd, look->records, size, LOCKFILE_RECORDS_AT);
+    if (!failure)
+        look->record_count = size / sizeof *look->records;
+    return failure > 0 ? failure : 0;
 }
 
 /* A hold that was granted between reading the records and asking the kernel has its record still in
  * the file: the records are read after the first answer of the kernel, and that is enough for
  * people. */
-static int look_at(const struct lockfile *file, const char *name, bool waiters,
-                   const struct engine_sink *sink, struct error_text *err)
+static int look_at(const struct engine_store *store, const struct lockfile *file, const char *name,
+                   bool waiters, const struct engine_sink *sink, struct error_text *err)
 {
     struct look look = {.sink = sink, .name = name, .now_ms = clock_boot_ms()};
+    int held = lockfile_find_lock(file, RANGE_TOKEN, RANGE_TOKENS, NULL), failure = -held;
 
-    if (lockfile_locked(file, RANGE_TOKEN, RANGE_TOKENS, NULL)) {
-        if (read_records(file, &look) != HF_OK)
-            return error_set(err, HF_ENOMEM, "out of memory");
-        lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX, add_holder, &look);
+    if (held > 0) {
+        failure = read_records(file, &look);
+        if (!failure)
+            failure = lockfile_each_lock(file, RANGE_TOKEN, RANGE_TOKENS, LOCKFILE_SLOTS_MAX,
+                                         add_holder, &look);
         free(look.records);
     }
-    if (look.result == HF_OK && waiters)
-        lockfile_each_lock(file, RANGE_WAIT, RANGE_WATCH - RANGE_WAIT, SHOWN_WAITERS_MAX,
-                           add_waiter, &look);
+    if ((!failure || failure == EOVERFLOW) && look.result == HF_OK && waiters)
+        failure = lockfile_each_lock(file, RANGE_WAIT, RANGE_WATCH - RANGE_WAIT, SHOWN_WAITERS_MAX,
+                                     add_waiter, &look);
+    if (look.result == HF_OK && failure && failure != EOVERFLOW)
+        return cannot_tell(store, failure, err);
     return look.result;
 }
 
@@ -229,13 +247,17 @@ int file_show(struct engine_store *store, const char *name, const struct engine_
               int64_t deadline_ms, struct error_text *err)
 {
     struct lockfile file;
-    int result = look_up(store, name, &file, err);
+    int result = look_up(store, name, &file, err), held = 0;
 
     (void)deadline_ms;
     if (result != HF_OK || file.fd < 0)
         return result;
-    result = look_at(&file, name, true, sink, err);
-    if (result == HF_OK && !lockfile_locked(&file, RANGE_TOKEN, RANGE_TOKENS, NULL))
+    result = look_at(store, &file, name, true, sink, err);
+    if (result == HF_OK)
+        held = lockfile_find_lock(&file, RANGE_TOKEN, RANGE_TOKENS, NULL);
+    if (held < 0)
+        result = cannot_tell(store, -held, err);
+    if (result == HF_OK && held == 0)
         result = add_withheld(store, &file, name, sink, err);
     lockfile_close(&file);
     return result;
@@ -248,13 +270,16 @@ static int list_one(struct engine_store *store, const char *file_name, bool all,
 {
     char name[HF_NAME_MAX + 1];
     struct lockfile file;
-    bool held;
     int result = lockfile_open_to_look(&store->directory, file_name, &file, err);
+    int held, failure;
 
     if (result != HF_OK || file.fd < 0)
         return result;
-    held = lockfile_locked(&file, RANGE_TOKEN, RANGE_TOKENS, NULL);
-    if ((held || all) && lockfile_read_name(&file, name)) {
+    held = lockfile_find_lock(&file, RANGE_TOKEN, RANGE_TOKENS, NULL);
+    failure = held < 0 ? -held : held > 0 || all ? lockfile_read_name(&file, name) : -1;
+    if (failure > 0)
+        result = cannot_tell(store, failure, err);
+    if (failure == 0) { /* what is damaged is none of ours */
         hf_entry entry = {.size = sizeof entry,
                           .kind = HF_ENTRY_FREE,
                           .name = name,
@@ -263,7 +288,8 @@ static int list_one(struct engine_store *store, const char *file_name, bool all,
                           .age_ms = -1,
                           .left_ms = -1};
 
-        result = held ? look_at(&file, name, false, sink, err) : sink->add(sink->context, &entry);
+        result = held > 0 ? look_at(store, &file, name, false, sink, err)
+                          : sink->add(sink->context, &entry);
     }
     lockfile_close(&file);
     return result;
@@ -298,9 +324,11 @@ int file_list(struct engine_store *store, const char *match, bool all,
             close(fd);
         return result;
     }
-    while (result == HF_OK && (entry = readdir(names)) != NULL)
+    while (errno = 0, result == HF_OK && (entry = readdir(names)) != NULL)
         if (is_lock_file(fd, entry))
             result = list_one(store, entry->d_name, all, sink, err);
+    if (result == HF_OK && errno)
+        result = directory_failure(&store->directory, errno, "read the directory of locks", err);
     closedir(names);
     return result;
 }

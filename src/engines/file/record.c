@@ -137,9 +137,11 @@ static int open_whole(const struct record_place *place, const char *file_name, i
         return errno == ELOOP || errno == EISDIR || errno == ENXIO ? -1 : errno;
     if (fstat(fd, &st) < 0)
         failure = errno;
-    else if (!S_ISREG(st.st_mode) ||
-             pread(fd, ret_head, sizeof *ret_head, 0) != (ssize_t)sizeof *ret_head ||
-             !head_is_whole(ret_head, st.st_size))
+    else if (!S_ISREG(st.st_mode))
+        failure = -1;
+    else
+        failure = directory_read_file(fd, ret_head, sizeof *ret_head, 0);
+    if (!failure && !head_is_whole(ret_head, st.st_size))
         failure = -1;
     if (failure)
         close(fd);
@@ -170,11 +172,21 @@ static int damaged(const struct record_place *place, const char *file_name, stru
                      place->directory->locks_path, file_name);
 }
 
+/* Of what cannot be read now nobody knows whether it is damaged: to move that away could have it run twice. */
+static int cannot_read(const struct record_place *place, int failure, const char *file_name,
+                       struct error_text *err)
+{
+    if (failure < 0)
+        return damaged(place, file_name, err);
+    return directory_failure(place->directory, failure, "read the record of a key", err);
+}
+
 /* NULL without an error: there is nothing to read. */
 static int read_result(const struct record_place *place, int fd, const struct record_head *head,
                        const char *file_name, void **ret_bytes, struct error_text *err)
 {
     void *bytes;
+    int failure;
 
     if (head->size == 0) {
         *ret_bytes = NULL;
@@ -183,10 +195,12 @@ static int read_result(const struct record_place *place, int fd, const struct re
     bytes = malloc(head->size);
     if (!bytes)
         return error_set(err, HF_ENOMEM, "out of memory");
-    if (pread(fd, bytes, head->size, sizeof *head) != (ssize_t)head->size ||
-        crc32c(0, bytes, head->size) != head->result_crc) {
+    failure = directory_read_file(fd, bytes, head->size, sizeof *head);
+    if (!failure && crc32c(0, bytes, head->size) != head->result_crc)
+        failure = -1;
+    if (failure) {
         free(bytes);
-        return damaged(place, file_name, err);
+        return cannot_read(place, failure, file_name, err);
     }
     *ret_bytes = bytes;
     return HF_OK;
@@ -206,10 +220,8 @@ int record_read(const struct record_place *place, const char *key, bool with_res
         *ret_record = record;
         return HF_OK;
     }
-    if (failure < 0)
-        return damaged(place, file_name, err);
     if (failure)
-        return directory_failure(place->directory, failure, "read the record of a key", err);
+        return cannot_read(place, failure, file_name, err);
     if (head.key_length != strlen(key) || memcmp(head.key, key, head.key_length) != 0) {
         result =
             error_set(err, HF_EREFUSED,

@@ -76,7 +76,7 @@ enum {
 static void take_back(const struct lockfile *file, _Atomic uint32_t *hint, uint32_t seen,
                       int64_t from)
 {
-    if (file->fd >= 0 && !lockfile_locked(file, from, RANGE_SLOT - from, NULL))
+    if (file->fd >= 0 && lockfile_find_lock(file, from, RANGE_SLOT - from, NULL) == 0)
         atomic_compare_exchange_strong(hint, &seen, 0);
 }
 

@@ -250,7 +250,7 @@ static int probe_read(struct probe *probe, struct error_text *err)
 
     if (result == HF_EUNREACH)
         hint_at_port(probe, err);
-    else if (result != HF_OK && probe->link->state == LINK_HANDSHAKE)
+    else if (result != HF_OK && result != HF_ENOMEM && probe->link->state == LINK_HANDSHAKE)
         name_server(probe, err);
     if (result == HF_OK && probe->state == PROBE_CONNECTING && probe->link->state == LINK_READY &&
         !may_be_taken(probe))

@@ -25,6 +25,8 @@ uint64_t life_count(uint64_t count)
 /* The disk in memory, or this machine's. */
 static const struct disk *disk_of(const struct life *life)
 {
+    if (life->table)
+        return life->table;
     return life->disk ? sim_disk_table(life->disk) : disk_system();
 }
 
@@ -237,17 +239,17 @@ static void settle(struct life *life)
 
 bool life_recover(struct life *life)
 {
-    struct error_text err = {""};
-    int result = life_open(life, &err);
+    int result = life_open(life, &life->err);
 
     if (result == HF_OK)
-        result = journal_begin(life->journal, &err);
+        result = journal_begin(life->journal, &life->err);
+    life->result = result;
     if (result == HF_OK) {
         settle(life);
         return true;
     }
     if (!has_stopped(life) && !life->may_fail)
-        fail_msg("%s: refused with %d: %s", life->where, result, err.text);
+        fail_msg("%s: refused with %d: %s", life->where, result, life->err.text);
     return false;
 }
 
@@ -260,6 +262,12 @@ void life_crash(struct life *life)
 
 /* ---- steps ------------------------------------------------------------------------------------ */
 
+static bool succeeds(struct life *life, int result)
+{
+    life->result = result;
+    return result == HF_OK;
+}
+
 static bool make_spare(struct life *life)
 {
     struct journal_spare spare;
@@ -269,7 +277,8 @@ static bool make_spare(struct life *life)
     spare = journal_spare_begin(life->journal);
     journal_spare_make(&spare);
     journal_spare_end(life->journal, &spare);
-    return !spare.failure.text[0];
+    life->err = spare.failure;
+    return succeeds(life, spare.failure.text[0] ? HF_EIO : HF_OK);
 }
 
 static struct model *new_candidate(struct life *life)
@@ -285,7 +294,6 @@ static bool append(struct life *life, uint64_t first, bool large)
     static unsigned char bytes[LIFE_GROUP_MAX][ENTRY_BYTES_MAX];
     struct journal_record records[LIFE_GROUP_MAX];
     size_t count = large ? 1 : 1 + life_draw(&life->seed, LIFE_GROUP_MAX);
-    struct error_text err;
     int result;
 
     life->stamp++;
@@ -295,15 +303,15 @@ static bool append(struct life *life, uint64_t first, bool large)
         records[i] = life_record(first + i, &entry, bytes[i]);
         model_put(new_candidate(life), first + i, &entry);
     }
-    result = journal_append(life->journal, records, count, &err);
+    result = journal_append(life->journal, records, count, &life->err);
     if (result == HF_EBUSY) {
         if (!make_spare(life))
             return false;
-        result = journal_append(life->journal, records, count, &err);
+        result = journal_append(life->journal, records, count, &life->err);
     }
     if (result == HF_OK)
         life->acked = life->maybe[life->maybe_count - 1];
-    return result == HF_OK;
+    return succeeds(life, result);
 }
 
 static bool replace(struct life *life)
@@ -316,14 +324,13 @@ static bool replace(struct life *life)
 static bool remove_some(struct life *life)
 {
     struct model *model = new_candidate(life);
-    struct error_text err;
     uint64_t needed;
 
     if (model->next == model->first)
         return true;
     model->kept += life_draw(&life->seed, model->next - model->kept);
     needed = journal_needed(life->journal, model->kept);
-    if (journal_remove(&life->directory, needed, &err) != HF_OK)
+    if (!succeeds(life, journal_remove(&life->directory, needed, &life->err)))
         return false;
     journal_removed(life->journal, needed);
     life->acked = *model;
@@ -333,10 +340,9 @@ static bool remove_some(struct life *life)
 static bool reset(struct life *life)
 {
     struct model *model = new_candidate(life);
-    struct error_text err;
 
     model->first = model->kept = model->next;
-    if (journal_reset(life->journal, &err) != HF_OK)
+    if (!succeeds(life, journal_reset(life->journal, &life->err)))
         return false;
     life->acked = *model;
     model_clear(&life->acked, life->acked.next + life_draw(&life->seed, 5));
@@ -346,11 +352,11 @@ static bool reset(struct life *life)
 static bool store_term(struct life *life)
 {
     struct model *model = new_candidate(life);
-    struct error_text err;
 
     model->vote = life_draw(&life->seed, 5);
     model->term += 1 + life_draw(&life->seed, 3);
-    if (term_store(&life->directory, &life->term, model->term, model->vote, &err) != HF_OK)
+    if (!succeeds(life,
+                  term_store(&life->directory, &life->term, model->term, model->vote, &life->err)))
         return false;
     life->acked = *model;
     return true;
@@ -361,11 +367,10 @@ static bool write_snapshot(struct life *life)
     unsigned char bytes[SNAPSHOT_BYTES];
     struct model *model = new_candidate(life);
     struct snapshot_file snapshot;
-    struct error_text err;
 
     model->snapshot += 1 + life_draw(&life->seed, 9);
     snapshot = snapshot_of(model->snapshot, bytes);
-    if (snapshot_file_write(&life->directory, &snapshot, &err) != HF_OK)
+    if (!succeeds(life, snapshot_file_write(&life->directory, &snapshot, &life->err)))
         return false;
     life->acked = *model;
     return true;
@@ -373,9 +378,8 @@ static bool write_snapshot(struct life *life)
 
 static bool restart(struct life *life, bool stop)
 {
-    struct error_text err;
 
-    if (stop && journal_stop(life->journal, &err) != HF_OK)
+    if (stop && !succeeds(life, journal_stop(life->journal, &life->err)))
         return false;
     life_close(life);
     return life_recover(life);

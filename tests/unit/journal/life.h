@@ -53,8 +53,9 @@ enum life_step {
 
 struct life {
     uint64_t start, seed;
-    struct sim_disk *disk; /* NULL: the disk of this machine */
-    const char *path;      /* of the data directory there; borrowed */
+    struct sim_disk *disk;    /* NULL: the disk of this machine */
+    const char *path;         /* of the data directory there; borrowed */
+    const struct disk *table; /* what is in front of it, or in its place; NULL: it has its own */
     struct directory directory;
     bool entered; /* it is open */
     struct journal *journal;
@@ -64,9 +65,11 @@ struct life {
     struct model acked;                  /* all this must be there; */
     struct model maybe[LIFE_CANDIDATES]; /* or one of these instead */
     size_t maybe_count;
-    size_t tried;      /* so many of these were possible while the last step was under way */
-    struct model seen; /* when it was opened last */
-    bool may_fail;     /* a step may, although the power is on */
+    size_t tried;          /* so many of these were possible while the last step was under way */
+    struct model seen;     /* when it was opened last */
+    bool may_fail;         /* a step may, although the power is on: */
+    int result;            /* the last one that did, */
+    struct error_text err; /* and its words */
     uint64_t crashes;
     char where[96]; /* for messages */
 };
