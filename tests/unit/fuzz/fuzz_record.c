@@ -105,6 +105,7 @@ static void try_record(uint8_t *bytes, size_t size)
 /* ---- tokens ------------------------------------------------------------------------------------ */
 
 #define SLOT_SUMMED 64u
+#define BOOT "this boot"
 
 static _Alignas(64) uint8_t state[TOKENS_FILE_SIZE];
 
@@ -135,14 +136,17 @@ static void no_unlock(void *context)
     (void)context;
 }
 
-/* What a slot that is whole says may have been given away. */
+/* What a slot says may have been given away; 0: it is not whole. */
 static uint64_t ceiling_of(const uint8_t *slot)
 {
     uint64_t ceiling, check;
 
     memcpy(&ceiling, slot + 16, sizeof ceiling);
     memcpy(&check, slot + SLOT_SUMMED, sizeof check);
-    return memcmp(slot, "HFSLOT01", 8) == 0 && check == hash_bytes(slot, SLOT_SUMMED) ? ceiling : 0;
+    if (memcmp(slot, "HFSLOT01", 8) != 0 || check != hash_bytes(slot, SLOT_SUMMED) ||
+        ceiling > HF_TOKEN_MAX || !memchr(slot + 24, '\0', TOKENS_STORE_ID_SIZE))
+        return 0;
+    return ceiling;
 }
 
 static uint64_t generation_of(const uint8_t *slot)
@@ -166,6 +170,7 @@ static void try_tokens(struct fuzz_input *input, bool mend)
     struct error_text err = {""};
     struct tokens tokens;
     uint64_t token = 0, next = 0, newest;
+    bool is_believed;
     int result;
 
     tokens_format("a store", 5, state);
@@ -177,14 +182,16 @@ static void try_tokens(struct fuzz_input *input, bool mend)
 
         memcpy(slot + SLOT_SUMMED, &check, sizeof check);
     }
-    newest = generation_of(one) > generation_of(other) || !ceiling_of(other) ? ceiling_of(one)
-                                                                             : ceiling_of(other);
-    tokens_init(&tokens, &disk, state, "this boot");
+    newest = generation_of(one) >= generation_of(other) || !ceiling_of(other) ? ceiling_of(one)
+                                                                              : ceiling_of(other);
+    is_believed =
+        memcmp(state + 8, BOOT, sizeof BOOT) == 0; /* [T3] page 0, which has no checksum */
+    tokens_init(&tokens, &disk, state, BOOT);
     result = tokens_draw(&tokens, INT64_MAX, &token, &err);
     REQUIRE(result == HF_OK || (result < 0 && err.text[0]));
     if (result != HF_OK)
         return;
-    REQUIRE(token > 0 && token <= HF_TOKEN_MAX && (!newest || token > newest));
+    REQUIRE(token > 0 && token <= HF_TOKEN_MAX && (is_believed || token > newest));
     if (tokens_draw(&tokens, INT64_MAX, &next, &err) == HF_OK)
         REQUIRE(next > token);
 }
