@@ -64,7 +64,7 @@ static inline _Noreturn void fuzz_failed(const char *file, int line, const char 
 /* In memory of just that size, so that a sanitizer sees a byte too many; the caller frees it. */
 static inline uint8_t *fuzz_copy(const void *bytes, size_t size)
 {
-    uint8_t *copy = malloc(size ? size : 1);
+    uint8_t *copy = calloc(1, size ? size : 1);
 
     REQUIRE(copy);
     if (size)

@@ -10,7 +10,8 @@ static struct engine_store store;
 static int look_at_entry(void *context, const hf_entry *entry)
 {
     (void)context;
-    REQUIRE(strlen(entry->name) <= HF_NAME_MAX && strlen(entry->owner) <= HF_OWNER_MAX);
+    REQUIRE(entry->name[0] && strlen(entry->name) <= HF_NAME_MAX &&
+            strlen(entry->owner) <= HF_OWNER_MAX);
     REQUIRE(entry->mode >= HF_EXCLUSIVE && entry->mode <= HF_PERMIT);
     REQUIRE(entry->kind >= HF_ENTRY_HOLDER && strlen(entry->lease) <= 64);
     return HF_OK;
@@ -103,6 +104,7 @@ size_t fuzz_seed(unsigned n, uint8_t ret_bytes[FUZZ_MAX])
         "1\r\nl\r\n+died\r\n:9\r\n",
         "-MOVED 0 10.0.0.2:7420\r\n-TRYAGAIN belongs to no cluster yet\r\n-MODE in use "
         "otherwise\r\n",
+        "%2\r\n+name\r\n$2\r\np/\r\n+holds\r\n:1\r\n",
         "-ERR unknown\r\n-\r\n-STOPPED \r\n",
     };
 

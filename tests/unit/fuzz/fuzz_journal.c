@@ -12,7 +12,7 @@
 
 #include <inttypes.h>
 
-#define SEGMENT_BYTES (3 * BLOCK)
+#define SEGMENT_BYTES (6 * BLOCK)
 #define RECORDS_MAX 24
 #define CHANGED_MAX 3 /* bytes, in the first way */
 #define SEGMENTS_MAX 8u

@@ -90,6 +90,8 @@ size_t fuzz_seed(unsigned n, uint8_t ret_bytes[FUZZ_MAX])
         "*2\r\n$2\r\n17\r\n*4\r\n$3\r\nh:a\r\n$3\r\nh:b\r\n$3\r\nh:a\r\n$13\r\nholdfast.keys\r\n",
         "*3\r\n:3\r\n:42\r\n$3\r\nout\r\n*3\r\n:4\r\n:42\r\n:9\r\n",
         "*2\r\n$1\r\n0\r\n*0\r\n",
+        "*8\r\n$1\r\nh\r\n$1\r\nx\r\n:0\r\n$0\r\n\r\n:-1\r\n$0\r\n\r\n:1\r\n:5\r\n",
+        "*8\r\n$1\r\nh\r\n$1\r\np\r\n:5000\r\n$0\r\n\r\n:9\r\n$0\r\n\r\n:1\r\n:5\r\n",
     };
 
     if (n >= COUNT(wires))

@@ -264,7 +264,7 @@ size_t fuzz_seed(unsigned n, uint8_t ret_bytes[FUZZ_MAX])
     };
 
     if (n >= COUNT(texts))
-        return n < COUNT(texts) + 2 ? binary_seed(n - COUNT(texts), ret_bytes) : 0;
+        return n < COUNT(texts) + 2 ? binary_seed(n - (unsigned)COUNT(texts), ret_bytes) : 0;
     ret_bytes[0] = texts[n].first;
     memcpy(ret_bytes + 1, texts[n].text, strlen(texts[n].text));
     return 1 + strlen(texts[n].text);

@@ -96,7 +96,7 @@ static void tame(char *text, const char *bad)
 /* The rest of the input is on both sides of the password. */
 static void hide(unsigned where, char *before, char *behind)
 {
-    static char text[4 * FUZZ_MAX], nested[2 * FUZZ_MAX], encoded[4 * FUZZ_MAX];
+    static char text[4 * FUZZ_MAX + 64], nested[2 * FUZZ_MAX], encoded[4 * FUZZ_MAX];
     char shown[HF_URL_MAX + 1];
 
     tame(before, where == 1 ? "9" : "9?");
