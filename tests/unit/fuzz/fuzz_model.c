@@ -255,7 +255,7 @@ static void one_entry(struct world *world, struct core_packer *packer, unsigned 
         world->twin = table_reborn(world->twin, (unsigned char)how);
 }
 
-const int fuzz_rounds = 500;
+const int fuzz_rounds = 100;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

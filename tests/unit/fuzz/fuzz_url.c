@@ -146,8 +146,8 @@ size_t fuzz_seed(unsigned n, uint8_t ret_bytes[FUZZ_MAX])
     static const char *const urls[] = {
         "file:///var/lib/holdfast?timeout=5s",
         "redis://user:p%40ss@db1:6379,[::1]:6380/?prefix=a%2Fb&timeout=250ms",
-        "postgres://u:p@host:5432/"
-        "db?mode=row&listen=postgres%3A%2F%2Fu%3Ap%40h%2Fd%3Fsslpassword%3Dx",
+        ("postgres://u:p@host:5432/"
+         "db?mode=row&listen=postgres%3A%2F%2Fu%3Ap%40h%2Fd%3Fsslpassword%3Dx"),
         "etcd://a,b,c/prefix?ca-file=/etc/ca.pem&&timeout=1m30s",
         "holdfast+unix:%2Frun%2Fholdfastd.sock",
         "file:?timeout=",

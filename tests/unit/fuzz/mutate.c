@@ -23,6 +23,7 @@ static uint64_t state = UINT64_C(88172645463325252);
 
 static size_t below(size_t limit)
 {
+    REQUIRE(limit > 0);
     state ^= state << 13; /* xorshift64 */
     state ^= state >> 7;
     state ^= state << 17;
