@@ -136,8 +136,8 @@ static void no_unlock(void *context)
     (void)context;
 }
 
-/* What a slot says may have been given away; 0: it is not whole. */
-static uint64_t ceiling_of(const uint8_t *slot)
+/* What a slot says may have been given away; -1: it is not whole. */
+static int64_t ceiling_of(const uint8_t *slot)
 {
     uint64_t ceiling, check;
 
@@ -145,8 +145,8 @@ static uint64_t ceiling_of(const uint8_t *slot)
     memcpy(&check, slot + SLOT_SUMMED, sizeof check);
     if (memcmp(slot, "HFSLOT01", 8) != 0 || check != hash_bytes(slot, SLOT_SUMMED) ||
         ceiling > HF_TOKEN_MAX || !memchr(slot + 24, '\0', TOKENS_STORE_ID_SIZE))
-        return 0;
-    return ceiling;
+        return -1;
+    return (int64_t)ceiling;
 }
 
 static uint64_t generation_of(const uint8_t *slot)
@@ -169,7 +169,8 @@ static void try_tokens(struct fuzz_input *input, bool mend)
     uint8_t *one = state + TOKENS_PAGE, *other = state + 2 * TOKENS_PAGE;
     struct error_text err = {""};
     struct tokens tokens;
-    uint64_t token = 0, next = 0, newest;
+    uint64_t token = 0, next = 0;
+    int64_t newest;
     bool is_believed;
     int result;
 
@@ -182,8 +183,9 @@ static void try_tokens(struct fuzz_input *input, bool mend)
 
         memcpy(slot + SLOT_SUMMED, &check, sizeof check);
     }
-    newest = generation_of(one) >= generation_of(other) || !ceiling_of(other) ? ceiling_of(one)
-                                                                              : ceiling_of(other);
+    newest = ceiling_of(one);
+    if (newest < 0 || (ceiling_of(other) >= 0 && generation_of(other) > generation_of(one)))
+        newest = ceiling_of(other);
     is_believed =
         memcmp(state + 8, BOOT, sizeof BOOT) == 0; /* [T3] page 0, which has no checksum */
     tokens_init(&tokens, &disk, state, BOOT);
@@ -191,7 +193,7 @@ static void try_tokens(struct fuzz_input *input, bool mend)
     REQUIRE(result == HF_OK || (result < 0 && err.text[0]));
     if (result != HF_OK)
         return;
-    REQUIRE(token > 0 && token <= HF_TOKEN_MAX && (is_believed || token > newest));
+    REQUIRE(token > 0 && token <= HF_TOKEN_MAX && (is_believed || (int64_t)token > newest));
     if (tokens_draw(&tokens, INT64_MAX, &next, &err) == HF_OK)
         REQUIRE(next > token);
 }
