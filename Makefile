@@ -247,9 +247,10 @@ soak-guards:
 	@$(ninja) build-check
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --verbose --timeout-multiplier 10 --suite guard
 
-# Needs clang and its libFuzzer (Debian: clang, libclang-rt-14-dev).
+# TARGET=NAME: only that one of tests/unit/fuzz. SECONDS=N: so long for each.
 soak-fuzz:
-	@tools/fuzz --seconds 600
+	@$(SETUP) fuzz
+	@tools/fuzz --seconds $(or $(SECONDS),600) $(TARGET)
 
 clean:
 	@rm -rf build build-*
@@ -289,6 +290,6 @@ help:
 	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS='
 	@echo 'make explore     every way in which a few nodes of it can go, and every sequence of commands for a small lock table, within bounds; RUN=, STATES='
 	@echo 'make mutants     known faults, put into the code one at a time: a test must find each of them; ONLY='
-	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes'
+	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes; TARGET=, SECONDS='
 	@echo 'make clean       removes build*/'
 	@echo 'SETUP=:          with any of them: installs nothing'

@@ -29,6 +29,9 @@ int text_file_read(const struct directory *directory, const char *name,
     if (size > TEXT_FILE_MAX)
         return error_set(err, HF_EIO, "%s/%s has more than %d bytes", directory->path, name,
                          TEXT_FILE_MAX);
+    if (memchr(ret_text, '\0', size)) /* what is behind it would not be seen */
+        return error_set(err, HF_EIO, "%s/%s is damaged: restore the directory from a backup",
+                         directory->path, name);
     ret_text[size] = '\0';
     return HF_OK;
 }

@@ -8,7 +8,7 @@
 #define TEXT_FILE_MAX 8191    /* bytes */
 #define TEXT_FILE_NAME_MAX 31 /* of the name of its file */
 
-/* "" if there is none. HF_EIO: it cannot be read, or is too long. */
+/* "" if there is none. HF_EIO: it cannot be read, is too long, or is no text: it has a NUL in it, as what a crash leaves may. */
 int text_file_read(const struct directory *directory, const char *name,
                    char ret_text[TEXT_FILE_MAX + 1], struct error_text *err);
 /* Durable when it returns. */

@@ -28,7 +28,8 @@ const char *raft_boot_check(const struct raft_limits *limits, const struct raft_
         return "a node without a number";
     if (boot->term > RAFT_TERM_MAX || snapshot->term > boot->term)
         return "the snapshot is of a later term than the node has ever heard of";
-    if ((snapshot->index == 0) != (snapshot->term == 0) || boot->commit < snapshot->index)
+    if ((snapshot->index == 0) != (snapshot->term == 0) || boot->commit < snapshot->index ||
+        snapshot->index > RAFT_INDEX_MAX)
         return "the snapshot is of no entry, or of one that is not committed";
     if (boot->members && (boot->members->index > snapshot->index ||
                           !members_are_sound(boot->members, limits->members)))
@@ -175,7 +176,11 @@ static bool is_sound(const struct raft_message *message)
     if (message->type < RAFT_APPEND || message->type > RAFT_SNAPSHOT ||
         message->term > RAFT_TERM_MAX)
         return false;
-    if (is_reply(message->type) || message->type == RAFT_SNAPSHOT)
+    if (is_reply(message->type))
+        return true;
+    if (id->index > RAFT_INDEX_MAX) /* what follows it would begin again at 0 */
+        return false;
+    if (message->type == RAFT_SNAPSHOT)
         return true;
     if ((id->index == 0) != (id->term == 0) || (id->index == 0 && id->chain != 0))
         return false;

@@ -67,7 +67,8 @@
 
 #define RAFT_MEMBERS_MAX 32
 #define RAFT_WINDOW_MAX 65536
-#define RAFT_TERM_MAX INT64_MAX /* whoever speaks of a later one is not believed */
+#define RAFT_TERM_MAX INT64_MAX  /* whoever speaks of a later one is not believed */
+#define RAFT_INDEX_MAX INT64_MAX /* of a log: likewise */
 /* Each member gets an append or a vote, and one more of something else. */
 #define RAFT_MESSAGES_MAX (2 * RAFT_MEMBERS_MAX + 2)
 #define RAFT_CONFIG_BYTES_MAX (2 + RAFT_MEMBERS_MAX * 17)

@@ -9,10 +9,12 @@ void snapshot_installed(struct raft *raft, const struct raft_event *event,
     raft->ack_due = raft->leader != 0;
     if (raft->role == RAFT_LEADER || id->index <= raft->commit)
         return; /* what we have is newer */
-    if (id->term > raft->term || !event->members || event->members->index > id->index ||
+    if (id->term > raft->term || id->index > RAFT_INDEX_MAX || !event->members ||
+        event->members->index > id->index ||
         !members_are_sound(event->members, raft->limits.members)) {
         raft_fatal(raft, output,
-                   "a snapshot is in use that is of a later term, or has members that cannot be");
+                   "a snapshot is in use that is of a later term, or has an index or members that "
+                   "cannot be");
         return;
     }
     if (window_has(raft, id->index) && window_term(raft, id->index) == id->term) {

@@ -31,7 +31,8 @@ static int parse_path(const char *path, struct endpoint *endpoint, struct error_
 /* `text` is what somebody wrote; the messages quote the part that is wrong. */
 static int refuse_host(const char *text, enum hostport_fault fault, struct error_text *err)
 {
-    const char *bracket = strchr(text, ']'), *colon = strrchr(bracket ? bracket : text, ':');
+    const char *bracket = text[0] == '[' ? strchr(text, ']') : NULL;
+    const char *colon = strrchr(bracket ? bracket : text, ':');
     int length = (int)(colon ? (size_t)(colon - text) : strlen(text));
 
     switch (fault) {
@@ -93,8 +94,10 @@ static int parse_tcp(const char *text, struct endpoint *endpoint, struct error_t
 int endpoint_parse(const char *text, struct endpoint *ret_endpoint, struct error_text *err)
 {
     struct endpoint endpoint = {.path = ""};
-    int result = strncmp(text, "unix:", 5) == 0 ? parse_path(text + 5, &endpoint, err)
-                                                : parse_tcp(text, &endpoint, err);
+    /* A host of this name would be shown as what is read as a path. */
+    bool is_path = strncmp(text, "unix", 4) == 0 && (text[4] == ':' || !text[4]);
+    int result = is_path ? parse_path(text + 4 + (text[4] == ':'), &endpoint, err)
+                         : parse_tcp(text, &endpoint, err);
 
     if (result == HF_OK)
         *ret_endpoint = endpoint;

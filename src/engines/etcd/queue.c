@@ -76,8 +76,10 @@ static int read_once_key(const json_t *kv, struct once_key *ret_key, struct erro
     char *bytes = json_blob(kv, "value", HF_ONCE_RESULT_MAX + ETCD_VALUE_MAX, &size), *at, *end;
     uint64_t numbers[3];
 
-    if (!bytes)
+    if (!bytes || ret_key->exists) { /* there is one of each */
+        free(bytes);
         return invalid(err);
+    }
     at = bytes + 5;
     if (size < 6 || memcmp(bytes, "hf1 ", 4) != 0 || (bytes[4] != 'd' && bytes[4] != 'r') ||
         !json_number(kv, "lease", &key.lease)) {

@@ -81,7 +81,7 @@ static bool counts(const struct record_place *place, const struct span_start *st
 {
     return start->check == hash_bytes(start, offsetof(struct span_start, check)) &&
            memcmp(start->boot_id, place->clock->boot_id, sizeof start->boot_id) == 0 &&
-           start->boot_ms <= bootclock_now_ms(place->clock);
+           start->boot_ms >= 0 && start->boot_ms <= bootclock_now_ms(place->clock);
 }
 
 static void write_start(int fd, const struct span_start *start)

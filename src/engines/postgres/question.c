@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "engines/postgres/store.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -224,8 +225,9 @@ bool answer_number(const PGresult *answer, int row, int column, int64_t *ret_num
     if (row >= PQntuples(answer) || column >= PQnfields(answer) || PQgetisnull(answer, row, column))
         return false;
     text = PQgetvalue(answer, row, column);
+    errno = 0;
     number = strtoll(text, &end, 10);
-    if (end == text || *end)
+    if (end == text || *end || errno == ERANGE)
         return false;
     *ret_number = number;
     return true;

@@ -28,7 +28,8 @@ bool row_read(const struct resp_node *value, const char *name, struct row *ret_r
     if (!value || value->count != 8 || !resp_to_int64(resp_item(value, 2), &permits) ||
         !resp_to_int64(resp_item(value, 4), &token) ||
         !resp_to_int64(resp_item(value, 6), &ret_row->age_ms) ||
-        !resp_to_int64(resp_item(value, 7), &ret_row->left_ms))
+        !resp_to_int64(resp_item(value, 7), &ret_row->left_ms) || permits < 0 ||
+        permits > HF_PERMITS_MAX || token < 0 || token > (int64_t)HF_TOKEN_MAX)
         return false;
     memcpy(ret_row->name, name, strlen(name) + 1);
     copy(resp_item(value, 3), ret_row->lease, sizeof ret_row->lease);

@@ -1,11 +1,16 @@
 /* mutate.c: a main for a fuzz target, where there is no libFuzzer.
  *
- *     fuzz-NAME               runs the target over its seeds, and over many mutations of them
- *     fuzz-NAME --seeds DIR   writes the seeds into DIR, for tools/fuzz
- *     fuzz-NAME FILE...       runs it over these inputs, for instance one that tools/fuzz has found
+ *     fuzz-NAME                runs the target over its seeds, and over many mutations of them
+ *     fuzz-NAME --corpus DIR   over the files in DIR, too, all of them first
+ *     fuzz-NAME --seeds DIR    writes the seeds into DIR, for tools/fuzz
+ *     fuzz-NAME FILE...        runs it over these inputs, for instance one that tools/fuzz has found
  *
  * The same bytes each time: what fails, fails again. */
 #include "fuzz.h"
+
+#include <dirent.h>
+
+#define SOUND_MAX 256 /* seeds and files together */
 
 /* A sanitizer makes it many times slower. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -18,6 +23,7 @@ static uint64_t state = UINT64_C(88172645463325252);
 
 static size_t below(size_t limit)
 {
+    REQUIRE(limit > 0);
     state ^= state << 13; /* xorshift64 */
     state ^= state >> 7;
     state ^= state << 17;
@@ -56,23 +62,78 @@ static size_t mutate(uint8_t *bytes, size_t size)
     }
 }
 
-static void run_mutations(void)
+/* What mutations are made of. */
+static struct input {
+    uint8_t bytes[FUZZ_MAX];
+    size_t size;
+} sound[SOUND_MAX];
+static unsigned sound_count;
+
+static void add_seeds(void)
 {
-    uint8_t bytes[FUZZ_MAX] = {0};
-    unsigned seeds = 0;
+    size_t size;
+
+    while (sound_count < SOUND_MAX && (size = fuzz_seed(sound_count, sound[sound_count].bytes)) > 0)
+        sound[sound_count++].size = size;
+    REQUIRE(sound_count > 0);
+}
+
+static bool add_file(const char *directory, const char *name)
+{
+    struct input *input = &sound[sound_count];
+    char path[4096];
+    FILE *file;
+
+    REQUIRE(sound_count < SOUND_MAX);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    file = fopen(path, "rb");
+    if (!file) {
+        perror(path);
+        return false;
+    }
+    input->size = fread(input->bytes, 1, sizeof input->bytes, file);
+    fclose(file);
+    sound_count += input->size > 0;
+    return true;
+}
+
+/* In the order of their names: a directory has none. */
+static bool add_corpus(const char *directory)
+{
+    struct dirent **names;
+    int count = scandir(directory, &names, NULL, alphasort);
+    bool well = count > 0;
+
+    if (count < 0)
+        perror(directory);
+    for (int i = 0; i < count; i++) {
+        if (names[i]->d_name[0] != '.')
+            well = add_file(directory, names[i]->d_name) && well;
+        free(names[i]);
+    }
+    if (count >= 0)
+        free(names);
+    return well;
+}
+
+static int run_mutations(void)
+{
+    static uint8_t bytes[FUZZ_MAX];
 
     LLVMFuzzerTestOneInput(bytes, 0);
-    for (size_t size; (size = fuzz_seed(seeds, bytes)) > 0; seeds++)
-        LLVMFuzzerTestOneInput(bytes, size);
-    REQUIRE(seeds > 0);
+    for (unsigned i = 0; i < sound_count; i++)
+        LLVMFuzzerTestOneInput(sound[i].bytes, sound[i].size);
     for (int round = 0; round < ROUNDS; round++) {
-        size_t size = fuzz_seed((unsigned)below(seeds), bytes);
+        const struct input *from = &sound[below(sound_count)];
+        size_t size = from->size;
 
+        memcpy(bytes, from->bytes, size);
         for (size_t changes = 1 + below(3); changes > 0; changes--)
             size = mutate(bytes, size);
         LLVMFuzzerTestOneInput(bytes, size);
     }
-    printf("%u seeds, %d mutations\n", seeds, ROUNDS);
+    printf("%u inputs, %d mutations\n", sound_count, ROUNDS);
+    return 0;
 }
 
 static int write_seeds(const char *directory)
@@ -116,8 +177,10 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
         return write_seeds(argv[2]);
-    if (argc == 1)
-        run_mutations();
+    if (argc == 1 || (argc == 3 && strcmp(argv[1], "--corpus") == 0)) {
+        add_seeds();
+        return argc == 1 || add_corpus(argv[2]) ? run_mutations() : 1;
+    }
     for (int i = 1; i < argc; i++)
         failed |= run_file(argv[i]);
     return failed;

@@ -305,7 +305,7 @@ static void messages_of_nobody_or_to_others_are_ignored(void **state)
 static void impossible_snapshots_stop_the_node(void **state)
 {
     static struct raft_members many, later;
-    struct raft_event wrong[4];
+    struct raft_event wrong[5];
 
     (void)state;
     many = later = three;
@@ -320,6 +320,7 @@ static void impossible_snapshots_stop_the_node(void **state)
     wrong[1].members = NULL;
     wrong[2].members = &many; /* more than the limit */
     wrong[3].members = &later;
+    wrong[4].id.index = UINT64_MAX; /* nothing can follow it */
     for (size_t i = 0; i < COUNT(wrong); i++) {
         struct raft *raft = begin(1);
 

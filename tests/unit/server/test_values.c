@@ -227,6 +227,8 @@ static void bad_addresses_say_what_is_wrong(void **state)
         {"localhost:redis", "'redis' is not a port"},
         {"localhost:-1", "'-1' is not a port"},
         {"[::1]:x", "'x' is not a port"},
+        {"a:b]c", "'b]c' is not a port"},
+        {"unix", "'unix:' is followed by the socket's whole path"},
         {"-lock:7420", "'-lock' is not the name of a host"},
         {"a..b:7420", "'a..b' is not the name of a host"},
         {"a..:7420", "'a..' is not the name of a host"},
