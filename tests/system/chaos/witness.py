@@ -1,0 +1,156 @@
+"""Those who see what happens to the cluster: load.py's workers and prober, whose history is written down; heirs, who wait for what somebody
+holds who is dead; and one who looks at all nodes all the time, whether two lead in one term, or have two tables."""
+import os
+import threading
+import time
+
+from load import Load, Worker
+from nodes import PATIENCE, Refused, boot_ms, fresh
+
+HEIRS = 2
+LOOK_EVERY = 0.4  # seconds between two looks at all nodes
+DEAD_TTLS = [1000, 2500, 4000]
+
+
+class History:
+    """A file with a line for each request that was answered: sent, answered (ms), who, in doubt (0 or 1), request, '=', answer."""
+
+    def __init__(self, path):
+        self.file, self.lock, self.lines = open(path, "w", encoding="utf-8"), threading.Lock(), 0
+
+    def add(self, sent, got, who, doubted, words, answer):
+        with self.lock:
+            if not self.file.closed:
+                self.lines += 1
+                self.file.write(f"{sent:.3f} {got:.3f} {who} {int(doubted)} {' '.join(map(str, words))} = {answer}\n")
+
+    def close(self):
+        with self.lock:
+            self.file.close()
+
+
+class RecordedWorker(Worker):
+    history = None
+
+    def ask(self, *words, **kwargs):
+        sent = boot_ms()
+        answer, doubted = super().ask(*words, **kwargs)
+        self.history.add(sent, boot_ms(), self.number, doubted, words, answer)
+        return answer, doubted
+
+    def granted(self, place, token):
+        super().granted(place, token)
+        now = boot_ms()
+        self.history.add(now, now, self.number, False, ("GRANTED", place.name, place.lease), token)
+
+
+class Heir(threading.Thread):
+    """Takes a lock and forgets it, as somebody who is dead; then waits for it. Not before the TTL, and not for ever."""
+
+    def __init__(self, session, load, number, seed):
+        super().__init__()
+        self.session, self.load, self.failure = session, load, None
+        self.ttls = [DEAD_TTLS[(seed + number + turn) % len(DEAD_TTLS)] for turn in range(len(DEAD_TTLS))]
+        self.waited = []  # ms beyond the TTL
+
+    def run(self):
+        try:
+            with self.session:
+                while not self.load.over.is_set():
+                    self.load.gate.pass_by()
+                    self.inherit(self.ttls[len(self.waited) % len(self.ttls)])
+        except BaseException as failure:  # in a thread: the run has to hear of it
+            self.failure = failure
+
+    def inherit(self, ttl):
+        name, mine, sent = fresh("dead"), fresh(), boot_ms()
+        first = self.session.ask("ACQUIRE", name, fresh(), "TTL", ttl, patience=2 * PATIENCE)
+        known = boot_ms()
+        deadline, second = time.monotonic() + 2 * PATIENCE, None
+        while second is None:
+            assert time.monotonic() < deadline, f"the lease of somebody who is dead lives for ever: {name} {first}, TTL {ttl}"
+            second = self.session.ask("ACQUIRE", name, mine, "TTL", 60000, "WAIT", 3000, answer_max=8, patience=2 * PATIENCE)
+        now = boot_ms()
+        assert second > first, f"{name}: token {second} after {first}"
+        assert now - sent >= ttl, f"a lease of {ttl} ms ended after {now - sent:.0f} ms: {name} {first}"
+        self.waited.append(max(now - known - ttl, 0))
+        self.session.ask("RELEASE", name, mine, "TOKEN", second, patience=2 * PATIENCE)
+
+
+class ChaosLoad(Load):
+    worker_class = RecordedWorker
+
+    def __init__(self, world, seed, history):
+        sessions = [lambda **kwargs: world.session("a", **kwargs), lambda **kwargs: world.session("b", **kwargs)]
+        super().__init__(world, seed=seed, sessions=sessions)
+        for worker in self.workers:
+            worker.history = history
+        self.heirs = [Heir(sessions[number % 2](), self, number, seed) for number in range(HEIRS)]
+        self.others += self.heirs
+
+    def grants(self):
+        return len(self.record.holds) + len(self.prober.granted)
+
+    def granted_between(self, begin, end):
+        """What was asked for after `begin` and granted before `end`, on CLOCK_BOOTTIME in ms; on time.monotonic() of the prober."""
+        late = [f"{hold.name} {hold.token}" for hold in self.record.holds[-2000:] if hold.sent > begin[0] and hold.got < end[0]]
+        return late + [f"probe {token}" for sent, got, token in self.prober.granted[-2000:] if sent > begin[1] and got < end[1]]
+
+
+class Monitor(threading.Thread):
+    """Looks at all nodes, all the time. `view`: what the one that leads says; `served`: numbers of those that answer."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.world, self.over, self.failure = world, threading.Event(), None
+        self.leaders, self.tables, self.elections = {}, {}, 0
+        self.leader, self.view, self.looks, self.seen = None, {}, 0, {}
+
+    def run(self):
+        try:
+            while not self.over.wait(LOOK_EVERY):
+                self.look()
+        except BaseException as failure:  # in a thread: the run has to hear of it
+            self.failure = failure
+
+    def look(self):
+        leading, seen = [], {}
+        for node in list(self.world.nodes.values()):
+            try:
+                answer = node.look()
+            except Refused:  # it stops, or has just begun
+                answer = None
+            if not answer:
+                continue
+            status, digest = seen[node.number] = answer
+            self.compare(node, digest)
+            if status["role"] == "leader":
+                self.lead(node, status["term"])
+                leading.append((status["term"], node.number, status))
+        self.seen, self.looks = seen, self.looks + 1
+        term, number, status = max(leading, key=lambda one: one[:2], default=(0, None, None))
+        self.leader = self.world.nodes.get(number)
+        self.view = {member["id"]: bool(member["votes"]) for member in status["members"]} if status else {}
+
+    def lead(self, node, term):
+        if term not in self.leaders:
+            self.elections += 1
+        other = self.leaders.setdefault(term, node.number)
+        assert other == node.number, f"two lead in term {term}: node {other} and {node}"
+
+    def compare(self, node, digest):
+        assert digest["broken"] == "", f"the table of {node}: {digest['broken']}"
+        what = (digest["table"], digest["members"], digest["members_index"])
+        other, known = self.tables.setdefault(digest["applied"], (node, what))
+        assert known[0] == what[0], f"{node} has another table at {digest['applied']} than {other} had"
+        if len(self.tables) > 100000:
+            self.tables.pop(next(iter(self.tables)))
+
+    def end(self):
+        self.over.set()
+        self.join()
+
+
+def kept_directory():
+    """Where clusters are made: on a disk, and what is left of a run that went wrong stays there."""
+    return os.environ.get("HF_TEST_TMP") or "/tmp"
