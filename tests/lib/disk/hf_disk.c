@@ -42,15 +42,18 @@ static enum ill ill(int fd, useconds_t *ret_late_us)
     static const char *const words[] = {"well",     "full",  "failing", "torn",
                                         "unsynced", "short", "slow"};
     const char *path = getenv("HF_DISK");
-    char text[32] = "", word[16] = "";
-    int before = errno, file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1, late_ms = 0;
+    char text[32] = "";
+    int before = errno, file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    long late_ms = 0;
     enum ill found = WELL;
 
     if (file >= 0) {
-        if (read(file, text, sizeof text - 1) > 0 && sscanf(text, "%15s %d", word, &late_ms) > 0)
-            for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-                if (strcmp(word, words[i]) == 0 && is_ours(fd))
-                    found = (enum ill)i;
+        size_t length = read(file, text, sizeof text - 1) > 0 ? strcspn(text, " \n") : 0;
+
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            if (length == strlen(words[i]) && memcmp(text, words[i], length) == 0 && is_ours(fd))
+                found = (enum ill)i;
+        late_ms = found == SLOW ? strtol(text + length, NULL, 10) : 0;
         close(file);
     }
     *ret_late_us = late_ms > 0 && late_ms < 10000 ? (useconds_t)late_ms * 1000 : 0;

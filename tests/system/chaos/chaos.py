@@ -55,7 +55,8 @@ class Leg:
     def __init__(self, nodes, seconds, seed, only=(), label="", quiet=False):
         self.nodes, self.seconds, self.seed, self.only = nodes, seconds, seed, only
         self.progress = Progress(label, quiet)
-        self.world = self.nemesis = self.load = None
+        self.world = self.nemesis = self.load = self.history = None
+        self.judged = ""  # the words of the simulator's checkers
 
     def run(self):
         """Returns its figures."""
@@ -72,7 +73,7 @@ class Leg:
 
     def work(self):
         world = self.world
-        history = History(world.directory / "history")
+        self.history = history = History(world.directory / "history")
         monitor = Monitor(world)
         self.load = ChaosLoad(world, self.seed, history)
         self.nemesis = nemesis = Nemesis(world, self.load, monitor, self.seed, self.only, self.nodes)
@@ -86,7 +87,10 @@ class Leg:
         finally:
             monitor.end()
             history.close()
-        assert not monitor.failure, monitor.failure
+        if monitor.failure:
+            raise monitor.failure
+        well, self.judged = history.judged()
+        assert well, f"the simulator's checkers: {self.judged}"
         nemesis.did["elections"] = monitor.elections
         for number in [*world.out]:
             world.bury(world.members[number])  # lost its directory: it cannot end well
@@ -102,26 +106,28 @@ class Leg:
             self.nemesis.tell(f"FOUND: {finding}")
             story.extend(["what each says now:", *self.world.statuses()])
             lines += [f"after {self.nemesis.figures()}", f"going on: {self.nemesis.wrong_now()}"]
+            lines.append(f"the simulator's checkers: {self.history.judged()[1]}")
         self.world.kill_all()
         kept = self.world.keep(story)
         lines += ["what happened last:", *[f"    {line}" for line in story[-SHOWN:]], f"the whole story, the history and the logs of all nodes: {kept}"]
         return "\n".join(lines)
 
 
-def run(minutes, seed, nodes, leg, only=(), quiet=False):
+def run(minutes, seed, nodes, leg_minutes, only=(), quiet=False):
     """All legs; the sum of what they did."""
     did, rests, grants, begin, number = collections.Counter(), [], 0, time.monotonic(), 0
-    count = max(round(minutes / leg), 1)
+    count = max(round(minutes / leg_minutes), 1)
     while number < count:
         size = nodes[number % len(nodes)]
         label = f"seed {seed} leg {number + 1}/{count}"
-        done = Leg(size, minutes * 60 / count, seed * 1000 + number if count > 1 else seed, only, label, quiet).run()
+        leg = Leg(size, minutes * 60 / count, seed * 1000 + number if count > 1 else seed, only, label, quiet)
+        done = leg.run()
         did.update(done.did)
         rests += done.rests
         grants += done.load.grants()
         number += 1
         if not quiet:
-            print(f"{label} of {size} nodes: {done.figures()}, {done.load.figures()}", flush=True)
+            print(f"{label} of {size} nodes: {done.figures()}, {done.load.figures()}; {leg.judged}", flush=True)
     return words(seed, did, rests, grants, time.monotonic() - begin)
 
 

@@ -1,12 +1,15 @@
 """Those who see what happens to the cluster: load.py's workers and prober, whose history is written down; heirs, who wait for what somebody
 holds who is dead; and one who looks at all nodes all the time, whether two lead in one term, or have two tables."""
 import os
+import pathlib
+import subprocess
 import threading
 import time
 
 from load import Load, Worker
 from nodes import PATIENCE, Refused, boot_ms, fresh
 
+JUDGE = os.environ.get("HF_JUDGE", str(pathlib.Path(__file__).resolve().parents[3] / "build-check/sim/holdfast-judge"))
 HEIRS = 2
 LOOK_EVERY = 0.4  # seconds between two looks at all nodes
 DEAD_TTLS = [1000, 2500, 4000]
@@ -28,6 +31,12 @@ class History:
         with self.lock:
             self.file.close()
 
+    def judged(self):
+        """By the simulator's checkers: (whether all was well, their words)."""
+        self.close()
+        done = subprocess.run([JUDGE, self.file.name], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10 * PATIENCE)
+        return done.returncode == 0, (done.stdout + done.stderr).strip()
+
 
 class RecordedWorker(Worker):
     history = None
@@ -47,9 +56,9 @@ class RecordedWorker(Worker):
 class Heir(threading.Thread):
     """Takes a lock and forgets it, as somebody who is dead; then waits for it. Not before the TTL, and not for ever."""
 
-    def __init__(self, session, load, number, seed):
+    def __init__(self, session, load, number, seed, history):
         super().__init__()
-        self.session, self.load, self.failure = session, load, None
+        self.session, self.load, self.failure, self.history, self.who = session, load, None, history, f"heir-{number}"
         self.ttls = [DEAD_TTLS[(seed + number + turn) % len(DEAD_TTLS)] for turn in range(len(DEAD_TTLS))]
         self.waited = []  # ms beyond the TTL
 
@@ -63,18 +72,22 @@ class Heir(threading.Thread):
             self.failure = failure
 
     def inherit(self, ttl):
-        name, mine, sent = fresh("dead"), fresh(), boot_ms()
-        first = self.session.ask("ACQUIRE", name, fresh(), "TTL", ttl, patience=2 * PATIENCE)
+        name, dead, mine, sent = fresh("dead"), fresh(), fresh(), boot_ms()
+        first = self.session.ask("ACQUIRE", name, dead, "TTL", ttl, patience=2 * PATIENCE)
         known = boot_ms()
+        self.history.add(sent, known, self.who, False, ("ACQUIRE", name, dead, "TTL", ttl), first)
         deadline, second = time.monotonic() + 2 * PATIENCE, None
         while second is None:
             assert time.monotonic() < deadline, f"the lease of somebody who is dead lives for ever: {name} {first}, TTL {ttl}"
             second = self.session.ask("ACQUIRE", name, mine, "TTL", 60000, "WAIT", 3000, answer_max=8, patience=2 * PATIENCE)
         now = boot_ms()
+        self.history.add(known, now, self.who, False, ("ACQUIRE", name, mine, "TTL", 60000), second)
         assert second > first, f"{name}: token {second} after {first}"
         assert now - sent >= ttl, f"a lease of {ttl} ms ended after {now - sent:.0f} ms: {name} {first}"
         self.waited.append(max(now - known - ttl, 0))
-        self.session.ask("RELEASE", name, mine, "TOKEN", second, patience=2 * PATIENCE)
+        begin = boot_ms()
+        answer = self.session.ask("RELEASE", name, mine, "TOKEN", second, patience=2 * PATIENCE)
+        self.history.add(begin, boot_ms(), self.who, False, ("RELEASE", name, mine, "TOKEN", second), answer)
 
 
 class ChaosLoad(Load):
@@ -85,8 +98,17 @@ class ChaosLoad(Load):
         super().__init__(world, seed=seed, sessions=sessions)
         for worker in self.workers:
             worker.history = history
-        self.heirs = [Heir(sessions[number % 2](), self, number, seed) for number in range(HEIRS)]
+        self.heirs = [Heir(sessions[number % 2](), self, number, seed, history) for number in range(HEIRS)]
         self.others += self.heirs
+        for thread in self.threads():
+            thread.daemon = True
+
+    def __exit__(self, kind, *exception):
+        """After a finding nobody waits for those who may never get an answer."""
+        if kind is None:
+            super().__exit__(kind, *exception)
+        self.over.set()
+        self.gate.unlock()
 
     def grants(self):
         return len(self.record.holds) + len(self.prober.granted)
@@ -149,8 +171,3 @@ class Monitor(threading.Thread):
     def end(self):
         self.over.set()
         self.join()
-
-
-def kept_directory():
-    """Where clusters are made: on a disk, and what is left of a run that went wrong stays there."""
-    return os.environ.get("HF_TEST_TMP") or "/tmp"

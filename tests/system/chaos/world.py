@@ -69,6 +69,11 @@ class ChaosNode(Node):
         self.process = Process([NEXT if self.newer else argv[0], *argv[1:]], {**environment(), **more, "LD_PRELOAD": ":".join(preload)},
                                preexec_fn=self._in_child)
 
+    def begins(self):
+        """It does not listen yet, neither to clients nor to signals."""
+        lines = self.logged()
+        return not any(" serving " in line for line in lines[max(at for at, line in enumerate(lines) if line.startswith("----")):])
+
     def set_clock(self, offset):
         self.replace(self.clock, offset + "\n")
 
