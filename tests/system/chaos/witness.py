@@ -11,6 +11,7 @@ from nodes import PATIENCE, Refused, boot_ms, fresh
 
 JUDGE = os.environ.get("HF_JUDGE", str(pathlib.Path(__file__).resolve().parents[3] / "build-check/sim/holdfast-judge"))
 HEIRS = 2
+LATE_MAX = 8  # seconds: longer than a pause, and than most cuts
 LOOK_EVERY = 0.4  # seconds between two looks at all nodes
 DEAD_TTLS = [1000, 2500, 4000]
 
@@ -94,7 +95,8 @@ class ChaosLoad(Load):
     worker_class = RecordedWorker
 
     def __init__(self, world, seed, history):
-        sessions = [lambda **kwargs: world.session("a", **kwargs), lambda **kwargs: world.session("b", **kwargs)]
+        # Those at one place wait for late answers, also of somebody who has been deposed meanwhile; the others soon ask elsewhere.
+        sessions = [lambda **kwargs: world.session("a", **{"answer_max": LATE_MAX, **kwargs}), lambda **kwargs: world.session("b", **kwargs)]
         super().__init__(world, seed=seed, sessions=sessions)
         for worker in self.workers:
             worker.history = history
