@@ -75,7 +75,7 @@ class Leg:
         world = self.world
         self.history = history = History(world.directory / "history")
         monitor = Monitor(world)
-        self.load = ChaosLoad(world, self.seed, history)
+        self.load = ChaosLoad(world, self.seed, history, monitor)
         self.nemesis = nemesis = Nemesis(world, self.load, monitor, self.seed, self.only, self.nodes)
         if random.Random(self.seed).random() < 0.7:
             nemesis.final_after = self.seconds * 0.6

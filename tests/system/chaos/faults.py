@@ -379,6 +379,8 @@ def all_well(nemesis, one):
 def blackout(nemesis, one):
     """No majority is left, on purpose: whatever is asked for from now on is not granted before it ends."""
     world, how = nemesis.world, nemesis.chance.choice(["cut", "paused", "dark"])
+    if nemesis.blackout:
+        return None
     nodes = [node for node in world.nodes.values() if node.running() and not node.away]
     if how == "cut":
         one.cuts = {pair for here in world.nodes.values() for there in world.nodes.values() if here is not there
@@ -387,7 +389,8 @@ def blackout(nemesis, one):
     else:
         one.nodes = [node for node in nodes if not node.paused][how == "paused":]  # all but one
         slots = {(node.number, "process") for node in nodes}
-        if slots & nemesis.taken():
+        ending = any(node.away and node.running() for node in world.nodes.values())
+        if slots & nemesis.taken() or ending:
             one.nodes = []
             return None
         one.slots = slots
@@ -413,7 +416,7 @@ def blackout_ends(nemesis, one):
 FAULTS = [
     Fault("kill-leader", 40, (0.05, 2), kill_leader, start_again),
     Fault("kill", 6, (0.1, 5), kill_any, start_again),
-    Fault("pause", 8, (0.3, 6), pause, resume),
+    Fault("pause", 8, (0.3, 4), pause, resume),
     Fault("restart", 5, (0, 1), stop, stopped_and_again),
     Fault("version", 5, (0, 1), other_version, stopped_and_again),
     Fault("power", 3, (0, 0), lose_power),

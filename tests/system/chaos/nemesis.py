@@ -86,12 +86,15 @@ class Nemesis:
         for one in list(self.active):
             if one.fault.tick and one.until > now:
                 one.fault.tick(self, one)
+            if self.blackout not in (None, one):
+                continue  # nobody comes back before that is over
             if one.until <= now and (not one.fault.end or one.fault.end(self, one) is not False):
                 self.active.remove(one)
                 self.release(one)
                 self.did["faults"] += one.fault.name == "members"
-        self.world.check_ended(self.tell)
-        if self.monitor.looks > self.looked:
+        if not self.blackout:
+            self.world.check_ended(self.tell)
+        if self.monitor.looks > self.looked and not self.blackout:
             self.looked = self.monitor.looks
             self.world.check_stopped(self.monitor.seen, self.tell)
         self.load.failed()

@@ -1,17 +1,22 @@
 """Those who see what happens to the cluster: load.py's workers and prober, whose history is written down; heirs, who wait for what somebody
-holds who is dead; and one who looks at all nodes all the time, whether two lead in one term, or have two tables."""
+holds who is dead; outposts, who believe whatever node they ask; and one who looks at all nodes all the time, whether two lead in one term, or
+have two tables."""
+import contextlib
 import os
 import pathlib
+import random
 import subprocess
 import threading
 import time
 
 from load import Load, Worker
-from nodes import PATIENCE, Refused, boot_ms, fresh
+from nets import PASSWORD
+from nodes import NO_EFFECT, PATIENCE, Client, Ended, Refused, boot_ms, fresh, pack
 
 JUDGE = os.environ.get("HF_JUDGE", str(pathlib.Path(__file__).resolve().parents[3] / "build-check/sim/holdfast-judge"))
 HEIRS = 2
 LATE_MAX = 8  # seconds: longer than a pause, and than most cuts
+AT_ONCE, OUTPOST_EVERY, OUTPOST_TTL = 10, 0.1, 60000  # requests; seconds; ms: what got no answer stays so long
 LOOK_EVERY = 0.4  # seconds between two looks at all nodes
 DEAD_TTLS = [1000, 2500, 4000]
 
@@ -91,17 +96,71 @@ class Heir(threading.Thread):
         self.history.add(begin, boot_ms(), self.who, False, ("RELEASE", name, mine, "TOKEN", second), answer)
 
 
+class Outpost(threading.Thread):
+    """Asks one node or another, the leader more often, for a lot at once, and believes what it is told there: what was granted is held, whoever
+    leads; and what is said not to be done is not, ever."""
+
+    def __init__(self, world, at, load, seed):
+        super().__init__()
+        self.world, self.at, self.load, self.chance, self.failure = world, at, load, random.Random(f"{seed} {at}"), None
+        self.session, self.granted, self.denied = world.session(at), [], 0  # granted: (asked for, answered, token), as a prober's
+
+    def run(self):
+        try:
+            with self.session:
+                while not self.load.over.wait(OUTPOST_EVERY):
+                    self.load.gate.pass_by()
+                    self.ask_one()
+        except BaseException as failure:  # in a thread: the run has to hear of it
+            self.failure = failure
+
+    def ask_one(self):
+        leader, nodes = self.load.monitor.leader, list(self.world.nodes.values())
+        node = leader if leader and self.chance.random() < 0.7 else self.chance.choice(nodes)
+        asked = [(fresh("outpost"), fresh()) for _ in range(AT_ONCE)]
+        begin, sent = boot_ms(), time.monotonic()
+        answers = []
+        with contextlib.suppress(OSError, Ended), self.connect(node) as client:
+            client.raw(b"".join(pack("ACQUIRE", name, lease, "TTL", OUTPOST_TTL) for name, lease in asked))
+            for _ in asked:
+                answers.append(client.read_any())
+                if isinstance(answers[-1], int):
+                    self.granted.append((sent, time.monotonic(), answers[-1]))
+        self.verify(node, asked, answers, begin)
+
+    def connect(self, node):
+        with self.world.net[self.at].inside():
+            return Client((node.host, node.port), 2, LATE_MAX, PASSWORD)
+
+    def verify(self, node, asked, answers, begin):
+        denied = []
+        for (name, lease), answer in zip(asked, answers):
+            if isinstance(answer, Refused):
+                assert answer.code in (*NO_EFFECT, "UNKNOWN"), f"{node} said {answer}"
+                denied += [lease] if answer.code in NO_EFFECT else []
+                continue
+            assert isinstance(answer, int), f"{node} said {answer!r}, and nobody else asks for {name}"
+            alive = self.session.ask("CHECK", name, answer, patience=2 * PATIENCE)
+            assert alive or boot_ms() >= begin + OUTPOST_TTL, f"what {node} granted is not held: {name} {answer}"
+            self.session.ask("RELEASE", name, lease, "TOKEN", answer, patience=2 * PATIENCE)
+        if denied:
+            left = self.session.ask("RENEW", *denied, patience=2 * PATIENCE)
+            assert set(left) == {-1}, f"{node} said that it was not done, and it was: {[lease for lease, ms in zip(denied, left) if ms >= 0]}"
+            self.denied += len(denied)
+
+
 class ChaosLoad(Load):
     worker_class = RecordedWorker
 
-    def __init__(self, world, seed, history):
+    def __init__(self, world, seed, history, monitor):
         # Those at one place wait for late answers, also of somebody who has been deposed meanwhile; the others soon ask elsewhere.
         sessions = [lambda **kwargs: world.session("a", **{"answer_max": LATE_MAX, **kwargs}), lambda **kwargs: world.session("b", **kwargs)]
         super().__init__(world, seed=seed, sessions=sessions)
         for worker in self.workers:
             worker.history = history
         self.heirs = [Heir(sessions[number % 2](), self, number, seed, history) for number in range(HEIRS)]
-        self.others += self.heirs
+        self.monitor, self.outposts = monitor, [Outpost(world, at, self, seed) for at in ("a", "b")]
+        self.others += [*self.heirs, *self.outposts]
         for thread in self.threads():
             thread.daemon = True
 
@@ -113,12 +172,18 @@ class ChaosLoad(Load):
         self.gate.unlock()
 
     def grants(self):
-        return len(self.record.holds) + len(self.prober.granted)
+        return len(self.record.holds) + len(self.prober.granted) + sum(len(outpost.granted) for outpost in self.outposts)
 
     def granted_between(self, begin, end):
         """What was asked for after `begin` and granted before `end`, on CLOCK_BOOTTIME in ms; on time.monotonic() of the prober."""
         late = [f"{hold.name} {hold.token}" for hold in self.record.holds[-2000:] if hold.sent > begin[0] and hold.got < end[0]]
-        return late + [f"probe {token}" for sent, got, token in self.prober.granted[-2000:] if sent > begin[1] and got < end[1]]
+        return late + [f"token {token}" for who in [self.prober, *self.outposts] for sent, got, token in who.granted[-2000:]
+                       if sent > begin[1] and got < end[1]]
+
+    def verdict(self):
+        super().verdict()
+        tokens = [token for who in [self.prober, *self.outposts] for _, _, token in who.granted]
+        assert len(set(tokens)) == len(tokens), "a token was given twice"
 
 
 class Monitor(threading.Thread):
