@@ -160,6 +160,10 @@ static void granted(struct judge *judge, const struct request *request, uint64_t
         return;
     lease->token = token;
     judge->grants++;
+    if (request->got_us >= lease->until_us) { /* so late that its client never believed it */
+        forget(judge, lease);
+        return;
+    }
     if (!place(judge, lease, request->got_us))
         return;
     if (queue && queue <= QUEUE_NAMES)
