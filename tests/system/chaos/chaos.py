@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Chaos: clusters of three and of five real nodes, under load, while everything goes wrong that may, several things at once.
 
-    chaos.py [--minutes N] [--seed N] [--nodes 3,5] [--leg MINUTES] [--only FAULT,FAULT]    make chaos MINUTES=N HF_SEED=N
+    chaos.py [--minutes N] [--seed N] [--nodes 3,5] [--leg MINUTES] [--only FAULT,FAULT] [--on STORE]    make chaos MINUTES=N HF_SEED=N
 
 A run consists of legs, each with a new cluster, in turn of three and of five nodes. faults.py has what can go wrong, nemesis.py draws from it,
 witness.py and ../cluster/load.py judge. A seed chooses what is drawn; when it happens depends on the machine, too, so that a seed repeats a run
@@ -17,7 +17,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 os.environ.setdefault("HF_PATIENCE", "60")  # seconds that a client may have to wait for an answer, while things go wrong
-sys.path[:0] = [str(HERE), str(HERE.parent / "cluster")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "cluster"), str(HERE.parent / "cli")]
 import pytest  # noqa: E402
 from nemesis import Nemesis  # noqa: E402
 from witness import ChaosLoad, History, Monitor  # noqa: E402
@@ -140,6 +140,18 @@ def words(seed, did, rests, grants, seconds):
             f"{did['comparisons']} tables compared, {grants / seconds:.0f} grants/s")
 
 
+def on_store(name, minutes, seed):
+    """Another store: stores.py."""
+    from stores import StoreRun
+    one = StoreRun(name, seed, lambda text: print(text, flush=True))
+    try:
+        print(one.run(minutes * 60), flush=True)
+    except AssertionError as finding:
+        print(f"found, with seed {seed} on {name}: {finding}", "what happened last:", *one.story[-SHOWN:], sep="\n    ", flush=True)
+        return 1
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("MINUTES") or 60))
@@ -147,11 +159,14 @@ def main():
     parser.add_argument("--nodes", default=os.environ.get("NODES") or "3,5")
     parser.add_argument("--leg", type=float, default=LEG)
     parser.add_argument("--only", default="")
+    parser.add_argument("--on", default=os.environ.get("ON") or "")
     options = parser.parse_args()
     print(f"HF_SEED={options.seed}", flush=True)
     nodes = [int(word) for word in options.nodes.split(",")]
     only = [word for word in options.only.split(",") if word]
     try:
+        if options.on:
+            return on_store(options.on, options.minutes, options.seed)
         print(run(options.minutes, options.seed, nodes, options.leg, only), flush=True)
     except Found as found:
         print(found, flush=True)

@@ -7,7 +7,7 @@ import pytest
 
 os.environ.setdefault("HF_PATIENCE", "60")  # as chaos.py has it: before anything else is imported
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[1:1] = [str(HERE), str(HERE.parent / "cluster")]
+sys.path[1:1] = [str(HERE), str(HERE.parent / "cluster"), str(HERE.parent / "cli")]
 
 figures_said = []
 

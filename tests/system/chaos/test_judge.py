@@ -2,6 +2,7 @@
 import types
 
 import pytest
+import stores
 from witness import History
 from world import World
 
@@ -14,6 +15,8 @@ QUEUE = [(0, 1, "w", 0, ("ACQUIRE", "q", "one", "PUSH", "TTL", 100), 10),
          (2, 3, "w", 0, ("ACQUIRE", "q", "two", "PUSH", "TTL", 100), "QUEUED"),
          (4, 5, "w", 0, ("ACQUIRE", "q", "three", "PUSH", "TTL", 100), "QUEUED"),
          (6, 7, "w", 0, ("RELEASE", "q", "one", "TOKEN", 10), 1)]
+LATE = [(0, 30, "w", 0, ("ACQUIRE", "x", "one", "TTL", 20), 10),  # when it hears of it, it is over
+        (22, 25, "v", 0, ("ACQUIRE", "x", "two", "TTL", 1000), 11)]
 WRONG = {
     "two holders": [HOLDS[0], (2, 3, "v", 0, ("ACQUIRE", "x", "two", "TTL", 1000), 11)],
     "went to lease": [*HOLDS[:4], (8, 9, "v", 0, ("ACQUIRE", "y", "two", "TTL", 1000), 10)],
@@ -36,7 +39,7 @@ def judged(tmp_path, lines):
     return history.judged()
 
 
-@pytest.mark.parametrize("lines", [HOLDS, [*QUEUE, (8, 9, "w", 0, ("GRANTED", "q", "two"), 11)], HOLDS[::-1]], ids=["holds", "queue", "in any order"])
+@pytest.mark.parametrize("lines", [HOLDS, [*QUEUE, (8, 9, "w", 0, ("GRANTED", "q", "two"), 11)], HOLDS[::-1], LATE], ids=["holds", "queue", "in any order", "late"])
 def test_nothing_is_wrong(tmp_path, lines):
     well, words = judged(tmp_path, lines)
     assert well and words.endswith("nothing is wrong"), words
@@ -86,3 +89,20 @@ def both(*pairs):
 ], ids=range(13))
 def test_what_is_left(made, possible):
     assert made.possible() == possible
+
+
+def inside(name, token, asked, told, last):
+    hold = stores.Inside(name, token, asked, told)
+    hold.last = last
+    return hold
+
+
+def test_two_jobs_inside_are_seen():
+    """A strict store must not have them, nor tokens that go back; of another one they are counted."""
+    holds = [inside("x", 1, 0, 10, 5000), inside("x", 2, 5, 2000, 6000), inside("y", 3, 0, 10, 100)]
+    assert len(stores.judge(holds, False)) == 1
+    with pytest.raises(AssertionError, match="two were inside"):
+        stores.judge(holds, True)
+    with pytest.raises(AssertionError, match="were given after"):
+        stores.judge([inside("x", 5, 0, 10, 100), inside("x", 4, 20, 200, 300)], True)
+    assert stores.judge([inside("x", 1, 0, 10, 100), inside("x", 2, 5, 101, 300)], True) == []
