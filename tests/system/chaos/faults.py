@@ -20,6 +20,7 @@ from nodes import Refused, boot_ms
 STOPS_SOON, STOPS_MAX = 8, 90  # seconds until a node that stops is asked again, and until that is a finding
 FLAPS_EVERY = 0.2  # seconds
 SLOW_MS = ["5", "40", "150"]
+LATE_MS = 400
 CLOCKS = ["+10d", "-10d", "+1h", "-40m"]
 
 
@@ -247,7 +248,7 @@ def spots(nemesis):
 
 def minority_cuts(nemesis):
     found = spots(nemesis)
-    if nemesis.monitor.leader and nemesis.chance.random() < 0.5 and nemesis.monitor.leader.spot in found:
+    if nemesis.monitor.leader and nemesis.chance.random() < 0.7 and nemesis.monitor.leader.spot in found:
         found.remove(nemesis.monitor.leader.spot)
         found.insert(0, nemesis.monitor.leader.spot)
     count = nemesis.chance.randint(1, max((len(found) - 1) // 2, 1))
@@ -373,6 +374,28 @@ def all_well(nemesis, one):
         node.set_disk(None)
 
 
+def late_followers(nemesis, one):
+    """Only who leads writes in time; then all lose power: what a follower acknowledges before it has it is gone, with a majority."""
+    leader = nemesis.monitor.leader
+    nodes = [node for node in running(nemesis) if node is not leader and (node.number, "disk") not in nemesis.taken()]
+    if not leader or leader not in running(nemesis) or not nodes:
+        return None
+    one.nodes, one.slots = nodes, {(node.number, "disk") for node in nodes}
+    for node in nodes:
+        node.set_disk(f"slow {LATE_MS}")
+    return f"only {leader} writes in time"
+
+
+def power_while_late(nemesis, one):
+    nodes = running(nemesis)
+    for node in nodes:
+        kill(node)
+    all_well(nemesis, one)
+    for node in nodes:
+        node.begin()
+    nemesis.tell(f"all lose power meanwhile: {nodes}")
+
+
 # ---- nobody serves ---------------------------------------------------------------------------------------------
 
 
@@ -427,7 +450,7 @@ FAULTS = [
     Fault("minority", 4, (1, 6), minority, heal, needs="net"),
     Fault("bridge", 3, (1, 6), bridge, heal, needs="net"),
     Fault("ring", 3, (1, 6), ring, heal, needs="net"),
-    Fault("one-way", 4, (1, 6), one_way, heal, needs="net"),
+    Fault("one-way", 7, (1, 6), one_way, heal, needs="net"),
     Fault("flap", 3, (1, 5), flap, heal, tick=flap_on, needs="net"),
     Fault("clock", 5, (1, 10), clock, clock_back, needs="faketime"),
     Fault("disk-full", 2, (1, 4), bad_disk("full"), disk_well),
@@ -437,5 +460,6 @@ FAULTS = [
     Fault("disk-short", 2, (1, 6), odd_disk("short"), odd_disk_well),
     Fault("disk-slow", 4, (1, 6), odd_disk("slow"), odd_disk_well),
     Fault("disks-slow", 3, (1, 4), all_slow, all_well),
+    Fault("power-late", 3, (0.5, 1.5), late_followers, power_while_late),
     Fault("blackout", 1.5, (1, 5), blackout, blackout_ends),
 ]

@@ -71,7 +71,7 @@ class Nemesis:
             return False
         one.text, one.until = text, time.monotonic() + lasts
         self.tell(text)
-        self.did["faults"] += fault.name != "members"
+        self.did["faults"] += fault.name not in ("members", "pour")  # the one counts when it is done, the other is no fault
         self.did[fault.name] += 1
         return True
 
