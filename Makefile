@@ -17,7 +17,7 @@ ninja = ninja --quiet -C
 
 .PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-faults soak-guards soak-amd64 soak-power clean help
+	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-faults soak-guards soak-amd64 soak-power chaos clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -155,6 +155,14 @@ soak-cluster-members:
 	@$(ninja) build-check
 	@HF_SOAK=1 meson test -C build-check --no-rebuild --verbose --timeout-multiplier 10 cluster-campaign-members
 
+# MINUTES=N: for so long; HF_SEED=N: draws as a run did that printed N; NODES=3,5: clusters of so many, in turn. ON=etcd, zookeeper, postgres or
+# redis: that store instead, under a smaller nemesis.
+chaos:
+	@$(SETUP) check
+	@$(configure) build-check -Dtests=true $(CONFIGURE)
+	@$(ninja) build-check
+	@MINUTES='$(MINUTES)' NODES='$(NODES)' ON='$(ON)' $(ninja) build-check chaos
+
 # Faults come at random: three times is more than one.
 soak-cluster-conformance:
 	@$(SETUP) check
@@ -275,6 +283,7 @@ help:
 	@echo '                 leaders killed, stopped, cut off, changed all the time; a node that joins a million locks'
 	@echo 'make soak-cluster-members'
 	@echo '                 members added, removed, killed, paused and restarted at random; HF_SEED= repeats one'
+	@echo 'make chaos       clusters of three and five nodes under load, and everything goes wrong, several things at once; MINUTES=, HF_SEED=, NODES=, ON='
 	@echo 'make soak-cluster-conformance'
 	@echo '                 the conformance suite while the leaders of clusters are killed and paused, in full'
 	@echo 'make soak-etcd   the conformance suite while nodes of etcd are killed and paused, in full; etcdctl lock beside ours'

@@ -341,42 +341,47 @@ class Prober(threading.Thread):
 
 
 class Load:
-    """`sessions`: make a Session each, in turn, for the workers and then for the prober."""
+    """`sessions`: make a Session each, in turn, for the workers and then for the prober. `others`: threads that whoever has
+    the load adds; they pass by its gate, end when it is over, and have a `failure`."""
+
+    worker_class = Worker
 
     def __init__(self, cluster, workers=WORKERS, seed=1, sessions=None):
         sessions = sessions or [cluster.session]
         self.record, self.over, self.gate = Record(), threading.Event(), Gate()
-        self.workers = [Worker(sessions[number % len(sessions)](protocol=3), self.record, number, self.over, seed,
-                               self.gate)
+        self.workers = [self.worker_class(sessions[number % len(sessions)](protocol=3), self.record, number, self.over, seed,
+                                          self.gate)
                         for number in range(workers)]
-        self.prober = Prober(sessions[-1](answer_max=PROBE_MAX), self.over, self.gate)
+        self.prober, self.others = Prober(sessions[-1](answer_max=PROBE_MAX), self.over, self.gate), []
+
+    def threads(self):
+        return [*self.workers, self.prober, *self.others]
 
     def __enter__(self):
-        for thread in [*self.workers, self.prober]:
+        for thread in self.threads():
             thread.start()
         return self
 
     def pause(self):
         """Returns when nothing is under way."""
-        threads = [*self.workers, self.prober]
-        self.gate.shut(lambda: sum(thread.is_alive() for thread in threads))
+        self.gate.shut(lambda: sum(thread.is_alive() for thread in self.threads()))
         self.failed()
 
     def resume(self):
         self.gate.unlock()
 
     def failed(self):
-        for thread in [*self.workers, self.prober]:
+        for thread in self.threads():
             if thread.failure:
                 raise thread.failure
 
     def __exit__(self, kind, *exception):
         self.over.set()
         self.gate.unlock()
-        for thread in [*self.workers, self.prober]:
+        for thread in self.threads():
             thread.join(JOIN_MAX)
         if kind is None:
-            assert not any(thread.is_alive() for thread in [*self.workers, self.prober]), "a worker hangs"
+            assert not any(thread.is_alive() for thread in self.threads()), "a worker hangs"
         self.failed()
 
     def verdict(self):
