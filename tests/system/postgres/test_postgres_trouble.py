@@ -47,7 +47,9 @@ def test_undo_leaves_nothing(servers, cli_on):
     session(guard_sql("--locks"))
     assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) != before
     assert cli_on(server.url())("run", "x", "--", "true").status == 0
-    session(guard_sql("--locks", "--undo"))
+    undo = guard_sql("--locks", "--undo")
+    assert "before the next one say holdfast floor" in undo, "tokens begin again"
+    session(undo)
     assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) == before
 
 
