@@ -38,6 +38,7 @@
 #include <stdatomic.h>
 
 /* How the words about a right that a role lacks go on. */
+#define PG_NO_SCHEMA "there is no such schema"
 #define PG_NOT_GRANTED "a role must be GRANTed "
 #define PG_SCHEMA_VERSION 3
 #define PG_POOL_MAX 8         /* connections for all, */
