@@ -248,8 +248,7 @@ int connection_new(struct engine_store *store, const char *const *keywords,
 {
     unsigned count = hosts_in(keywords, values), first = atomic_load(&store->first_host) % count;
     int result = HF_EREFUSED, told = -1;
-    bool go_on = true, has_standby = false;
-    unsigned standby = 0;
+    bool go_on = true;
 
     for (unsigned left = count; left > 0 && go_on; left--) {
         int64_t now_ms = clock_boot_ms();
@@ -282,13 +281,13 @@ int connection_new(struct engine_store *store, const char *const *keywords,
             *err = said;
         }
         if (conn && conn->standby) {
-            has_standby = true;
-            standby = number;
+            contact->has_standby = true;
+            contact->standby = number;
         }
         connection_free(store, conn);
     }
-    if (has_standby && go_on && told > UNWRITABLE_TELLS)
-        add_standby(keywords, values, standby, err);
+    if (contact->has_standby && go_on && told > UNWRITABLE_TELLS)
+        add_standby(keywords, values, contact->standby, err);
     return result;
 }
 

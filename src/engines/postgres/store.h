@@ -113,7 +113,9 @@ typedef int connection_settle_fn(struct engine_store *store, struct connection *
 struct contact {
     int64_t since_ms;
     bool cut_off; /* what is told is that there was too little time; more of it might have helped */
-    bool unwritable; /* all hosts let us in, and none is a primary that can be written to */
+    bool unwritable;  /* all hosts let us in, and none is a primary that can be written to */
+    bool has_standby; /* that one of several is one was found out, by this try or one before */
+    unsigned standby; /* its number */
 };
 /* Made and settled by the deadline, and its server is one that can be used. settle: NULL if there is nothing to ask. HF_EUNREACH or
  * HF_EREFUSED. */
