@@ -13,7 +13,7 @@ SETUP ?= tools/setup
 CONFIGURE ?=
 
 configure = tools/configure
-ninja = ninja --quiet -C
+ninja = tools/build
 
 .PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \

@@ -26,8 +26,9 @@ struct breaking {
     bool withheld; /* the name was: somebody has broken it before */
     bool freed;    /* it was withheld, and is so no more */
     uint32_t broken;
-    uint32_t untold; /* of the holders, those of other programs, who cannot be told */
-    bool entered;    /* a transaction that entered with the hold has not ended */
+    uint32_t untold;      /* of the holders, those of other programs, who cannot be told */
+    uint32_t told, ended; /* of the holders, those whose process is there, and is not */
+    bool entered;         /* a transaction that entered with the hold has not ended */
 };
 
 static void answer_json(const struct breaking *breaking)
@@ -56,6 +57,10 @@ static void look_before(hf_store *store, struct breaking *breaking)
 
         breaking->untold += entry->kind == HF_ENTRY_HOLDER && entry->foreign;
         breaking->held = breaking->held || entry->kind == HF_ENTRY_HOLDER;
+        if (holder_has_ended(store, entry))
+            breaking->ended++;
+        else
+            breaking->told += entry->kind == HF_ENTRY_HOLDER;
         breaking->withheld = breaking->withheld || entry->kind == HF_ENTRY_WITHHELD;
     }
     hf_report_free(report);
@@ -161,6 +166,10 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
                "only by a guard that compares tokens.\n");
     else if (features & HF_HAS_TTL)
         answer_told(features, after);
+    else if (breaking->ended > 0 && breaking->told == 0)
+        printf("The process that took it has ended, and one that it left behind held the lock: "
+               "that one cannot be told, and runs on. Only a guard that compares tokens keeps its "
+               "writes out.\n");
     else
         printf("The holder has been told, and had until now to let go. If it was stopped or "
                "ignores it, "

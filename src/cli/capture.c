@@ -46,6 +46,7 @@ static void keep(struct capture *capture, struct capture_stream *stream, const c
 {
     size_t kept = 0;
 
+    capture->total += size;
     if (capture->too_much)
         return;
     for (int i = 0; i < CAPTURE_STREAMS; i++)

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { CAPTURE_OUT, CAPTURE_ERR, CAPTURE_STREAMS };
 
@@ -39,6 +40,7 @@ struct capture {
     pthread_mutex_t mutex; /* of the rest */
     pthread_cond_t changed;
     struct capture_stream streams[CAPTURE_STREAMS];
+    uint64_t total; /* bytes of both outputs */
     bool too_much;  /* for keep_max: then nothing is kept */
     bool job_ended; /* the threads read no more */
     bool closing;   /* what is unsent is all there will be */

@@ -95,6 +95,9 @@ static void degrade(struct finding *finding, const hf_cluster_info *about, const
     if (member->lost)
         cluster_append(finding->text, sizeof finding->text, "%snode %llu has lost its data",
                        separator, id);
+    else if (*member->stopped) /* to its leader it is as silent as if it were down */
+        cluster_append(finding->text, sizeof finding->text, "%snode %llu has stopped: %s",
+                       separator, id, printable(member->stopped));
     else if (cluster_is_silent(about, member))
         cluster_append(finding->text, sizeof finding->text, "%snode %llu cannot be reached",
                        separator, id);

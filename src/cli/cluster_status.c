@@ -147,7 +147,9 @@ void cluster_describe_leaderless(const hf_cluster *cluster, char *ret_text, size
             "nobody leads: %u of the %u nodes that vote must be there, and node %llu hears of %u, "
             "itself included",
             votes.majority, votes.voters, id, votes.reachable);
-        cluster_append(ret_text, size, "; bring back %u of ", votes.majority - votes.reachable);
+        cluster_append(ret_text, size, "; bring back ");
+        if (votes.majority - votes.reachable < votes.voters - votes.lost - votes.reachable)
+            cluster_append(ret_text, size, "%u of ", votes.majority - votes.reachable);
         add_missing(cluster, false, ret_text, size);
     } else
         cluster_append(ret_text, size, "nobody leads at the moment: %s", about->why);
@@ -231,14 +233,24 @@ static int print_members(const hf_cluster *cluster)
     return table_end(&table);
 }
 
-static void print_stopped(const hf_cluster *cluster)
+/* What is to be done about members that do not come back by themselves. Nobody is removed while nobody leads: then it is said what else
+ * there is (add_way_out). */
+static void print_ills(const hf_cluster *cluster)
 {
+    bool is_led = leader_answers(hf_cluster_about(cluster));
     const hf_member *member;
 
-    for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++)
+    for (size_t i = 0; (member = hf_cluster_member(cluster, i)); i++) {
+        unsigned long long id = (unsigned long long)member->id;
+
         if (*member->stopped)
-            printf("Node %llu has stopped: %s\n", (unsigned long long)member->id,
-                   printable(member->stopped));
+            printf("Node %llu has stopped: %s\n", id, printable(member->stopped));
+        else if (member->lost && is_led)
+            printf("Node %llu has lost its data: mount its directory, if it is not mounted, and "
+                   "start it again; else 'holdfast cluster remove %llu', and add a node in its "
+                   "place under another id.\n",
+                   id, id);
+    }
 }
 
 /* Only the leader knows who is there. */
@@ -273,7 +285,7 @@ static int status_table(const hf_cluster *cluster)
         printf("which knows of no leader.\n");
     else
         printf("which follows node %llu.\n", (unsigned long long)about->leader);
-    print_stopped(cluster);
+    print_ills(cluster);
     if (leader_answers(about))
         print_survives(cluster);
     if (*about->cluster)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #define RETRY_MS 1000 /* after a store that led us once could not be reached; plus jitter */
 
@@ -117,10 +118,16 @@ static int run(struct cli *cli, struct args *args)
         jobopts_run(&opts, cli, &signals, mandate, 0, &led);
         if (led.status != 0)
             return led.status;
+        if (supervise_interrupted(&led.outcome)) {
+            hf_close(cli->store);
+            signals_die(WTERMSIG(led.outcome.wait_status), true);
+        }
         if (!led.outcome.lost) /* the command ended by itself: it resigns */
             return exit_status_of(led.outcome.wait_status);
-        if (led.outcome.told != 0) /* lost and told to end: then this is the end */
-            return EXIT_SIGNAL + led.outcome.told;
+        if (led.outcome.told != 0) { /* lost and told to end: then this is the end */
+            hf_close(cli->store);
+            signals_die(led.outcome.told, false);
+        }
         if (!opts.lock.quiet)
             say("no longer leads '%s'; campaigning again", printable(opts.name));
     }

@@ -263,6 +263,36 @@ void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision
     supervise(how, &ret_result->outcome);
 }
 
+/* What the job started may have inherited the lock's descriptor, and run on. */
+static bool is_held_on(hf_store *store, const char *name, uint64_t token)
+{
+    hf_report *report;
+    bool held = false;
+
+    if (hf_show(store, name, &report) != HF_OK)
+        return false;
+    for (size_t i = 0; i < hf_report_count(report); i++) {
+        const hf_entry *entry = hf_report_entry(report, i);
+
+        held = held || (entry->kind == HF_ENTRY_HOLDER && entry->token == token);
+    }
+    hf_report_free(report);
+    return held;
+}
+
+static void say_ended(const struct jobopts *opts, hf_store *store, uint64_t token, bool is_free,
+                      int status)
+{
+    if (is_free && (hf_info(store)->features & HF_HAS_PASS_FD) && !opts->close &&
+        is_held_on(store, opts->name, token))
+        say("the job ended with %d, and a process that it left behind still holds '%s' (--close "
+            "lets go)",
+            status, printable(opts->name));
+    else
+        say("'%s' %s; the job ended with %d", printable(opts->name),
+            is_free ? "is free again" : "was not released", status);
+}
+
 void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
                  hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result)
 {
@@ -270,6 +300,7 @@ void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *si
         .lock = lock, .signals = signals, .hold_at_least_ms = hold_at_least_ms};
     struct error_text err;
     char **envp = environment_for(cli->store, lock, &err);
+    uint64_t token = hf_lock_token(lock);
     bool is_free;
 
     jobopts_try(opts, cli, &how, envp, &err, ret_result);
@@ -282,7 +313,6 @@ void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *si
     if (ret_result->outcome.failure != 0)
         ret_result->status = say_cannot_run(opts->argv[0], ret_result->outcome.failure);
     else if (opts->lock.verbose)
-        say("'%s' %s; the job ended with %d", printable(opts->name),
-            is_free ? "is free again" : "was not released",
-            exit_status_of(ret_result->outcome.wait_status));
+        say_ended(opts, cli->store, token, is_free,
+                  exit_status_of(ret_result->outcome.wait_status));
 }

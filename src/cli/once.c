@@ -135,7 +135,8 @@ static int replay_it(const struct wish *wish, struct cli *cli, const hf_once *on
     if (wish->job.lock.verbose)
         say("'%s' has been run, with token %llu: replaying that", printable(wish->job.name),
             (unsigned long long)hf_once_token(once));
-    if (replay.left_out && !wish->job.lock.quiet)
+    if (replay
+            .left_out) /* also with --quiet: that there is no output must not look like the output */
         say("'%s' has been run, with token %llu and exit status %d; its output was too long to be "
             "kept",
             printable(wish->job.name), (unsigned long long)hf_once_token(once), replay.status);
@@ -275,6 +276,12 @@ static int keep(const struct wish *wish, const struct cli *cli, hf_once *once,
             capture_say(capture, "'%s' is done with exit status %d, which is kept for %s%s",
                         printable(wish->job.name), status, span(wish->keep_ms),
                         capture->too_much ? ", but not its output" : "");
+        if (capture->too_much && !wish->job.lock.quiet)
+            capture_say(capture,
+                        "%llu bytes of output are more than the %d that are kept of '%s': whoever "
+                        "asks later gets none of it, only the exit status",
+                        (unsigned long long)capture->total, REPLAY_OUTPUT_MAX,
+                        printable(wish->job.name));
         return 0;
     }
     say_not_kept(wish, cli, capture, result, hf_error());
@@ -298,8 +305,8 @@ static int settle(const struct wish *wish, const struct cli *cli, hf_once *once,
                              : exit_status_of(run->outcome.wait_status);
 
     if (failure)
-        capture_say(capture, "cannot run '%s': %s", printable(wish->job.argv[0]),
-                    strerror(failure));
+        capture_say(capture, "cannot run '%s': %s%s", printable(wish->job.argv[0]),
+                    strerror(failure), hint_of_failure(wish->job.argv[0], failure));
     if (run->status != 0 || failure != 0) {
         give_up(wish, cli, once, capture, "it could not be run");
     } else if (run->outcome.lost) {
@@ -320,13 +327,6 @@ static _Noreturn void die(struct cli *cli, int number, bool group)
 {
     hf_close(cli->store);
     signals_die(number, group);
-}
-
-/* As in run.c: who interrupted the job at the terminal meant us, too. */
-static bool interrupted_at_terminal(const struct outcome *outcome)
-{
-    return outcome->was_foreground && WIFSIGNALED(outcome->wait_status) &&
-           (WTERMSIG(outcome->wait_status) == SIGINT || WTERMSIG(outcome->wait_status) == SIGQUIT);
 }
 
 static int run_it(const struct wish *wish, struct cli *cli, struct signals *signals, hf_once *once)
@@ -360,7 +360,7 @@ static int run_it(const struct wish *wish, struct cli *cli, struct signals *sign
     status = status_with(status, capture_failure(&capture));
     capture_free(&capture);
     if (result.status == 0 && result.outcome.failure == 0 && !result.outcome.lost &&
-        interrupted_at_terminal(&result.outcome))
+        supervise_interrupted(&result.outcome))
         die(cli, WTERMSIG(result.outcome.wait_status), true);
     return status;
 }

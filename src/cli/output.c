@@ -3,6 +3,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +194,13 @@ static void describe_age(hf_store *store, int64_t age_ms, char *ret_text, size_t
         snprintf(ret_text, size, "for at least %s", span(age_ms));
     else
         snprintf(ret_text, size, "since %s (%s)", clock_time(age_ms), span(age_ms));
+}
+
+bool holder_has_ended(hf_store *store, const hf_entry *entry)
+{
+    return (hf_info(store)->features & HF_HAS_PASS_FD) && entry->kind == HF_ENTRY_HOLDER &&
+           entry->pid > 0 && entry->pid <= INT32_MAX && kill((pid_t)entry->pid, 0) < 0 &&
+           errno == ESRCH;
 }
 
 void describe_holder(hf_store *store, const hf_entry *entry, char *ret_text, size_t size)

@@ -27,14 +27,6 @@ static bool take_own(void *context, const struct args *args, int id)
            args_duration(args, "--hold-at-least", 0, HF_DURATION_MAX_MS, hold_at_least_ms);
 }
 
-/* Ctrl-C went to the job's group, not to ours. When it ended the job, whoever runs us (a loop in a
- * script) expects to be interrupted too, as if the job had been in one group with it. */
-static bool interrupted_at_terminal(const struct outcome *outcome)
-{
-    return outcome->was_foreground && WIFSIGNALED(outcome->wait_status) &&
-           (WTERMSIG(outcome->wait_status) == SIGINT || WTERMSIG(outcome->wait_status) == SIGQUIT);
-}
-
 static int finish(struct cli *cli, const struct job_result *result)
 {
     const struct outcome *outcome = &result->outcome;
@@ -47,7 +39,7 @@ static int finish(struct cli *cli, const struct job_result *result)
     }
     if (outcome->lost)
         return EXIT_LOST;
-    if (interrupted_at_terminal(outcome)) {
+    if (supervise_interrupted(outcome)) {
         hf_close(cli->store);
         signals_die(WTERMSIG(outcome->wait_status), true);
     }

@@ -69,6 +69,10 @@ static void print_text(hf_store *store, const char *name, const hf_report *repor
             if (entry->left_ms >= 0 && entry->left_ms != HF_UNLIMITED)
                 printf(", %s left", span(entry->left_ms));
             putchar('\n');
+            if (holder_has_ended(store, entry))
+                printf("%s: process %lld has ended, and one that it left behind holds the lock "
+                       "(or it runs in another container)\n",
+                       printable(name), (long long)entry->pid);
         } else if (entry->kind == HF_ENTRY_WAITER) {
             printf("%s: waiting: %s, for %s%s\n", printable(name),
                    *entry->owner ? printable(entry->owner) : "somebody",

@@ -404,6 +404,12 @@ void supervise(const struct supervision *how, struct outcome *ret_outcome)
     close(watch.timer);
 }
 
+bool supervise_interrupted(const struct outcome *outcome)
+{
+    return outcome->was_foreground && WIFSIGNALED(outcome->wait_status) &&
+           (WTERMSIG(outcome->wait_status) == SIGINT || WTERMSIG(outcome->wait_status) == SIGQUIT);
+}
+
 int exit_status_of(int wait_status)
 {
     return WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status)
@@ -415,8 +421,16 @@ int status_of_failure(int failure)
     return failure == ENOENT || failure == ENOTDIR ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
 
+const char *hint_of_failure(const char *program, int failure)
+{
+    return status_of_failure(failure) == EXIT_NOT_FOUND && strchr(program, ' ')
+               ? " (-c TEXT runs TEXT with the shell)"
+               : "";
+}
+
 int say_cannot_run(const char *program, int failure)
 {
-    say("cannot run '%s': %s", printable(program), strerror(failure));
+    say("cannot run '%s': %s%s", printable(program), strerror(failure),
+        hint_of_failure(program, failure));
     return status_of_failure(failure);
 }

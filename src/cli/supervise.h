@@ -37,10 +37,16 @@ struct outcome {
 
 void supervise(const struct supervision *how, struct outcome *ret_outcome);
 
+/* Ctrl-C went to the job's group, not to ours. When it ended the job, whoever runs us (a loop in a
+ * script) expects to be interrupted too, as if the job had been in one group with it. */
+bool supervise_interrupted(const struct outcome *outcome);
+
 /* The exit status that goes with a wait status: the child's own, or 128 + n. */
 int exit_status_of(int wait_status);
 /* 126 or 127: of an outcome's failure. */
 int status_of_failure(int failure);
+/* What to say behind it, or "". */
+const char *hint_of_failure(const char *program, int failure);
 /* The same, with a line saying why. */
 int say_cannot_run(const char *program, int failure);
 

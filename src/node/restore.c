@@ -317,6 +317,8 @@ static int restore_into(const struct restore_options *options, const struct dire
 {
     struct place before = look_at(options->target);
     struct directory target;
+    struct node_file node;
+    struct error_text ignored;
     int result = open_target(options->target, &target, err);
 
     if (result == HF_OK) {
@@ -325,6 +327,8 @@ static int restore_into(const struct restore_options *options, const struct dire
         if (result == HF_OK)
             result = change(options, ret_result, err);
     }
+    if (result == HF_OK)
+        ret_result->id = node_file_read(source, &node, &ignored) == HF_OK ? node.id : 0;
     if (result != HF_OK) {
         tidy(options->target, before);
         drop_advice(err);

@@ -35,6 +35,7 @@ struct restore_result {
     uint64_t token; /* the last one that the copy knows, */
     uint64_t next;  /* and what the restored store's are greater than */
     uint32_t holds;
+    uint64_t id; /* of the node that it is a copy of; 0: not known */
 };
 
 /* HF_EREFUSED: source or target cannot be used for it. HF_EIO: the copy is damaged, or the disk refuses. In words; the target is to be

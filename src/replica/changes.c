@@ -226,6 +226,16 @@ static bool is_address(const char *address)
     return size <= REPLICA_ADDRESS_MAX;
 }
 
+static uint64_t greatest_id(const struct replica_config *members)
+{
+    uint64_t greatest = 0;
+
+    for (int i = 0; i < members->count; i++)
+        if (members->at[i].id > greatest)
+            greatest = members->at[i].id;
+    return greatest;
+}
+
 /* Is it there as it is asked for? Another one with its id or at its place is in the way. */
 static int check_new(const struct replica *replica, const struct replica_member *member,
                      bool *ret_is_there, struct error_text *err)
@@ -242,8 +252,10 @@ static int check_new(const struct replica *replica, const struct replica_member 
             if (*ret_is_there)
                 return HF_OK;
             return error_set(err, HF_EINVAL,
-                             "node %llu is a member already, at %s: remove it first",
-                             (unsigned long long)member->id, members->at[i].address);
+                             "node %llu is a member already, at %s: a new node needs an id of its "
+                             "own, for instance %llu",
+                             (unsigned long long)member->id, members->at[i].address,
+                             (unsigned long long)greatest_id(members) + 1);
         }
         if (same_place && member->address[0])
             return error_set(err, HF_EINVAL, "node %llu is at %s already",

@@ -217,8 +217,11 @@ enum verdict command_cluster_add(struct session *session, const struct resp_node
     if (initial_members_kind.parse(NULL, text, &one, &err) != HF_OK || one.count != 1)
         return refuse(session, "ERR %s", err.text[0] ? err.text : "one node at a time");
     if (!server_of(session)->has_links)
-        return refuse(session, "ERR this node is alone: start it with itself as the only member "
-                               "of its cluster, then add others");
+        return refuse(session,
+                      "ERR this node is alone: start it with itself as the only member of its "
+                      "cluster (--id %" PRIu64 " --cluster %" PRIu64
+                      "=HOST:PORT --secret-file FILE), then add others",
+                      server_of(session)->config->id, server_of(session)->config->id);
     return add_node(session, &one.at[0]);
 }
 

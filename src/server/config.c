@@ -87,7 +87,7 @@ struct flags {
     enum config_ask ask;
 };
 
-static int unknown_flag(const char *name, size_t length, struct error_text *err)
+static int unknown_flag(const char *name, size_t length, const char *value, struct error_text *err)
 {
     char typed[WORDS_MAX];
     const char *near;
@@ -95,6 +95,10 @@ static int unknown_flag(const char *name, size_t length, struct error_text *err)
     snprintf(typed, sizeof typed, "%.*s", (int)(length < WORDS_MAX ? length : WORDS_MAX), name);
     if (strcmp(typed, RESTORED) == 0)
         return error_set(err, CONFIG_USAGE, "--" RESTORED RESTORED_IS_GONE);
+    if (strcmp(typed, "port") == 0) /* as other servers have it */
+        return error_set(err, CONFIG_USAGE,
+                         "unknown flag '--port': did you mean '--listen 127.0.0.1:%.8s'?",
+                         value ? value : "PORT");
     near = nearest_name(typed, true);
     if (near)
         return error_set(err, CONFIG_USAGE, "unknown flag '--%s': did you mean '--%s'?", typed,
@@ -175,7 +179,11 @@ static int scan_flags(const struct config_sources *sources, struct flags *flags,
         else if (word)
             status = take_word(sources, &at, word, attached, flags, err);
         else
-            status = unknown_flag(name, length, err);
+            status = unknown_flag(name, length,
+                                  attached                 ? attached
+                                  : at + 1 < sources->argc ? sources->argv[at + 1]
+                                                           : NULL,
+                                  err);
         if (flags->ask == CONFIG_HELP || flags->ask == CONFIG_VERSION)
             return status;
     }
@@ -556,7 +564,8 @@ static void print_help(FILE *out)
         "Data of users other than root is in $XDG_STATE_HOME/holdfastd or\n"
         "~/.local/state/holdfastd. Without a password-file only addresses of this machine\n"
         "are listened on. Sizes are written 65536, 64KiB or 1MiB, durations 500ms, 30s or 10m.\n\n"
-        "Exit status: 64 for an invalid command line, 78 for invalid settings.\n\n"
+        "Exit status: 64 for an invalid command line, 78 for invalid settings, 69 if the data\n"
+        "directory or an address cannot be used, or a backup was not restored.\n\n"
         "More: man holdfastd, man holdfastd.conf\n",
         out);
 }

@@ -19,6 +19,11 @@ int main(int argc, char **argv)
     }
     if (config_answer(&config, stdout)) {
         status = fflush(stdout) == 0 ? CONFIG_DONE : 74;
+        if (config.ask == CONFIG_CHECK && config.password.is_short)
+            fprintf(stderr,
+                    "holdfastd: the password of clients (%s) is short, and can be "
+                    "guessed: " SECRET_ADVICE "\n",
+                    config.password_file);
         /* No failure: settings may be checked before a disk is mounted. */
         if (config.ask == CONFIG_CHECK && config_check_place(&config, &err) != HF_OK)
             fprintf(stderr, "holdfastd: the settings are right, but a start would fail now: %s\n",
@@ -27,7 +32,7 @@ int main(int argc, char **argv)
     }
     /* A user's state is private; below /var/lib others may look, as systemd makes it. What could not be made is told when it
      * is opened. */
-    if (config.data_is_default)
+    if (config.data_is_default && config.ask != CONFIG_RESTORE)
         directory_make_parents(config.data, geteuid() == 0 ? 0755 : 0700, &err);
     if (config.ask == CONFIG_RESTORE) {
         status = restore_backup(&config);

@@ -26,6 +26,27 @@ static void write_time(char *ret_text, size_t size)
     strftime(ret_text, size, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 
+/* Word for word: it is another node now, and the id and members of the copy's own start are wrong. */
+static void print_next(const struct config *config, const struct restore_result *found)
+{
+    const struct config_member *own = initial_members_find(&config->cluster, config->id);
+    char was[80] = "";
+
+    if (found->id != 0 && found->id != config->id)
+        snprintf(was, sizeof was, "The copy was of node %" PRIu64 ", and is node %" PRIu64 " now. ",
+                 found->id, config->id);
+    if (own)
+        printf("%sStart it with itself as the only member, --data %s --id %" PRIu64
+               " --cluster %" PRIu64
+               "=%s, and add the others, empty, with 'holdfast cluster add'.\n",
+               was, config->data, config->id, config->id, own->address);
+    else
+        printf("%sStart it with --data %s --id %" PRIu64
+               ", without --cluster; else as before. To make it a cluster, start it with --cluster "
+               "%" PRIu64 "=HOST:PORT, and add others, empty, with 'holdfast cluster add'.\n",
+               was, config->data, config->id, config->id);
+}
+
 int restore_backup(const struct config *config)
 {
     const struct config_member *own = initial_members_find(&config->cluster, config->id);
@@ -40,6 +61,11 @@ int restore_backup(const struct config *config)
     struct restore_result found;
     struct error_text err = {""};
 
+    if (config->data_is_default) { /* which may be where a server keeps what it has */
+        fprintf(stderr, "holdfastd: not restored: into which directory? Name a new one with "
+                        "--data DIR\n");
+        return CONFIG_USAGE;
+    }
     signal(SIGXFSZ, SIG_IGN);
     write_time(when, sizeof when);
     if (config_check_data(config, &err) != HF_OK ||
@@ -52,13 +78,6 @@ int restore_backup(const struct config *config)
         ", the next ones are above %" PRIu64 ", and %u %s held.\n",
         config->data, config->restore_from, found.token, found.next, found.holds,
         found.holds == 1 ? "lock is" : "locks are");
-    if (own)
-        printf("Start it with itself as the only member, --id %" PRIu64 " --cluster %" PRIu64
-               "=%s, and add the others, empty, with 'holdfast cluster add'.\n",
-               config->id, config->id, own->address);
-    else
-        printf("Start it as before. To make it a cluster, start it with --cluster %" PRIu64
-               "=HOST:PORT, and add others, empty, with 'holdfast cluster add'.\n",
-               config->id);
+    print_next(config, &found);
     return fflush(stdout) == 0 ? 0 : 74;
 }

@@ -65,6 +65,7 @@ static void drop_link(struct probe *probe)
     if (!link)
         return;
     probe->link = NULL;
+    probe->mute = false;
     atomic_store(&probe->store->links[probe->slot], NULL);
     link_close(link);
 }
@@ -248,6 +249,7 @@ static int probe_read(struct probe *probe, struct error_text *err)
 {
     int result = link_pump(probe->link, on_answer, probe, err);
 
+    probe->mute = probe->link->state == LINK_HANDSHAKE && probe->link->greeted == 0;
     if (result == HF_EUNREACH)
         hint_at_port(probe, err);
     else if (result != HF_OK && result != HF_ENOMEM && probe->link->state == LINK_HANDSHAKE)

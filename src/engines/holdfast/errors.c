@@ -111,14 +111,34 @@ bool reply_is_elsewhere(const struct resp_node *reply, struct address *ret_moved
     return word_is(reply, "TRYAGAIN") || word_is(reply, "STOPPED");
 }
 
+/* One that hangs tells more than that others are away. */
+static const struct probe *find_mute(const struct engine_store *store)
+{
+    LIST_EACH(node, &store->probes)
+    {
+        const struct probe *probe = LIST_ENTRY(node, struct probe, node);
+
+        if (probe->mute)
+            return probe;
+    }
+    return NULL;
+}
+
 void not_reached_words(const struct engine_store *store, int64_t lasted_ms,
                        struct error_text *ret_why)
 {
     bool waited_less = store->timeout_ms != HOLDFAST_TIMEOUT_MS && lasted_ms < store->timeout_ms;
+    const struct probe *mute = find_mute(store);
     char span[TEXT_SPAN_MAX];
 
     text_from_ms(lasted_ms + HALF_DIGIT_MS, span);
-    error_write(ret_why, "%s%s could not be reached within %s%s", store->servers[0].shown,
-                store->server_count > 1 ? " and the others" : "", span,
-                waited_less ? "" : ": ?timeout= in the URL allows more");
+    if (mute)
+        error_write(ret_why,
+                    "%s takes connections, and has not answered within %s: is it stopped, or "
+                    "stuck%s",
+                    mute->at.shown, span, waited_less ? "?" : "? ?timeout= in the URL allows more");
+    else
+        error_write(ret_why, "%s%s could not be reached within %s%s", store->servers[0].shown,
+                    store->server_count > 1 ? " and the others" : "", span,
+                    waited_less ? "" : ": ?timeout= in the URL allows more");
 }

@@ -140,6 +140,7 @@ struct probe {
     enum probe_state state;
     bool leads;
     bool refused;                       /* by its server, the last time */
+    bool mute;                          /* it was let in, and nothing was said yet */
     int64_t since_ms;                   /* since when an answer is due */
     struct address told;                /* where its server sends us; shown[0] == 0: nowhere */
     struct address leader;              /* who leads, as its server says; shown[0] == 0: nobody */

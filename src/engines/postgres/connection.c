@@ -218,6 +218,27 @@ static int how_much_it_tells(const struct connection *conn, int came, bool cut_o
     return cut_off ? 3 : 4;
 }
 
+/* Of one that is away another reason is told: then it is worth knowing that the others are there. */
+static void add_standby(const char *const *keywords, const char *const *values, unsigned number,
+                        struct error_text *err)
+{
+    char *host = NULL, *port = NULL;
+    struct error_text why = *err;
+
+    for (int i = 0; keywords[i]; i++) {
+        if (values[i] && !host &&
+            (strcmp(keywords[i], "host") == 0 || strcmp(keywords[i], "hostaddr") == 0))
+            host = one_of(values[i], number);
+        if (values[i] && !port && strcmp(keywords[i], "port") == 0)
+            port = one_of(values[i], number);
+    }
+    if (host)
+        error_write(err, "%.380s; %.100s%s%.8s is a standby", why.text, host,
+                    port && *port ? ":" : "", port ? port : "");
+    free(host);
+    free(port);
+}
+
 /* One after the other, each with its share of the time, where libpq would wait for one that hangs as long as it is let; and which of them is the
  * primary is what the server says, where libpq would believe a pooler that has not heard of a promotion yet. The one that serves stays first, so that
  * only one connection has waited for those before it. */
@@ -259,8 +280,14 @@ int connection_new(struct engine_store *store, const char *const *keywords,
             result = came;
             *err = said;
         }
+        if (conn && conn->standby) {
+            contact->has_standby = true;
+            contact->standby = number;
+        }
         connection_free(store, conn);
     }
+    if (contact->has_standby && go_on && told > UNWRITABLE_TELLS)
+        add_standby(keywords, values, contact->standby, err);
     return result;
 }
 

@@ -12,6 +12,8 @@ struct refusal {
     const char *words; /* what to do about it, %s: store->advice; NULL: the server's own say it */
 };
 
+#define STATE_NO_FUNCTION "42883"
+
 /* The first that fits. */
 static const struct refusal refusals[] = {
     {"40001", VERDICT_AGAIN, 0, NULL}, /* serialization_failure: the role's default may be that */
@@ -43,14 +45,21 @@ static const struct refusal refusals[] = {
     {"42501", VERDICT_FINAL, HF_EREFUSED, PG_NOT_GRANTED "what '%s' prints after COMMIT"},
     {"42P01", VERDICT_FINAL, HF_EREFUSED,
      "a table of the locks is missing: apply what '%s' prints"},
-    {"42883", VERDICT_FINAL, HF_EREFUSED,
-     "a function of the locks is missing: apply what '%s' prints"},
+    {STATE_NO_FUNCTION, VERDICT_FINAL, HF_EREFUSED, NULL}, /* write_no_function */
     {"42703", VERDICT_FINAL, HF_EREFUSED,
      "the tables are of another shape than this version of holdfast makes: name another one with "
      "?table="},
     {"3F000", VERDICT_FINAL, HF_EREFUSED,
-     "there is no such schema: make it, or name another one with ?table=SCHEMA.TABLE"},
+     PG_NO_SCHEMA ": make it, or name another one with ?table=SCHEMA.TABLE"},
 };
+
+/* "function acquire(unknown, unknown, ...) does not exist": without its arguments, behind what to do, it can be read. */
+static void write_no_function(const struct engine_store *store, const char *said,
+                              struct error_text *err)
+{
+    error_write(err, "%s: a function of the locks is missing: apply what '%s' prints (%.*s)",
+                store->shown, store->advice, (int)strcspn(said, "("), said);
+}
 
 bool error_is_read_only(const PGresult *answer)
 {
@@ -79,7 +88,9 @@ enum verdict error_read(const struct engine_store *store, const PGresult *answer
 
         if (strncmp(whole, refusal->state, strlen(refusal->state)) != 0)
             continue;
-        if (refusal->words) {
+        if (strcmp(refusal->state, STATE_NO_FUNCTION) == 0) {
+            write_no_function(store, said.text, err);
+        } else if (refusal->words) {
             const char *gap = strstr(refusal->words, "%s");
             size_t before = gap ? (size_t)(gap - refusal->words) : strlen(refusal->words);
 

@@ -259,11 +259,14 @@ static void warn_unheard(struct engine_store *store)
 static void warn_unreached(struct engine_store *store, const struct error_text *why)
 {
     char words[sizeof why->text + 100];
+    const char *text = why->text;
+    size_t shown = strlen(store->shown); /* the store's own address, which is another */
 
+    if (strncmp(text, store->shown, shown) == 0 && strncmp(text + shown, ": ", 2) == 0)
+        text += shown + 2;
     atomic_store(&store->unlistened, true);
     snprintf(words, sizeof words,
-             "the URL of listen= cannot be used, and those who wait look once a second: %s",
-             why->text);
+             "the URL of listen= cannot be used, and those who wait look once a second: %s", text);
     warn_once(store, words);
 }
 

@@ -481,7 +481,7 @@ void pg_say_where(const struct engine_store *store, const struct pgnames *names,
              store->row ? ", each lock an open transaction: a connection for each, and VACUUM "
                           "keeps what is newer"
              : store->listen == LISTEN_OFF       ? ", waiters look (listen=off)"
-             : store->listen == LISTEN_ELSEWHERE ? ", waiters are told over the URL of listen="
+             : store->listen == LISTEN_ELSEWHERE ? ", waiters have the URL of listen="
                                                  : "");
 }
 

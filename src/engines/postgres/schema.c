@@ -73,15 +73,22 @@ static bool yes(const PGresult *answer, int column)
     return strcmp(answer_text(answer, 0, column), "t") == 0;
 }
 
-#define READ_ONLY "this server, or this role, is read-only (default_transaction_read_only)"
+/* Not served, unless it may be about to change: then whoever waits goes on. */
+static int refuse_read_only(struct engine_store *store, struct error_text *err)
+{
+    return error_set(err, atomic_load(&store->settled) ? HF_EUNREACH : HF_EREFUSED,
+                     "%s: this server, or this role, is read-only, though it is no standby: "
+                     "default_transaction_read_only is on, and locks have to be written",
+                     store->shown);
+}
 
 /* A standby is refused, unless it may be about to be promoted: then whoever waits goes on. */
-static int refuse_standby(struct engine_store *store, const char *what, struct error_text *err)
+static int refuse_standby(struct engine_store *store, struct error_text *err)
 {
-    return error_set(
-        err, atomic_load(&store->settled) ? HF_EUNREACH : HF_EREFUSED,
-        "%s: %s: locks are kept on the primary only (several hosts in the URL find it)",
-        store->shown, what);
+    return error_set(err, atomic_load(&store->settled) ? HF_EUNREACH : HF_EREFUSED,
+                     "%s: this server is a standby: locks are kept on the primary only (several "
+                     "hosts in the URL find it)",
+                     store->shown);
 }
 
 static int find(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
@@ -116,9 +123,9 @@ static int find(struct engine_store *store, struct connection *conn, int64_t dea
     conn->standby = yes(answer, 0);
     conn->read_only = !conn->standby && yes(answer, 1);
     if (yes(answer, 0))
-        code = refuse_standby(store, "this server is a standby", err);
+        code = refuse_standby(store, err);
     else if (yes(answer, 1))
-        code = refuse_standby(store, READ_ONLY, err);
+        code = refuse_read_only(store, err);
     else
         code = HF_OK;
     PQclear(answer);
@@ -155,7 +162,7 @@ static int make(struct engine_store *store, struct connection *conn, const struc
     if (PQstatus(conn->pg) == CONNECTION_OK &&
         find(store, conn, deadline_ms, &found, &ignored) == HF_OK && found.exists)
         return HF_OK;
-    if (code == HF_EREFUSED) {
+    if (code == HF_EREFUSED && !strstr(err->text, PG_NO_SCHEMA)) { /* that says what to do */
         struct error_text why = *err;
         char *advice = strstr(why.text, ": " PG_NOT_GRANTED);
 
@@ -231,7 +238,7 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
         code = error_set(err, HF_EINTERNAL, "%s: the server does not say which one it is",
                          store->shown);
     else if ((conn->read_only = yes(answer, 3)))
-        code = refuse_standby(store, READ_ONLY, err);
+        code = refuse_read_only(store, err);
     else
         code = HF_OK;
     if (code == HF_OK) {

@@ -38,6 +38,7 @@
 #include <stdatomic.h>
 
 /* How the words about a right that a role lacks go on. */
+#define PG_NO_SCHEMA "there is no such schema"
 #define PG_NOT_GRANTED "a role must be GRANTed "
 #define PG_SCHEMA_VERSION 3
 #define PG_POOL_MAX 8         /* connections for all, */
@@ -112,7 +113,9 @@ typedef int connection_settle_fn(struct engine_store *store, struct connection *
 struct contact {
     int64_t since_ms;
     bool cut_off; /* what is told is that there was too little time; more of it might have helped */
-    bool unwritable; /* all hosts let us in, and none is a primary that can be written to */
+    bool unwritable;  /* all hosts let us in, and none is a primary that can be written to */
+    bool has_standby; /* that one of several is one was found out, by this try or one before */
+    unsigned standby; /* its number */
 };
 /* Made and settled by the deadline, and its server is one that can be used. settle: NULL if there is nothing to ask. HF_EUNREACH or
  * HF_EREFUSED. */

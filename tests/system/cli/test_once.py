@@ -88,12 +88,16 @@ def test_sizes(plain, out, err):
 def test_too_long(plain, out, err):
     script = f"head -c {out} /dev/zero | tr '\\0' o; head -c {err} /dev/zero | tr '\\0' e >&2; exit 4"
     first = plain.once("k", "--", "sh", "-c", script)
-    assert (first.stdout, first.stderr, first.status) == ("o" * out, "e" * err, 4), "passed on in full"
+    said = f"{out + err} bytes of output are more than the {KEPT_MAX} that are kept of 'k': whoever asks later gets none of it, only the exit status"
+    assert (first.stdout, first.stderr, first.status) == ("o" * out, "e" * err + f"holdfast: {said}\n", 4), "passed on in full"
     second = plain.once("k", *plain.counted("never"))
     assert second.status == 4 and second.stdout == "" and plain.runs() == []
     assert "'k' has been run" in second.stderr and "its output was too long to be kept" in second.stderr
-    assert plain.once("k", "-q", *plain.counted("never")).stderr == ""
+    quiet = plain.once("k", "-q", *plain.counted("never"))
+    assert quiet.stdout == "" and "its output was too long to be kept" in quiet.stderr, "no output must not look like its output"
     assert plain.known("k")["output_kept"] is False
+    quiet = plain.once("other", "-q", "--", "sh", "-c", script)
+    assert (quiet.stdout, quiet.stderr, quiet.status) == ("o" * out, "e" * err, 4)
 
 
 # ---- what is not kept --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -25,6 +26,10 @@ def test_not_found_and_not_executable(cli, directory):
     assert done.status == 126 and done.stderr.startswith("holdfast: ")
     assert cli("run", "x", "--", str(directory)).status == 126
     assert cli("run", "-n", "x", "true").status == 0, "and the lock is free again"
+    for command in ("run", "once", "elect"):
+        done = cli(command, "x", "echo hi && echo there")
+        assert done.status == 127 and done.stderr == ("holdfast: cannot run 'echo hi && echo there': No such file or directory (-c TEXT runs TEXT "
+                                                      "with the shell)\n")
 
 
 def test_busy(cli):
@@ -283,6 +288,37 @@ def test_environment_of_the_job(cli):
 def test_verbose(cli):
     done = cli("run", "-v", "x", "true")
     assert done.status == 0 and "token" in done.stderr
+    assert done.stderr.splitlines()[-1] == "holdfast: 'x' is free again; the job ended with 0"
+
+
+LEFT_BEHIND = "sleep 100 >/dev/null 2>&1 & echo $!"
+
+
+def test_what_the_job_left_behind_holds_on(cli):
+    done = cli("run", "-v", "x", "-c", LEFT_BEHIND)
+    child = int(done.stdout)
+    try:
+        assert done.stderr.splitlines()[-1] == "holdfast: the job ended with 0, and a process that it left behind still holds 'x' (--close lets go)"
+        (holder,) = cli.show("x")["holders"]
+        assert (f"\nx: process {holder['pid']} has ended, and one that it left behind holds the lock (or it runs in another container)\n"
+                in cli("show", "x").stdout)
+        broken = cli("break", "x", "--grace", "0").stdout
+        assert broken.startswith("broke 1 hold of 'x'\n"), broken
+    finally:
+        os.kill(child, signal.SIGKILL)
+    done = cli("run", "-v", "--close", "y", "-c", LEFT_BEHIND)
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert done.stderr.splitlines()[-1] == "holdfast: 'y' is free again; the job ended with 0"
+
+
+def test_a_break_tells_nobody_whose_process_has_ended(cli):
+    child = int(cli("run", "x", "-c", LEFT_BEHIND).stdout)
+    try:
+        broken = cli("break", "x", "--grace", "10ms").stdout
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert broken == ("broke 1 hold of 'x'\nThe process that took it has ended, and one that it left behind held the lock: that one cannot be "
+                      "told, and runs on. Only a guard that compares tokens keeps its writes out.\n")
 
 
 def test_default_directory(directory):

@@ -138,11 +138,12 @@ def test_stop_and_continue_under_a_shell(terminal, cli):
     assert t.wait() == 0
 
 
-def test_script_around_us_is_interrupted_too(terminal):
+@pytest.mark.parametrize("command", ["run", "elect", "once"])
+def test_script_around_us_is_interrupted_too(terminal, command):
     """for i in 1 2 3; do holdfast run ...; done: Ctrl-C must end the loop, as with flock(1)."""
     t = terminal("/bin/bash", "--norc", "--noprofile", "--noediting", "-i")
     t.expect("PROMPT> ")
-    t.type("""bash -c 'for i in 1 2 3; do $H run x -- sh -c "echo i""n; exec sleep 100"; done'\n""")
+    t.type(f"""bash -c 'for i in 1 2 3; do $H {command} x -- sh -c "echo i""n; exec sleep 100"; done'\n""")
     t.expect("\nin\r\n")
     t.type("\x03")
     assert t.expect(r"PROMPT> |\nin\r").group(0) == "PROMPT> ", "not the second round"

@@ -62,7 +62,7 @@ def test_holdfast_at_a_redis(redis):
 
 @pytest.mark.parametrize("says,status,text", [
     (b"HTTP/1.1 400 Bad Request\r\n\r\n", 77, "is no holdfastd: what the other side sent is not RESP: no value begins with byte 0x48"),
-    (b"", 69, "could not be reached within N s: ?timeout= in the URL allows more")], ids=["http", "silent"])
+    (b"", 69, "takes connections, and has not answered within N s: is it stopped, or stuck? ?timeout= in the URL allows more")], ids=["http", "silent"])
 def test_holdfast_at_something_else(holdfast, says, status, text):
     """The words name the address, so that a typing error in it can be seen."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -361,13 +361,14 @@ def test_add(cluster):
 
 
 def test_add_again_is_fine(three):
-    """At the same address: nothing is to be done. At another: it says what to do first."""
+    """At the same address: nothing is to be done. At another: it is another node, which needs an id of its own."""
     number = three.followers()[0].number
     done = three.cli("cluster", "add", str(number), three.peers[number], "--json")
     assert done.status == 0
     assert objects(done) == [{"id": number, "peer": three.peers[number], "member": True, "votes": True}]
     done = three.cli("cluster", "add", str(number), "127.0.0.1:1")
-    assert done.status == 77 and "remove it first" in only_line(done.stderr)
+    assert done.status == 77 and only_line(done.stderr).endswith(
+        f"node {number} is a member already, at {three.peers[number]}: a new node needs an id of its own, for instance 4")
     assert three.status()[number]["peer"] == three.peers[number]
 
 

@@ -137,12 +137,15 @@ def test_health_is_for_status():
 
 
 def test_remove_warns_when_no_member_can_be_lost_then(cluster):
-    leader, (dead, _) = cluster.leader(), cluster.followers()
+    leader, (dead, other) = cluster.leader(), cluster.followers()
     dead.kill9()
     becomes(cluster.cli, (1, f"WARNING: node {dead.number} cannot be reached; 1 more loss and nothing is granted"))
     done = cluster.cli("cluster", "remove", str(dead.number))
     assert (done.status, done.stderr) == (0, NONE_TO_LOSE)
     becomes(cluster.cli, (0, f"OK: node {leader.number} leads, all 2 members are reachable and caught up; 1 more loss and nothing is granted"))
+    other.kill9()
+    becomes(cluster.cli, (2, f"CRITICAL: nobody leads: 2 of the 2 nodes that vote must be there, and node {leader.number} hears of 1, itself "
+                             f"included; bring back node {other.number} ({cluster.peers[other.number]})"))
 
 
 def test_remove_refuses_what_leaves_no_majority(cluster):

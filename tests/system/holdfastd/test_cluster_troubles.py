@@ -1,4 +1,5 @@
 """What an operator is told when something is wrong with a node: it must be true, and name the remedy."""
+import json
 import re
 import resource
 import shutil
@@ -103,6 +104,11 @@ def test_a_member_that_has_stopped_is_not_only_silent(cluster):
     shown = cluster.status()
     assert (shown[node.number]["role"], shown[node.number]["stopped"]) == ("stopped", why)
     assert [member.get("stopped") for member in shown.values()].count(None) == 2
+    # A monitoring system hears the same, and not that it cannot be reached.
+    health = f"node {node.number} has stopped: {why}; 1 more loss and nothing is granted"
+    done = cluster.cli("cluster", "status", "--health")
+    assert (done.status, done.stdout, done.stderr) == (1, f"WARNING: {health}\n", "")
+    assert json.loads(cluster.cli("cluster", "status", "--health", "--json").stdout)["why"] == health
     node.kill9()
     assert cluster.status()[node.number]["role"] == "silent"
     assert "has stopped" not in cluster.cli("cluster", "status").stdout
@@ -131,6 +137,8 @@ def test_a_member_that_came_back_without_its_data_is_shown_and_not_added(cluster
     lose_data(node)
     eventually(lambda: "lost its data" in row_of(cluster.cli, number), "it is shown")
     assert cluster.status()[number]["role"] == "lost its data"
+    assert (f"\nNode {number} has lost its data: mount its directory, if it is not mounted, and start it again; else "
+            f"'holdfast cluster remove {number}', and add a node in its place under another id.\n") in cluster.cli("cluster", "status").stdout
     done = cluster.cli("cluster", "add", str(number), cluster.peers[number])
     assert done.status == 77
     assert only_line(done.stderr).endswith(

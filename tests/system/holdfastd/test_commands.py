@@ -101,7 +101,8 @@ def test_too_many_words(client, name, command):
     (["CLUSTER", "ADD", "2", "h"], "ERR 'h' is not HOST:PORT"),
     (["CLUSTER", "ADD", "2", "h:1,3=i:1"], "ERR one node at a time"),
     (["CLUSTER", "ADD", "2", "h:1"],
-     "ERR this node is alone: start it with itself as the only member of its cluster, then add others"),
+     "ERR this node is alone: start it with itself as the only member of its cluster (--id 1 --cluster 1=HOST:PORT --secret-file FILE), "
+     "then add others"),
     (["CLUSTER", "REMOVE"], "ERR CLUSTER REMOVE id"),
     (["CLUSTER", "REMOVE", "2"], "ERR node 2 is no member"),
     (["CLUSTER", "REMOVE", "1"], "ERR node 1 leads: let another one lead before it goes"),

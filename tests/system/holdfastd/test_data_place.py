@@ -63,6 +63,16 @@ def test_the_check_of_the_settings_tells_of_a_missing_parent(tmp_path, end):
     assert list((tmp_path / "no").iterdir()) == []
 
 
+def test_the_check_of_the_settings_warns_of_a_short_password(tmp_path):
+    """As a start does, in its log."""
+    file = tmp_path / "password"
+    file.touch(0o600)
+    file.write_text("short\n")
+    done = run("--check-config", "--allow", "tmpfs", "--data", tmp_path / "data", "--password-file", file)
+    assert (done.returncode, done.stderr) == (0, f"holdfastd: the password of clients ({file}) is short, and can be guessed: make one with "
+                                                 "'openssl rand -hex 32'\n")
+
+
 def test_memory_is_accepted_where_it_is_meant(start, memory):
     server = start("--allow", "tmpfs", data=memory / "data")
     token = server.cmd("ACQUIRE", "x", "l")

@@ -517,6 +517,30 @@ def test_a_restore_that_was_killed_is_begun_again(start):
         shutil.rmtree(new)
 
 
+def test_a_restore_says_how_it_is_started(start):
+    """The copy was of node 2: started with the flags of before, it would be refused."""
+    server = start("--id", "2")
+    assert server.stop() == 0
+    new = server.directory / "new"
+    status, out, said = restore(server, server.data, new)
+    assert (status, said) == (0, "")
+    assert out.splitlines()[1:] == [
+        f"The copy was of node 2, and is node 1 now. Start it with --data {new} --id 1, without --cluster; else as before. To make it a cluster, "
+        "start it with --cluster 1=HOST:PORT, and add others, empty, with 'holdfast cluster add'."], out
+    assert start("--id", "1", data=new).cmd("PING") == "PONG"
+
+
+def test_a_restore_names_its_directory(start, tmp_path):
+    """The usual one may be a server's."""
+    server = start()
+    assert server.stop() == 0
+    done = subprocess.run(argv_of("--restore-from", server.data), env={**environment(), "XDG_STATE_HOME": tmp_path, "STATE_DIRECTORY": f"{tmp_path}/state"},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr == "holdfastd: not restored: into which directory? Name a new one with --data DIR\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_restore_is_no_setting(tmp_path):
     file = tmp_path / "conf"
     file.write_text("restore-from = /backup\n")

@@ -164,6 +164,17 @@ def test_a_standby_is_refused(pair, table, cli_on):
     assert "inside" not in done.stdout
 
 
+@pytest.mark.parametrize("first", ["primary", "replica"])
+def test_a_dead_primary_is_named_and_so_is_its_standby(pair, table, cli_on, first):
+    primary, replica = pair
+    make_table(cli_on, primary, table)
+    caught_up(primary, replica)
+    primary.kill9()
+    hosts = [primary.host, replica.host] if first == "primary" else [replica.host, primary.host]
+    done = cli_on(primary.url(table, hosts=",".join(hosts)))("run", "-n", "x", "--", "true")
+    assert done.status == 69 and "Connection refused" in done.stderr and f"; {replica.host} is a standby" in done.stderr, done
+
+
 def test_the_primary_is_found_among_several_hosts(pair, table, cli_on):
     primary, replica = pair
     make_table(cli_on, primary, table)

@@ -47,7 +47,9 @@ def test_undo_leaves_nothing(servers, cli_on):
     session(guard_sql("--locks"))
     assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) != before
     assert cli_on(server.url())("run", "x", "--", "true").status == 0
-    session(guard_sql("--locks", "--undo"))
+    undo = guard_sql("--locks", "--undo")
+    assert "before the next one say holdfast floor" in undo, "tokens begin again"
+    session(undo)
     assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) == before
 
 
@@ -120,6 +122,30 @@ def test_names_that_are_no_tables(server, cli_on, name):
     import urllib.parse
     url = server.url() + "?table=" + urllib.parse.quote(name)
     fails(cli_on(url), "table", status=USAGE)
+
+
+def test_a_schema_that_is_not_there(server, cli_on):
+    line = fails(cli_on(server.url("nosuch.locks")), "there is no such schema: make it, or name another one")
+    assert "guard sql" not in line, "one thing to do"
+
+
+def test_a_function_that_is_not_there(server, table, cli_on):
+    make_table(cli_on, server, table)
+    server.session()(f"ALTER FUNCTION {table}_acquire RENAME TO {table}_acquire_before")
+    line = fails(cli_on(server.url(table)), f": a function of the locks is missing: apply what 'holdfast guard sql --dialect postgres --locks --table {table}' prints (")
+    assert line.endswith(f"{table}_acquire)") and "unknown" not in line, line
+
+
+def test_a_listen_that_is_not_there_is_named_by_its_own_address(server, table, cli_on, servers):
+    make_table(cli_on, server, table)
+    pooler = servers.pgbouncer(server)
+    holder = cli_on(server.url(table)).start("run", "x", "--", "sh", "-c", "echo in; read line")
+    assert holder.line() == "in"
+    waiter = cli_on(pooler.url(table, listen="postgres://postgres@127.0.0.1:1/postgres")).start("run", "x", "--", "true")
+    said = [waiter.line("err"), waiter.line("err")]
+    (warned,) = [line for line in said if "the URL of listen= cannot be used" in line]
+    assert "port 1 " in warned and pooler.host not in warned
+    assert not [line for line in said if "are told over the URL of listen=" in line]
 
 
 def test_a_table_in_a_schema(server, table, cli_on):
@@ -213,7 +239,8 @@ def test_read_only(servers, table, cli_on, hold):
     make_table(cli_on, server, table)
     holder = hold(server.url(table), "held", "ttl=3000")
     server.set("default_transaction_read_only", "on")
-    fails(cli_on(server.url(table)), "read-only")
+    line = fails(cli_on(server.url(table)), "read-only, though it is no standby")
+    assert "primary" not in line, "it is the primary"
     server.set("default_transaction_read_only", "off")
     assert cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0
     assert holder.release() in ("HF_OK", "HF_ELOST")

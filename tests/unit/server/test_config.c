@@ -182,6 +182,9 @@ static void a_wrong_command_line_says_what_to_do(void **state)
     } cases[] = {
         {{"--lisen=x"}, "unknown flag '--lisen': did you mean '--listen'?"},
         {{"--chek-config"}, "unknown flag '--chek-config': did you mean '--check-config'?"},
+        {{"--port=7777"}, "unknown flag '--port': did you mean '--listen 127.0.0.1:7777'?"},
+        {{"--port", "7777"}, "unknown flag '--port': did you mean '--listen 127.0.0.1:7777'?"},
+        {{"--port"}, "unknown flag '--port': did you mean '--listen 127.0.0.1:PORT'?"},
         {{"--frobnicate"}, "unknown flag '--frobnicate' (see 'holdfastd --help')"},
         {{"--password=hunter2"}, "unknown flag '--password': did you mean '--password-file'?"},
         {{"--"}, "unknown flag '--' (see 'holdfastd --help')"},
