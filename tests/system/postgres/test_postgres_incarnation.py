@@ -184,6 +184,29 @@ def test_tables_that_were_made_anew_have_another_channel(server, table, start_ho
     waiter.await_lost()
 
 
+@pytest.mark.parametrize("how", ["DELETE FROM", "TRUNCATE"])
+def test_a_hold_whose_names_row_is_gone_is_one(server, table, hold, start_holder, cli_on, how):
+    """Its last token is gone with that row, and nothing else."""
+    on_it = cli_on(server.url(table))
+    holder = hold(server.url(table), "x", "ttl=60000")
+    waiter = start_holder(server.url(table), "x", "ttl=60000")
+    session = server.session()
+    await_claims(session, table, "x", 2)
+    waiting = session.value(f"SELECT id FROM {table}_claims WHERE token IS NULL")
+    eventually(lambda: listeners(session, table) == 2, "both listen")
+    session(f"{how} {table}")
+    assert on_it("check", "x", str(holder.token)).status == 0
+    assert "held (exclusive)" in on_it("show", "x").stdout
+    assert on_it("run", "--no-wait", "x", "--", "true").status == 75
+    session(f'LISTEN "holdfast_{session.value(f"SELECT id FROM {table}_meta")}"')
+    done = on_it("break", "x", "--now")
+    assert done.status == 0 and "nobody held" not in done.stdout, done
+    session("SELECT 1")
+    assert f"w{waiting}" in [notify.payload for notify in session.connection.notifies]
+    holder.await_lost()
+    assert waiter.token > holder.token
+
+
 def test_a_floor_ends_what_an_open_transaction_holds(server, table, cli_on):
     """Its connection is asked every three seconds."""
     on_it = cli_on(server.url(table, mode="row"))
