@@ -150,7 +150,7 @@ BEGIN
 END
 $$;
 
--- A claim has been made, with this id. They grow, unless somebody has let them begin again: TRUNCATE … RESTART IDENTITY, the table of claims made
+-- A claim has been made, with this id. They grow, unless somebody has let them begin again: TRUNCATE ... RESTART IDENTITY, the table of claims made
 -- anew, tables that came by logical replication, which leaves sequences behind. Nobody would see it below the first. Its name's row is locked.
 CREATE OR REPLACE FUNCTION @_show_claim@(a_name bytea, a_id bigint)
 RETURNS void LANGUAGE sql AS $$
