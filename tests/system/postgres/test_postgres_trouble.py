@@ -76,6 +76,16 @@ def test_a_table_of_another_version(server, table, cli_on):
     assert "999" in line
 
 
+def test_the_row_of_the_version_is_gone(server, table, cli_on):
+    """An operator has emptied that table. What made it makes it once more."""
+    make_table(cli_on, server, table)
+    session = server.session()
+    session(f"TRUNCATE {table}_meta")
+    fails(cli_on(server.url(table)), f"the one row of public.{table}_meta is gone", f"guard sql --dialect postgres --locks --table {table}'")
+    session(guard_sql("--locks", "--table", table))
+    assert cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0
+
+
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1", "EUC_JP", "EUC_KR", "KOI8R"])
 def test_a_database_of_any_encoding(server, table, cli_on, encoding):
     """What is put into it is of ASCII, with its comments: a database refuses characters that its encoding does not have."""
