@@ -8,6 +8,7 @@
  * Renewals find a connection even when all others wait for rows that somebody has locked: one is theirs alone. */
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/switches.h"
 #include "engines/postgres/store.h"
 
 #include <stdlib.h>
@@ -513,7 +514,9 @@ static int in_doubt(const struct question *question, int result)
 {
     bool lost = question->ret_again && *question->ret_again && !question->reads;
 
-    return lost && result != HF_ESTORE ? HF_EUNKNOWN : result;
+    if (lost && result != HF_ESTORE && !SWITCHED(SWITCH_PG_DOUBT_FORGOTTEN))
+        return HF_EUNKNOWN;
+    return result;
 }
 
 int store_ask(struct engine_store *store, struct question *question, int64_t deadline_ms,
