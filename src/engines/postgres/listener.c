@@ -291,6 +291,15 @@ static int settle(struct engine_store *store, struct connection *conn, int64_t d
     return result;
 }
 
+/* Of the tables as they are now: those that were made anew have another one. */
+static void name_channel(struct engine_store *store, char ret_channel[CHANNEL_MAX])
+{
+    pthread_mutex_lock(&store->mutex);
+    snprintf(ret_channel, CHANNEL_MAX, "holdfast_%.*s", (int)strcspn(store->incarnation, "."),
+             store->incarnation);
+    pthread_mutex_unlock(&store->mutex);
+}
+
 static void listen_anew(struct engine_store *store, struct hearing *hearing)
 {
     const struct parameters *parameters =
@@ -305,10 +314,7 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
 
     hearing->proved = false;
     hearing->doubts = atomic_load(&store->doubts);
-    pthread_mutex_lock(&store->mutex);
-    snprintf(hearing->channel, sizeof hearing->channel, "holdfast_%.*s",
-             (int)strcspn(store->incarnation, "."), store->incarnation);
-    pthread_mutex_unlock(&store->mutex);
+    name_channel(store, hearing->channel);
     snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
     if (connection_new(store, (const char *const *)parameters->keywords,
                        (const char *const *)parameters->values, settle, deadline_ms, &contact,
@@ -388,9 +394,17 @@ static void sleep_until(struct engine_store *store, struct hearing *hearing, int
         hang_up_for_now(store, hearing);
 }
 
-/* Another connection had no answer, or the server is another one now: is this one still of use? It may be to a host that hangs, or was left for another. */
+/* Another connection had no answer, or the server is another one now: is this one still of use? It may be to a host that hangs, or was left for another.
+ * On a channel where nobody sends any more it hears its own test, and nothing else. */
 static void test_again(struct engine_store *store, struct hearing *hearing)
 {
+    char channel[CHANNEL_MAX];
+
+    name_channel(store, channel);
+    if (strcmp(channel, hearing->channel) != 0) {
+        hang_up(store, hearing, 0);
+        return;
+    }
     atomic_store(&store->hears, false);
     hearing->doubts = atomic_load(&store->doubts);
     if (!send_test(store, hearing))

@@ -8,6 +8,7 @@
  * Renewals find a connection even when all others wait for rows that somebody has locked: one is theirs alone. */
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/switches.h"
 #include "engines/postgres/store.h"
 
 #include <stdlib.h>
@@ -508,6 +509,16 @@ int store_reach(struct engine_store *store, int64_t deadline_ms, struct error_te
     return result;
 }
 
+/* Whoever refuses a later try, or is not there for it, has not said what became of the one whose answer was lost. HF_ESTORE: that is asked anew. */
+static int in_doubt(const struct question *question, int result)
+{
+    bool lost = question->ret_again && *question->ret_again && !question->reads;
+
+    if (lost && result != HF_ESTORE && !SWITCHED(SWITCH_PG_DOUBT_FORGOTTEN))
+        return HF_EUNKNOWN;
+    return result;
+}
+
 int store_ask(struct engine_store *store, struct question *question, int64_t deadline_ms,
               PGresult **ret_answer, struct error_text *err)
 {
@@ -529,7 +540,7 @@ int store_ask(struct engine_store *store, struct question *question, int64_t dea
         if (result == HF_EUNREACH && tries.contact.unwritable)
             pause_ms = UNWRITABLE_MS;
         if (!try_again(store, question, verdict, &pause_ms, deadline_ms, err))
-            return result;
+            return in_doubt(question, result);
     }
 }
 
@@ -540,5 +551,5 @@ int store_ask_anyhow(struct engine_store *store, struct question *question, int6
 
     if (result == HF_ESTORE)
         result = store_ask(store, question, deadline_ms, ret_answer, err);
-    return result == HF_ESTORE ? HF_EUNREACH : result;
+    return result == HF_ESTORE ? in_doubt(question, HF_EUNREACH) : result;
 }

@@ -432,7 +432,7 @@ static int ask_floor(struct engine_store *store, uint64_t token, bool do_it, boo
                      int64_t deadline_ms, struct engine_floor *ret_floor, struct error_text *err)
 {
     struct question question = {
-        .statement = STATEMENT_FLOOR, .patience = true, .ret_again = ret_again};
+        .statement = STATEMENT_FLOOR, .patience = true, .reads = !do_it, .ret_again = ret_again};
     PGresult *answer = NULL;
     int64_t at = 0;
     int result;

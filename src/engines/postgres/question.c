@@ -59,8 +59,8 @@ const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_NOTE_RECORDS] = "SELECT code, incarnation FROM @_note_records@($1, $2, $3, $4, $5)",
     [STATEMENT_SHOW] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
-        "@_claims@ AS k ON k.name = $1 AND k.id >= (SELECT l.first_id FROM @@ AS l WHERE l.name = "
-        "$1) AND " IS_CLAIM " ORDER BY k.token IS NULL, "
+        "@_claims@ AS k ON k.name = $1 AND k.id >= coalesce((SELECT l.first_id FROM @@ AS l WHERE "
+        "l.name = $1), 0) AND " IS_CLAIM " ORDER BY k.token IS NULL, "
         "k.id LIMIT 4096",
     [STATEMENT_LIST] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "

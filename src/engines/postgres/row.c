@@ -351,7 +351,7 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
         *filled;
     struct error_text ignored;
     PGresult *alive;
-    bool ended; /* by a floor */
+    bool open, ended; /* when it was asked last; by a floor */
     int result = HF_EUNREACH;
 
     if (own && own->conn) {
@@ -366,8 +366,8 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
         return error_set(err, HF_ELOST, "'%.100s': its connection had ended", claim->name);
     }
     alive = connection_run(own->conn, store->texts[STATEMENT_ROW_ALIVE], deadline_ms, &ignored);
-    ended = alive && PQresultStatus(alive) == PGRES_TUPLES_OK &&
-            strcmp(answer_text(alive, 0, 0), own->incarnation) != 0;
+    open = alive && PQresultStatus(alive) == PGRES_TUPLES_OK;
+    ended = open && strcmp(answer_text(alive, 0, 0), own->incarnation) != 0;
     PQclear(alive);
     text_hex(own->key.bytes, own->key.size, hex);
     text_hex(own->lease, sizeof own->lease, lease);
@@ -380,9 +380,11 @@ static int row_release(struct engine_store *store, struct engine_claim *claim, i
                     : error_set(err, HF_ENOMEM, "out of memory");
     free(filled);
     end_connection(store, own);
-    if (result == HF_EUNREACH)
+    if (ended)
+        return error_set(err, HF_ELOST, "'%.100s': " ROW_BY_FLOOR, claim->name);
+    if (result == HF_EUNREACH && !open)
         return error_set(err, HF_ELOST, "'%.100s': its connection had ended", claim->name);
-    return ended ? error_set(err, HF_ELOST, "'%.100s': " ROW_BY_FLOOR, claim->name) : result;
+    return result == HF_EUNREACH ? HF_EUNKNOWN : result; /* it was ours until we gave it up */
 }
 
 static void row_dispose(struct engine_store *store, struct engine_claim *claim)

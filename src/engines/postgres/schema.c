@@ -215,12 +215,32 @@ static int fill_texts(struct engine_store *store, const struct pgnames *names,
     return well ? HF_OK : error_set(err, HF_ENOMEM, "out of memory");
 }
 
+/* Of HELLO's answer. */
+static int check_version(const struct engine_store *store, const struct pgnames *names,
+                         const PGresult *answer, struct error_text *err)
+{
+    int64_t version = 0;
+
+    if (PQntuples(answer) == 0)
+        return error_set(err, HF_EREFUSED,
+                         "%s: the one row of %s.%s_meta is gone, and with it the floor of tokens: "
+                         "apply what '%s' prints once more, then say holdfast floor",
+                         store->shown, names->schema, names->table, store->advice);
+    if (!answer_number(answer, 0, 0, &version) || version != PG_SCHEMA_VERSION)
+        return error_set(err, HF_EREFUSED,
+                         "%s: the tables of the locks are of version %lld, and this holdfast has "
+                         "%d: use the same version "
+                         "everywhere, or name another table with ?table=",
+                         store->shown, (long long)version, PG_SCHEMA_VERSION);
+    return HF_OK;
+}
+
 static int hello(struct engine_store *store, struct connection *conn, const struct pgnames *names,
                  int64_t deadline_ms, char ret_incarnation[PG_INCARNATION_MAX + 1],
                  struct error_text *err)
 {
     int code = HF_EINTERNAL;
-    int64_t version = 0, pid = 0;
+    int64_t pid = 0;
     PGresult *answer = ask_filled(store, conn, names, statement_texts[STATEMENT_HELLO], false,
                                   deadline_ms, &code, err);
     const char *incarnation;
@@ -228,19 +248,12 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
     if (!answer)
         return code;
     incarnation = answer_text(answer, 0, 1);
-    if (!answer_number(answer, 0, 0, &version) || version != PG_SCHEMA_VERSION)
-        code = error_set(err, HF_EREFUSED,
-                         "%s: the tables of the locks are of version %lld, and this holdfast has "
-                         "%d: use the same version "
-                         "everywhere, or name another table with ?table=",
-                         store->shown, (long long)version, PG_SCHEMA_VERSION);
-    else if (!incarnation[0] || strlen(incarnation) > PG_INCARNATION_MAX)
+    code = check_version(store, names, answer, err);
+    if (code == HF_OK && (!incarnation[0] || strlen(incarnation) > PG_INCARNATION_MAX))
         code = error_set(err, HF_EINTERNAL, "%s: the server does not say which one it is",
                          store->shown);
-    else if ((conn->read_only = yes(answer, 3)))
+    else if (code == HF_OK && (conn->read_only = yes(answer, 3)))
         code = refuse_read_only(store, err);
-    else
-        code = HF_OK;
     if (code == HF_OK) {
         snprintf(ret_incarnation, PG_INCARNATION_MAX + 1, "%s", incarnation);
         if (answer_number(answer, 0, 2, &pid)) /* as connection_peer has it */

@@ -107,8 +107,9 @@ class Cli:
     def __init__(self, url, module_dir=None):
         self.url = url
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-        if os.environ.get("HOLDFAST_MODULE_DIR"):
-            self.env["HOLDFAST_MODULE_DIR"] = os.environ["HOLDFAST_MODULE_DIR"]
+        for kept in ("HOLDFAST_MODULE_DIR", "HOLDFAST_MUTANT"):  # the latter: tools/mutants
+            if os.environ.get(kept):
+                self.env[kept] = os.environ[kept]
         self.env["HOLDFAST_URL"] = url
         self.env["HOLDFAST_CLIENT_CONF"] = "/dev/null"  # not that of whoever runs the tests
         self.started = []

@@ -197,6 +197,14 @@ def test_what_a_floor_has_ended_does_not_come_back(batches, cli_on, mode):
     assert cli("unlock", "x", env=env).status == 1
 
 
+def test_whoever_holds_enters_also_where_the_names_row_is_gone(batches, cli_on):
+    """An operator has deleted it."""
+    lease, token = locked(cli_on(batches.url()), "x", "--ttl", "60s")
+    session = batches.session()
+    session("DELETE FROM holdfast_locks WHERE name = 'x'")
+    enter(session, "x", lease, token)
+
+
 def test_a_shared_hold_may_not_enter(batches, cli_on):
     lease, token = locked(cli_on(batches.url()), "x", "--shared", "--ttl", "20s")
     refused(batches.session(), "x", lease, token)

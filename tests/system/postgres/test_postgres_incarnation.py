@@ -14,6 +14,12 @@ def become_another(session, table):
     session(f"UPDATE {table}_meta SET id = reverse(id)")
 
 
+def listeners(session, table):
+    """Connections that listen on the channel of the tables as they are now."""
+    channel = "holdfast_" + session.value(f"SELECT id FROM {table}_meta")
+    return session.value("SELECT count(*) FROM pg_stat_activity WHERE query = %s", f'LISTEN "{channel}"')
+
+
 def test_a_holder_is_told_with_its_next_renewal(server, table, hold):
     """What is there was perhaps never acknowledged there: nobody assumes it, though the row of the hold is there."""
     holder = hold(server.url(table), "x", f"ttl={TTL_MS}")
@@ -160,6 +166,45 @@ def test_whoever_listens_hears_of_a_floor(server, table, cli_on):
     eventually(lambda: session.value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%' AND query LIKE %s", f"%{channel}%"), "it listens")
     assert on_it("floor", str(token + 1000)).status == 0
     assert runner.wait() == 76
+
+
+def test_tables_that_were_made_anew_have_another_channel(server, table, start_holder, cli_on):
+    """A handle that listens goes on to that. With a TTL of an hour the next renewal, which would tell it, is far."""
+    dead = start_holder(server.url(table), "x", f"ttl={TTL_MS}")
+    assert dead.token
+    waiter = start_holder(server.url(table), "x", "ttl=3600000")
+    session = server.session()
+    await_claims(session, table, "x", 2)
+    dead.kill()
+    eventually(lambda: listeners(session, table) == 1, "the waiter listens")
+    become_another(session, table)
+    assert waiter.token > dead.token
+    eventually(lambda: listeners(session, table) == 1, "it listens to the other one")
+    assert cli_on(server.url(table))("break", "x", "--now").status == 0
+    waiter.await_lost()
+
+
+@pytest.mark.parametrize("how", ["DELETE FROM", "TRUNCATE"])
+def test_a_hold_whose_names_row_is_gone_is_one(server, table, hold, start_holder, cli_on, how):
+    """Its last token is gone with that row, and nothing else."""
+    on_it = cli_on(server.url(table))
+    holder = hold(server.url(table), "x", "ttl=60000")
+    waiter = start_holder(server.url(table), "x", "ttl=60000")
+    session = server.session()
+    await_claims(session, table, "x", 2)
+    waiting = session.value(f"SELECT id FROM {table}_claims WHERE token IS NULL")
+    eventually(lambda: listeners(session, table) == 2, "both listen")
+    session(f"{how} {table}")
+    assert on_it("check", "x", str(holder.token)).status == 0
+    assert "held (exclusive)" in on_it("show", "x").stdout
+    assert on_it("run", "--no-wait", "x", "--", "true").status == 75
+    session(f'LISTEN "holdfast_{session.value(f"SELECT id FROM {table}_meta")}"')
+    done = on_it("break", "x", "--now")
+    assert done.status == 0 and "nobody held" not in done.stdout, done
+    session("SELECT 1")
+    assert f"w{waiting}" in [notify.payload for notify in session.connection.notifies]
+    holder.await_lost()
+    assert waiter.token > holder.token
 
 
 def test_a_floor_ends_what_an_open_transaction_holds(server, table, cli_on):

@@ -75,6 +75,19 @@ def dead_holder(cli):
     return time.monotonic()
 
 
+def test_a_floor_is_not_ahead_of_a_clock_that_is_obviously_wrong(servers, table, cli_on):
+    """By such a clock every floor would be decades ahead, and later ones with it, when it is right again."""
+    server = servers.postgres(clock=True)
+    server.set_clock("-9000d")
+    on_it = cli_on(server.url(table))
+    assert on_it("floor", "1000").status == 0
+    session = server.session()
+    assert session(f"SELECT floor, ahead FROM {table}_meta") == [(1000, 0)]
+    server.set_clock("+0")
+    assert on_it("floor", "1001").status == 0
+    assert session(f"SELECT floor, ahead FROM {table}_meta") == [(1001, 0)]
+
+
 def test_a_job_on_the_host_of_the_dead_one_need_not_wait(server, table, cli_on):
     """As each night: nobody has looked since the crash. When the dead one was last alive is noted by its own host's clock, in its row."""
     cli = cli_on(server.url(table))

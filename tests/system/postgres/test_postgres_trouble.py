@@ -7,7 +7,7 @@ import time
 
 import psycopg2
 import pytest
-from conftest import Server, await_claims, claims, eventually, guard_sql, make_table, seconds
+from conftest import ROOT, Server, await_claims, claims, eventually, guard_sql, make_table, seconds
 from holder import hold, start_holder  # noqa: F401
 
 UNREACHED, REFUSED, USAGE = 69, 77, 64
@@ -76,6 +76,34 @@ def test_a_table_of_another_version(server, table, cli_on):
     server.session()(f"UPDATE {table}_meta SET version = 999")
     line = fails(cli_on(server.url(table)), "version")
     assert "999" in line
+
+
+def test_the_row_of_the_version_is_gone(server, table, cli_on):
+    """An operator has emptied that table. What made it makes it once more."""
+    make_table(cli_on, server, table)
+    session = server.session()
+    session(f"TRUNCATE {table}_meta")
+    fails(cli_on(server.url(table)), f"the one row of public.{table}_meta is gone", f"guard sql --dialect postgres --locks --table {table}'")
+    session(guard_sql("--locks", "--table", table))
+    assert cli_on(server.url(table))("run", "-n", "x", "--", "true").status == 0
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1", "EUC_JP", "EUC_KR", "KOI8R"])
+def test_a_database_of_any_encoding(server, table, cli_on, encoding):
+    """What is put into it is of ASCII, with its comments: a database refuses characters that its encoding does not have."""
+    server.session()(f"CREATE DATABASE {table} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    done = cli_on(server.url(table, database=table))("run", "x", "--", "true")
+    assert done.status == 0, done
+    server.session(database=table)(guard_sql())
+
+
+def test_what_is_put_into_a_database_is_of_ascii(tmp_path):
+    file = tmp_path / "x.sql"
+    for words, status in (("SELECT 1; -- any", 0), ("SELECT 1; -- \u2026", 1)):
+        file.write_text(words + "\n", encoding="utf-8")
+        for options in ([], ["--as", "all"]):
+            done = subprocess.run([ROOT / "tools/embed-sql", *options, file], capture_output=True, check=False)
+            assert done.returncode == status, done
 
 
 def test_functions_of_another_version_are_not_put_over_tables(server, table, cli_on):

@@ -17,7 +17,7 @@ BEGIN
     -- nobody can take it away; and where all of a transaction sees what its first statement saw, whether it has changed since then: as a serialization failure.
     FOR look IN 1..2 LOOP
         SELECT k.id INTO claim FROM @_claims@ AS k WHERE k.name = own_name
-            AND k.id >= (SELECT l.first_id FROM @@ AS l WHERE l.name = own_name) AND k.lease = sha256(convert_to(@!^_enter_held@.lease, 'UTF8'))
+            AND k.id >= coalesce((SELECT l.first_id FROM @@ AS l WHERE l.name = own_name), 0) AND k.lease = sha256(convert_to(@!^_enter_held@.lease, 'UTF8'))
             AND k.token = @!^_enter_held@.token AND k.mode = 'x' AND NOT k.broken
             AND k.incarnation = (SELECT m.id || '.' || m.era || '.' || @_server@() FROM @_meta@ AS m WHERE m.only_one) FOR KEY SHARE;
         IF NOT FOUND THEN

@@ -98,7 +98,7 @@ BEGIN
 END
 $$;
 
--- Tells those who can go now, and whoever observes. For a change of holders; the name's row is locked.
+-- Tells those who can go now, and whoever observes. For a change of holders; the name's row is locked. a_first: NULL where somebody has deleted that row.
 CREATE OR REPLACE FUNCTION @_wake@(a_name bytea, a_first bigint, a_holders_changed boolean, a_all boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -109,7 +109,7 @@ DECLARE
     ready bigint[] := '{}';
 BEGIN
     FOR c IN SELECT k.id, k.mode, k.permits, k.token, k.broken FROM @_claims@ AS k
-        WHERE k.name = a_name AND k.id >= a_first AND k.mode <> 'e' AND (k.mode <> 'r' OR @_row_is_held@(a_name)) -- what a dead one left is no hold
+        WHERE k.name = a_name AND k.id >= coalesce(a_first, 0) AND k.mode <> 'e' AND (k.mode <> 'r' OR @_row_is_held@(a_name)) -- what a dead one left is no hold
         ORDER BY k.mode <> 'o', k.token IS NULL, k.id
     LOOP
         IF c.mode = 'o' THEN
@@ -150,7 +150,7 @@ BEGIN
 END
 $$;
 
--- A claim has been made, with this id. They grow, unless somebody has let them begin again: TRUNCATE … RESTART IDENTITY, the table of claims made
+-- A claim has been made, with this id. They grow, unless somebody has let them begin again: TRUNCATE ... RESTART IDENTITY, the table of claims made
 -- anew, tables that came by logical replication, which leaves sequences behind. Nobody would see it below the first. Its name's row is locked.
 CREATE OR REPLACE FUNCTION @_show_claim@(a_name bytea, a_id bigint)
 RETURNS void LANGUAGE sql AS $$

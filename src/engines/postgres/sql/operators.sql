@@ -75,8 +75,9 @@ BEGIN
         -- Said where a copy was brought back, which nothing else shows. By its beats, and its notes of when they were seen, a holder that has renewed
         -- since is dead. In another era whatever was held or seen before counts no more: holders are told, and each claim is counted anew.
         -- Where nothing ends it is kept all the same: the clock may be set back.
-        -- A floor above the clock moves with it from now on (_above_forgotten); 4.9e15 leave room for tokens until the year 2100.
-        UPDATE @_meta@ AS m SET floor = a_token, ahead = greatest(m.ahead, least(a_token - nullif(@_clock@(), 0), 4900000000000000)),
+        -- A floor above the clock moves with it from now on (_above_forgotten); 4.9e15 leave room for tokens until the year 2100. By a clock that is obviously
+        -- wrong nobody knows whether it is.
+        UPDATE @_meta@ AS m SET floor = a_token, ahead = greatest(m.ahead, CASE WHEN @_clock@() > 0 THEN least(a_token - @_clock@(), 4900000000000000) END),
             era = CASE WHEN ends THEN left(replace(gen_random_uuid()::text, '-', ''), 8) ELSE m.era END WHERE m.only_one;
         at := greatest(at, a_token);
         -- Those who hold something and listen hear of it now, all others with their next renewal.

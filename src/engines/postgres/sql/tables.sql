@@ -1,5 +1,5 @@
 -- The locks of Holdfast in PostgreSQL: tables, and a function for each operation. Made with the first use of
--- postgres://…?table=…, or by whoever may: holdfast guard sql --dialect postgres --locks.
+-- postgres://...?table=..., or by whoever may: holdfast guard sql --dialect postgres --locks.
 --
 -- Each operation is one statement that commits by itself, so a transaction pooler is fine. No function believes a clock: whoever
 -- has seen the same beat of a claim for its whole span, by his own, hands in its id and that beat, and exactly that is removed. The one

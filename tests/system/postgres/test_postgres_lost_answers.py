@@ -1,0 +1,112 @@
+"""The server did what it was asked, and its answer was lost. What comes of a later try must not be told as what came of the first."""
+import pytest
+from conftest import await_claims, claims, eventually, make_table
+from relay import Relay
+
+UNREACHED = 69
+IN_DOUBT = "the floor may or may not have been raised"
+
+
+@pytest.fixture
+def relay(server, servers):
+    relay = Relay(server.port)
+    servers.stack.callback(relay.stop)
+    return relay
+
+
+@pytest.fixture
+def through(server, table, cli_on, relay):
+    """The command on a store whose answers pass the relay. The tables are there, and only its own connections are at the server."""
+    make_table(cli_on, server, table)
+
+    def make(**options):
+        return cli_on(server.url(table, hosts=relay.address, **options))
+
+    return make
+
+
+def blocked(session):
+    """The process that waits for somebody else's lock."""
+    found = eventually(lambda: session("SELECT DISTINCT pid FROM pg_locks WHERE NOT granted"), "it waits for a lock")
+    assert len(found) == 1
+    return found[0][0]
+
+
+def lose_answers(relay):
+    """What was held back since `cut` is lost, with its connections; new ones are served."""
+    relay.reset()
+    relay.heal()
+
+
+def test_a_release_that_was_done_is_not_told_as_lost(server, table, through, relay):
+    """The second try is refused in passing (57014), and the third finds nothing."""
+    runner = through(listen="off").start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo inside; read line")
+    assert runner.line() == "inside"
+    session, other = server.session(), server.session()
+    await_claims(session, table, "x", 1)
+    relay.cut("down")
+    runner.say("go")
+    eventually(lambda: not claims(session, table, "x"), "it is released")
+    other("BEGIN")
+    other(f"SELECT FROM {table} WHERE name = 'x' FOR UPDATE")
+    lose_answers(relay)
+    second = blocked(session)
+    assert session.value("SELECT pg_cancel_backend(%s)", second)
+    eventually(lambda: session.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s", second) == 0, "it is cancelled")
+    other("COMMIT")
+    assert runner.wait() == 0, runner.rest("err")
+
+
+def test_an_open_transaction_whose_end_was_not_heard_is_not_told_as_lost(server, table, through, relay):
+    """It was asked a moment before, and was open."""
+    runner = through(mode="row").start("run", "x", "--", "sh", "-c", "echo inside; read line")
+    assert runner.line() == "inside"
+    session, other = server.session(), server.session()
+    there = f"SELECT count(*) FROM {table}_claims WHERE name = 'x'"
+    other("BEGIN")
+    other(f"SELECT FROM {table}_claims WHERE name = 'x' FOR UPDATE")
+    runner.say("go")
+    blocked(session)
+    relay.cut("down")
+    other("COMMIT")
+    eventually(lambda: session.value(there) == 0, "it has ended")
+    lose_answers(relay)
+    assert runner.wait() == 0, runner.rest("err")
+
+
+def test_an_open_transaction_that_had_ended_before_is_lost(server, table, through):
+    """Nobody asked it in time."""
+    runner = through(mode="row").start("run", "x", "--", "sh", "-c", "echo inside; read line")
+    assert runner.line() == "inside"
+    server.session()("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'")
+    assert runner.end() == 76
+
+
+def test_a_floor_that_was_raised_is_not_called_not_done(server, table, through, relay):
+    """The server stays away until the command gives up."""
+    session, other = server.session(), server.session()
+    floor = 3000000000000000
+    other("BEGIN")
+    other(f"SELECT FROM {table}_meta FOR UPDATE")
+    asking = through(listen="off").start("floor", str(floor))
+    blocked(session)
+    relay.cut("down")
+    other("COMMIT")
+    eventually(lambda: session.value(f"SELECT floor FROM {table}_meta") == floor, "it is raised")
+    relay.stop()
+    assert asking.wait() == UNREACHED
+    assert any(IN_DOUBT in line for line in asking.rest("err"))
+
+
+def test_a_floor_that_was_only_looked_at_is_not_raised(server, table, through, relay):
+    """Before it raises anything it asks where tokens are. Whoever has no answer to that knows that nothing was done."""
+    session, other = server.session(), server.session()
+    other("BEGIN")
+    other(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+    asking = through(listen="off").start("floor", "3000000000000000")
+    blocked(session)
+    relay.cut()
+    assert asking.wait() == UNREACHED
+    assert not any(IN_DOUBT in line for line in asking.rest("err"))
+    other("COMMIT")
+    assert session.value(f"SELECT floor FROM {table}_meta") == 0
