@@ -268,7 +268,6 @@ static int open_any(int dirfd, const char *path, int flags, mode_t mode)
     return fd;
 }
 
-/* NOLINTBEGIN(clang-analyzer-valist.Uninitialized): clang-tidy 14 overlooks va_start in what replaces the C library's own */
 #define OPEN(function, dirfd, ...)                 \
     REAL int function(__VA_ARGS__, ...)            \
     {                                              \
@@ -286,7 +285,6 @@ OPEN(open, AT_FDCWD, const char *path, int flags)
 OPEN(open64, AT_FDCWD, const char *path, int flags)
 OPEN(openat, dir, int dir, const char *path, int flags)
 OPEN(openat64, dir, int dir, const char *path, int flags)
-/* NOLINTEND(clang-analyzer-valist.Uninitialized) */
 
 /* ---- names ------------------------------------------------------------------------------------ */
 
@@ -440,7 +438,7 @@ REAL int dprintf(int fd, const char *format, ...)
     int size;
 
     va_start(arguments, format);
-    size = vsnprintf(text, sizeof text, format, arguments); /* NOLINT: as above */
+    size = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     return size < 0 || (size_t)size >= sizeof text ? -1 : (int)write(fd, text, (size_t)size);
 }

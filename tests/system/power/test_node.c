@@ -278,8 +278,10 @@ static void test_a_real_server(void **state)
     uint64_t incarnation;
 
     (void)state;
-    if (!recorder || !getenv("HF_HOLDFASTD"))
+    if (!recorder || !getenv("HF_HOLDFASTD")) {
         skip();
+        return; /* for the analyzer, which does not know that nobody gets here */
+    }
     start_server(recorder);
     for (unsigned number = 1; number <= HOLDS_OF_SERVER; number++) {
         hold_on_server(number);

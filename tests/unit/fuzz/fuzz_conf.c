@@ -26,6 +26,7 @@ static void set(const struct setting *row, const char *text)
 {
     static struct config config, again, untouched;
     static char shown[SETTING_TEXT_MAX];
+    const void *bytes = &config, *as_before = &untouched;
     struct error_text err = {""};
     int result;
 
@@ -35,7 +36,7 @@ static void set(const struct setting *row, const char *text)
     result = setting_set(row, text, &config, &err);
     REQUIRE(result == HF_OK || (result == HF_EINVAL && err.text[0]));
     if (result != HF_OK) {
-        REQUIRE(memcmp(&config, &untouched, sizeof config) == 0);
+        REQUIRE(memcmp(bytes, as_before, sizeof config) == 0);
         return;
     }
     setting_get(row, &config, shown);
