@@ -248,6 +248,7 @@ def test_a_pooler_whose_server_hangs_keeps_nobody_from_the_other(servers, pair, 
     url = primary.url(table, hosts=f"{first.host},{second.host}", timeout="20s")
     assert cli_on(url)("run", "-n", "x", "--", "true").status == 0
     assert second.session().value("SELECT pg_is_in_recovery()")  # so it has heard that
+    caught_up(primary, replica)  # else it has the hold, and not its release
     primary.pause()
     try:
         replica.promote()
@@ -281,6 +282,7 @@ def test_several_hosts_are_several_wherever_they_are_named(pair, table, cli_on, 
     url, env = named(way, [replica.host, primary.host])
     done = cli_on(f"{url}&table={table}&timeout=20s", **env)("run", "-n", "x", "--", "true")
     assert done.status == 0, done
+    caught_up(primary, replica)  # else it has the hold, and not its release
     primary.pause()
     try:
         replica.promote()
@@ -515,7 +517,7 @@ def test_a_host_that_hangs_keeps_nobody_from_the_others(pair, table, cli_on):
     primary, replica = pair
     cli = cli_on(both(primary, replica, table, timeout="20s"))
     assert cli("run", "x", "--", "true").status == 0
-    eventually(lambda: replica.session().value("SELECT to_regclass(%s) IS NOT NULL", f"{table}_meta"), "it has the tables")
+    caught_up(primary, replica)
     primary.pause()
     try:
         replica.promote()
