@@ -143,6 +143,20 @@ static void answer_told(uint32_t features, const struct after *after)
            after->entered ? "" : " (--now frees it at once)");
 }
 
+/* On files. */
+static void answer_told_by_kernel(const struct breaking *breaking)
+{
+    if (breaking->told > 0 || breaking->ended == 0)
+        printf("The holder has been told, and had until now to let go. If it was stopped or "
+               "ignores it, only a guard that compares tokens keeps its writes out.\n");
+    if (breaking->ended > 0)
+        printf("Of %s the process that took it is not to be seen from here. It runs in another "
+               "container, and has been told; or it has ended, and one that it left behind held "
+               "on, which cannot be told, and runs on: only a guard that compares tokens keeps its "
+               "writes out.\n",
+               breaking->told > 0 ? "another holder" : "the holder");
+}
+
 static void answer_text(hf_store *store, const struct breaking *breaking, const struct after *after)
 {
     uint32_t features = hf_info(store)->features;
@@ -166,14 +180,8 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
                "only by a guard that compares tokens.\n");
     else if (features & HF_HAS_TTL)
         answer_told(features, after);
-    else if (breaking->ended > 0 && breaking->told == 0)
-        printf("The process that took it has ended, and one that it left behind held the lock: "
-               "that one cannot be told, and runs on. Only a guard that compares tokens keeps its "
-               "writes out.\n");
     else
-        printf("The holder has been told, and had until now to let go. If it was stopped or "
-               "ignores it, "
-               "only a guard that compares tokens keeps its writes out.\n");
+        answer_told_by_kernel(breaking);
     if (breaking->entered)
         printf("A transaction that entered with it (holdfast_enter_held) has not ended: nobody "
                "gets the name before it has. Once it has ended, --now frees the name.\n");

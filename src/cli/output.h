@@ -35,10 +35,10 @@ bool ages_are_least(hf_store *store);
 #define WITHHELD_RUN "withheld for the TTL of a run from before a floor or a promotion"
 /* Of one report: "withheld after a break or a lock-delay, for another 3s"; "": it is not. */
 void describe_withheld(const hf_report *report, char *ret_text, size_t size);
-/* "root@host backup[17], token 4, since 02:14:05 (3.2 s)", or "..., for at least 3.2 s" */
 /* The process that took a hold which is the kernel's has ended: one that it left behind has inherited it. As far as can be seen from here: a
  * process of another container may look like that, too. */
 bool holder_has_ended(hf_store *store, const hf_entry *entry);
+/* "root@host backup[17], token 4, since 02:14:05 (3.2 s)", or "..., for at least 3.2 s" */
 void describe_holder(hf_store *store, const hf_entry *entry, char *ret_text, size_t size);
 
 /* Whether stdout took everything; if not says so and returns EXIT_UNAVAILABLE, else `status`. */

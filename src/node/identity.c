@@ -377,7 +377,9 @@ static int belong(const struct directory *directory, const char *cluster, enum n
 
     if (result != HF_OK)
         return result;
-    INVARIANT(file.there && (!file.cluster[0] || strcmp(file.cluster, cluster) == 0));
+    if (!file.there)
+        return error_set(err, HF_EIO, "%s/node is gone", directory->path);
+    INVARIANT(!file.cluster[0] || strcmp(file.cluster, cluster) == 0);
     snprintf(file.cluster, sizeof file.cluster, "%s", cluster);
     snprintf(file.initial_members, sizeof file.initial_members, "%s", initial_members);
     file.how = how;

@@ -90,6 +90,8 @@ struct snapshot_reader { /* for one other node */
 /* ---- place.c ---------------------------------------------------------------------------------- */
 
 struct place {
+    char lock[PATH_MAX + sizeof DIRECTORY_LOCK +
+              1]; /* of the directory as it was named, which a link may be on the way to */
     uv_work_t work;
     bool running;
     bool is_lost; /* the thread's: the directory is gone, or another one is in its place */
@@ -101,7 +103,9 @@ struct place {
 struct known { /* another node that has sent something */
     uint64_t id;
     uint64_t incarnation;
-    char address[PEERS_ADDRESS_MAX + 1];
+    char address[PEERS_ADDRESS_MAX + 1]; /* as it says itself */
+    bool goes_by_word;                   /* that one is tried, and not the log's */
+    int64_t tried_us;                    /* since when it is tried in vain; 0: it is not */
     int64_t heard_us;
 };
 
@@ -179,6 +183,8 @@ void catch_up_read_snapshot(void *context, uint64_t to, uint64_t index, uint64_t
 void catch_up_close(struct node *node, bool all);
 
 /* place.c */
+/* path: of the data directory, as it was named. */
+void place_open(struct node *node, const char *path);
 /* Looks now and then. Returns when to come again. */
 int64_t place_pump(struct node *node, int64_t now_us);
 

@@ -16,7 +16,9 @@
 #define VERSION_DIGITS 3
 #define STRAY_US 60000000  /* one that has the id of another is noted so often */
 #define LATELY_MAX_MS 1000 /* however long elections take */
-#define DIAL_US 50000      /* connections with members that are not there are tried so often */
+#define OTHER_ADDRESS_US \
+    3000000           /* without a connection, until the other one of two addresses is tried */
+#define DIAL_US 50000 /* connections with members that are not there are tried so often */
 
 _Static_assert(CLUSTER_ID_DIGITS == PEERS_CLUSTER, "one length");
 _Static_assert(PEERS_PIECES_MAX >= MESSAGE_PIECES_MAX, "a replica's message");
@@ -128,16 +130,49 @@ static bool is_meant(const struct node *node, uint64_t to)
     return !member || !about || incarnation_in(about) == member->incarnation;
 }
 
-/* Where a member is: what it says of itself outweighs what the log has so far, which may be from before it had an address, or had
- * another one. NULL: nobody knows. */
-static const char *address_of(const struct node *node, uint64_t id, const char *address)
+/* Who has said where it is. NULL: it has not, or another one with its id has. */
+static struct known *known_by_word(struct node *node, uint64_t id)
 {
     const struct replica_member *member = find_member(node, id);
-    const struct known *known = find_known(node, id);
 
-    if (known && known->address[0] && (!member || member->incarnation == known->incarnation))
-        return known->address;
-    return address && address[0] ? address : NULL;
+    for (unsigned i = 0; i < KNOWN_MAX; i++) {
+        struct known *known = &node->links.known[i];
+
+        if (known->id == id && known->address[0] &&
+            (!member || member->incarnation == known->incarnation))
+            return known;
+    }
+    return NULL;
+}
+
+/* Where a node is. address: as the log has it so far, which may be from before it had one (then it is empty), or had another one; NULL: it is
+ * no member that this node knows. What it says of itself may be another one, and need not be right: a connection that works is kept,
+ * and while there is none the two are tried in turn. NULL: nobody knows. */
+static const char *address_of(struct node *node, uint64_t id, const char *address)
+{
+    struct known *known = known_by_word(node, id);
+
+    if (!known)
+        return address && address[0] ? address : NULL;
+    if (!address || !address[0])
+        known->goes_by_word = true;
+    return known->goes_by_word ? known->address : address;
+}
+
+static void try_other_address(struct node *node, uint64_t id, int64_t now_us)
+{
+    struct known *known = known_by_word(node, id);
+
+    if (!known)
+        return;
+    if (peers_about(node->links.peers, id)) {
+        known->tried_us = 0;
+    } else if (known->tried_us == 0) {
+        known->tried_us = now_us;
+    } else if (now_us - known->tried_us >= OTHER_ADDRESS_US) {
+        known->tried_us = now_us;
+        known->goes_by_word = !known->goes_by_word;
+    }
 }
 
 void links_send(void *context, uint64_t to, const char *address, const struct iovec *pieces,
@@ -162,16 +197,22 @@ bool node_say(struct node *node, uint64_t to, const char *address, const char *t
 }
 
 /* All members have connections to all others, or try to: what is said first, to be elected, would be lost otherwise. */
-static bool dial(struct node *node)
+static bool dial(struct node *node, int64_t now_us)
 {
     const struct replica_config *members = replica_members(node->replica);
     bool all = true;
 
     for (int i = 0; i < members->count; i++) {
-        const char *address = address_of(node, members->at[i].id, members->at[i].address);
+        const char *address;
 
-        if (members->at[i].id == node->id || !address)
+        if (members->at[i].id == node->id)
             continue;
+        try_other_address(node, members->at[i].id, now_us);
+        address = address_of(node, members->at[i].id, members->at[i].address);
+        if (!address) {
+            all = false;
+            continue;
+        }
         peers_dial(node->links.peers, members->at[i].id, address);
         all = all && peers_about(node->links.peers, members->at[i].id) != NULL;
     }
@@ -189,7 +230,7 @@ int64_t links_pump(struct node *node, int64_t now_us)
     if (now_us - links->dialled_us < DIAL_US)
         return links->dialled_us + DIAL_US;
     links->dialled_us = now_us;
-    return dial(node) ? NEVER_US : now_us + DIAL_US;
+    return dial(node, now_us) ? NEVER_US : now_us + DIAL_US;
 }
 
 /* ---- from others ------------------------------------------------------------------------------ */

@@ -297,6 +297,7 @@ int node_open(struct uv_loop_s *loop, const struct node_options *options,
         give_up(node);
         return result;
     }
+    place_open(node, options->path);
     disk_make_spare(node);
     *ret_node = node;
     return HF_OK;

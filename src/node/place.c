@@ -1,11 +1,13 @@
 /* place.c: is the directory still where it was? An operator, a clean-up job, or a mount on top of it may take it away while the node
  * runs. It would go on writing to files that nobody finds again, and a start would begin with nothing of what was acknowledged: so the
- * node stops as soon as it sees that, and says so. Its lock file tells: another one in its place is another directory's. */
+ * node stops as soon as it sees that, and says so. Its lock file tells: another one in its place is another directory's. The directory is looked
+ * for under the name that it was started with, as a start would: it may go through a link. */
 #include "node/inside.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LOOK_US 1000000
 
@@ -13,14 +15,11 @@
 static void look(uv_work_t *work)
 {
     struct node *node = work->data;
-    const struct directory *directory = &node->recovery.directory;
-    char path[PATH_MAX + sizeof DIRECTORY_LOCK];
     struct stat ours, there;
 
-    snprintf(path, sizeof path, "%s/" DIRECTORY_LOCK, directory->path);
-    if (fstat(directory->lock, &ours) < 0)
+    if (fstat(node->recovery.directory.lock, &ours) < 0)
         return;
-    if (stat(path, &there) < 0)
+    if (stat(node->place.lock, &there) < 0)
         node->place.is_lost = errno == ENOENT || errno == ENOTDIR;
     else
         node->place.is_lost = there.st_dev != ours.st_dev || there.st_ino != ours.st_ino;
@@ -35,16 +34,26 @@ static void on_looked(uv_work_t *work, int status)
     node->place.running = false;
     node->place.next_us = node_now_us() + LOOK_US;
     if (node->place.is_lost && !node->closing && replica_role(node->replica) != REPLICA_STOPPED) {
-        error_write(
-            &why,
-            "the data directory %.200s was removed, moved, or replaced while this node ran: "
-            "what it acknowledged from now on would be lost; put the directory back and "
-            "restart this node, or restore a backup (holdfastd --restore-from), or, in a "
-            "cluster, remove this node and add another one",
-            node->recovery.directory.path);
+        error_write(&why,
+                    "the data directory %.200s, or its file '" DIRECTORY_LOCK
+                    "', was removed, moved, or replaced while this node ran: "
+                    "what it acknowledged from now on would be lost; put the directory back and "
+                    "restart this node, or restore a backup (holdfastd --restore-from), or, in a "
+                    "cluster, remove this node and add another one",
+                    node->recovery.directory.path);
         replica_fail(node->replica, why.text);
     }
     node_maybe_finish(node);
+}
+
+void place_open(struct node *node, const char *path)
+{
+    char before[PATH_MAX] = "";
+
+    if (path[0] != '/' && !getcwd(before, sizeof before))
+        path = node->recovery.directory.path;
+    snprintf(node->place.lock, sizeof node->place.lock, "%s%s%s/" DIRECTORY_LOCK, before,
+             before[0] ? "/" : "", path);
 }
 
 int64_t place_pump(struct node *node, int64_t now_us)

@@ -98,7 +98,7 @@ static int unknown_flag(const char *name, size_t length, const char *value, stru
     if (strcmp(typed, "port") == 0) /* as other servers have it */
         return error_set(err, CONFIG_USAGE,
                          "unknown flag '--port': did you mean '--listen 127.0.0.1:%.8s'?",
-                         value ? value : "PORT");
+                         value && value[0] >= '0' && value[0] <= '9' ? value : "PORT");
     near = nearest_name(typed, true);
     if (near)
         return error_set(err, CONFIG_USAGE, "unknown flag '--%s': did you mean '--%s'?", typed,

@@ -316,9 +316,14 @@ bool connection_is_alive(struct connection *conn)
         return false;
     if (poll(&ready, 1, 0) == 0)
         return true;
-    /* Something came that nobody asked for: a notice, a setting that changed, or the end. */
-    return PQconsumeInput(conn->pg) && PQstatus(conn->pg) == CONNECTION_OK &&
-           !(ready.revents & (POLLHUP | POLLERR)) && PQtransactionStatus(conn->pg) == PQTRANS_IDLE;
+    /* Something came that nobody asked for: a notice, a setting that changed, or the end. What the server says before it ends one is read first: the end itself
+     * comes with the next read. */
+    do
+        if (!PQconsumeInput(conn->pg) || PQstatus(conn->pg) != CONNECTION_OK ||
+            (ready.revents & (POLLHUP | POLLERR)))
+            return false;
+    while (poll(&ready, 1, 0) > 0);
+    return PQtransactionStatus(conn->pg) == PQTRANS_IDLE;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */

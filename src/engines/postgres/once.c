@@ -165,6 +165,7 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
     struct pg_claim *own = claim_private(store, claim);
     int64_t sent_ms = clock_boot_ms(), code = 0;
     char host[PG_HOST_MAX];
+    bool other = false;
     int result;
 
     if (!own)
@@ -195,12 +196,11 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
         question_add_text(&question, host);
         question_add_number(&question, store_kernel_ms(store, sent_ms));
         result = store_ask(store, &question, deadline_ms, &answer, err);
-        if (result == HF_ESTORE)
-            return error_set(
-                err, HF_ESTALE,
-                "'%.100s': the server was promoted, or is another one, or was declared to be "
-                "another one (holdfast floor): nothing was stored",
-                claim->name);
+        if (result ==
+            HF_ESTORE) { /* an earlier call's may be kept all the same: its answer may have been lost */
+            other = true;
+            result = store_ask_anyhow(store, &question, deadline_ms, &answer, err);
+        }
         if (result == HF_OK && !answer_number(answer, 0, 0, &code))
             result = error_set(err, HF_EINTERNAL, "the database returned an invalid answer");
         PQclear(answer);
@@ -215,6 +215,12 @@ int pg_finish(struct engine_store *store, struct engine_claim *claim, const void
     if (code == 5)
         return error_set(err, HF_EUNREACH, "somebody has the row of '%.100s' locked all the time",
                          claim->name);
+    if (other)
+        return error_set(
+            err, HF_ESTALE,
+            "'%.100s': the server was promoted, or is another one, or was declared to be "
+            "another one (holdfast floor): nothing was stored",
+            claim->name);
     return error_set(err, HF_ESTALE, "'%.100s' is not run by us any more: nothing was stored",
                      claim->name);
 }

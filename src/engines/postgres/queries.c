@@ -91,8 +91,11 @@ int sweep_dead(struct engine_store *store, uint32_t era, const struct key *key,
                const struct sighting *list, int count, int64_t forget, int64_t deadline_ms,
                struct error_text *err)
 {
-    struct question question = {
-        .statement = STATEMENT_SWEEP, .patience = true, .dated = true, .era = era};
+    struct question question = {.statement = STATEMENT_SWEEP,
+                                .patience = true,
+                                .dated = true,
+                                .era = era,
+                                .reads = true}; /* done twice it does the same */
     struct text ids = {0}, beats = {0};
     int64_t now_ms = clock_boot_ms(), next_ms;
     PGresult *answer = NULL;

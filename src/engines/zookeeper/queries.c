@@ -34,7 +34,8 @@ void record_read(const char *data, size_t size, struct zk_record *ret_record)
 
     *ret_record = (struct zk_record){0};
     if (line && (size_t)(line - data) < sizeof head &&
-        strncmp(data, RECORD_WORD "ttl=", strlen(RECORD_WORD) + 4) == 0) {
+        (size_t)(line - data) >= strlen(RECORD_WORD) + 4 &&
+        memcmp(data, RECORD_WORD "ttl=", strlen(RECORD_WORD) + 4) == 0) {
         char *blank;
 
         memcpy(head, data + strlen(RECORD_WORD) + 4,

@@ -317,8 +317,9 @@ def test_a_break_tells_nobody_whose_process_has_ended(cli):
         broken = cli("break", "x", "--grace", "10ms").stdout
     finally:
         os.kill(child, signal.SIGKILL)
-    assert broken == ("broke 1 hold of 'x'\nThe process that took it has ended, and one that it left behind held the lock: that one cannot be "
-                      "told, and runs on. Only a guard that compares tokens keeps its writes out.\n")
+    assert broken == ("broke 1 hold of 'x'\nOf the holder the process that took it is not to be seen from here. It runs in another container, and has "
+                      "been told; or it has ended, and one that it left behind held on, which cannot be told, and runs on: only a guard that "
+                      "compares tokens keeps its writes out.\n")
 
 
 def test_default_directory(directory):

@@ -1,4 +1,5 @@
 """Who belongs to a cluster: what a directory is started with, nodes that come and go, nodes that lost their data."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -230,6 +231,35 @@ def test_a_cluster_of_one_is_grown_at_another_address(start, history):
     add(cluster, 2)
     cluster.settled()
     has_all(cluster, cluster[2], [("x", token)])
+
+
+def test_a_newcomer_is_where_it_was_added(start):
+    """Its own line names it otherwise, as nobody else can reach it: the address of the ADD counts, also when the leader is another one."""
+    cluster = start(1)
+    for number in (2, 3):
+        node = cluster.node(number)
+        node.line = f"{number}=127.0.0.1:{free_port()}"
+        node.args += ["--peer-listen", node.peer]
+        assert node.launch()
+        assert cluster.ask("CLUSTER", "ADD", number, node.peer) == "OK"
+        until(lambda: cluster.leader().members()[number]["votes"], f"{node} votes")
+    for node in cluster:
+        assert node.stop() == 0
+        assert node.launch()
+        cluster.settled()
+    cluster.leader().kill9()
+    assert cluster.ask("ACQUIRE", fresh("name"), fresh()) > 0
+
+
+def test_a_newcomer_whose_directory_is_gone_stops_in_words(start):
+    cluster = start(1)
+    node = cluster.node(2)
+    assert node.launch()
+    shutil.rmtree(node.data)
+    with cluster.session() as session, contextlib.suppress(Refused):
+        session.ask("CLUSTER", "ADD", 2, node.peer)
+    assert node.await_line("cannot go on")
+    assert node.stop() == 0
 
 
 def test_a_transfer_that_is_refused_spoils_no_other(start):

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 
 import pytest
 from conftest import PATIENCE, argv_of, environment
@@ -123,10 +124,34 @@ def test_a_directory_that_goes_while_the_server_runs(start, tmp_path, becomes):
         assert client.cmd("ACQUIRE", "x", "l", "TTL", 600000) > 0
         becomes(server.data)
         line = server.await_line("cannot go on")
-        assert f"the data directory {server.data} was removed, moved, or replaced" in line
+        assert f"the data directory {server.data}, or its file 'lock', was removed, moved, or replaced" in line
         assert client.error("ACQUIRE", "y", "l").startswith("STOPPED ")
         assert client.info("Raft")["role"] == "stopped"
     assert server.stop() == 0
+
+
+def test_a_directory_behind_a_link(start, tmp_path):
+    """It goes where the link leads: one that leads to the same directory by another way is none that was moved; one that leads to another is,
+    though ours is still there."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "now").symlink_to("v1")
+    server = start(data=tmp_path / "now" / "data")
+    assert server.cmd("ACQUIRE", "x", "l", "TTL", 600000) > 0
+    (tmp_path / "v1").rename(tmp_path / "v2")
+    point(tmp_path / "now", "v2")
+    with server.connect() as client:
+        deadline = time.monotonic() + 3  # of looking each second
+        while time.monotonic() < deadline:
+            assert client.cmd("ACQUIRE", "y", "l2", "TTL", 600000) > 0
+    shutil.copytree(tmp_path / "v2", tmp_path / "v3")
+    point(tmp_path / "now", "v3")
+    assert "removed, moved, or replaced" in server.await_line("cannot go on")
+
+
+def point(link, to):
+    new = link.with_name("new")
+    new.symlink_to(to)
+    new.rename(link)
 
 
 def test_a_directory_that_was_moved_goes_on_where_it_is_put_back(start, tmp_path):

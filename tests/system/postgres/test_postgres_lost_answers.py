@@ -57,6 +57,19 @@ def test_a_release_that_was_done_is_not_told_as_lost(server, table, through, rel
     assert runner.wait() == 0, runner.rest("err")
 
 
+def test_a_hold_that_was_broken_is_not_told_as_released(server, table, cli_on):
+    """Its connection was ended by the server while it was idle: that is no answer that was lost."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table, listen="off"))
+    runner = cli.start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo inside; read line")
+    assert runner.line() == "inside"
+    session = server.session()
+    session("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+    assert cli("break", "--now", "x").status == 0
+    assert cli("run", "-n", "x", "--", "true").status == 0
+    assert runner.end() == 76, runner.rest("err")
+
+
 def test_an_open_transaction_whose_end_was_not_heard_is_not_told_as_lost(server, table, through, relay):
     """It was asked a moment before, and was open."""
     runner = through(mode="row").start("run", "x", "--", "sh", "-c", "echo inside; read line")
