@@ -90,8 +90,8 @@ struct snapshot_reader { /* for one other node */
 /* ---- place.c ---------------------------------------------------------------------------------- */
 
 struct place {
-    char lock[PATH_MAX + sizeof DIRECTORY_LOCK +
-              1]; /* of the directory as it was named, which a link may be on the way to */
+    /* Of the directory as it was named: there may be a link on the way. */
+    char lock[PATH_MAX + sizeof DIRECTORY_LOCK + 1];
     uv_work_t work;
     bool running;
     bool is_lost; /* the thread's: the directory is gone, or another one is in its place */

@@ -16,8 +16,8 @@
 #define VERSION_DIGITS 3
 #define STRAY_US 60000000  /* one that has the id of another is noted so often */
 #define LATELY_MAX_MS 1000 /* however long elections take */
-#define OTHER_ADDRESS_US \
-    3000000           /* without a connection, until the other one of two addresses is tried */
+/* Without a connection, until the other one of two addresses is tried. Longer than a handshake takes. */
+#define OTHER_ADDRESS_US 3000000
 #define DIAL_US 50000 /* connections with members that are not there are tried so often */
 
 _Static_assert(CLUSTER_ID_DIGITS == PEERS_CLUSTER, "one length");
