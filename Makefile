@@ -15,9 +15,9 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = tools/build
 
-.PHONY: all try cluster check built-check install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
+.PHONY: all try cluster check built-check page static dist deb check-packages install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
-	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-faults soak-guards soak-amd64 soak-power chaos clean help
+	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-faults soak-guards soak-amd64 soak-lint soak-power chaos clean help
 
 # Warnings are errors in the tests' builds, and only there: a newer compiler may see more.
 all:
@@ -44,9 +44,39 @@ built-check:
 check: built-check
 	@tools/check build-check
 
+# The page in a real browser, and what is given to Prometheus. Chromium is large: make check leaves them out where it is not there.
+page:
+	@$(SETUP) page
+	@$(MAKE) --no-print-directory built-check
+	@tools/check --suite page build-check
+
+# The command as one file, which needs nothing beside it: for containers. Without modules, and so without TLS.
+static:
+	@$(SETUP) build
+	@$(configure) build-static -Dstatic=true -Dwerror=false -Dbuildtype=release $(CONFIGURE)
+	@$(ninja) build-static src/cli/holdfast
+	@strip -o build-static/holdfast build-static/src/cli/holdfast
+	@stat --format='%n: %s bytes' build-static/holdfast
+
+dist:
+	@tools/dist
+
+# SUFFIX=+1: as another version.
+deb:
+	@$(SETUP) deb
+	@tools/deb $(if $(SUFFIX),--suffix '$(SUFFIX)')
+
+# As root, and over the network that apt uses here. SUITES=trixie: only that one. Half an hour. Of several Pythons, that of the packages.
+check-packages: all static
+	@$(SETUP) packages
+	@HF_PACKAGES=1 HF_SUITES='$(SUITES)' PYTHONDONTWRITEBYTECODE=1 HOLDFAST_BIN='$(CURDIR)/build/src/cli/holdfast' \
+		HF_SERVER='$(CURDIR)/build/src/server/holdfastd' HF_UNIT='$(CURDIR)/build/src/server/holdfastd.service' \
+		/usr/bin/python3 -m pytest -q -rs -p no:cacheprovider tests/packages
+
 install: all
 	@into='$(DESTDIR)'; case $$into in '' | /*) ;; *) into='$(CURDIR)'/$$into ;; esac; \
-	DESTDIR=$$into meson install -C build --no-rebuild --quiet && echo "installed under $$into$(PREFIX)"
+	DESTDIR=$$into meson install -C build --no-rebuild --quiet 2>build/install.errors && echo "installed under $$into$(PREFIX)" || \
+	{ echo "make install: $$(tail -n 1 build/install.errors) (as root, or with a PREFIX or DESTDIR of your own)" >&2; exit 1; }
 
 lint:
 	@$(SETUP) lint
@@ -55,6 +85,11 @@ lint:
 amd64:
 	@$(SETUP) amd64
 	@tools/amd64
+
+# With the analyzer as far into each function as it goes by itself: three quarters of an hour.
+soak-lint:
+	@$(SETUP) lint
+	@HF_SOAK=1 tools/lint
 
 soak-amd64:
 	@$(SETUP) amd64
@@ -98,20 +133,27 @@ bench:
 	else \
 		echo 'bench-postgres: left out (needs libpq and PostgreSQL)'; \
 	fi; \
+	if [ -x build-bench/bench/bench-renew ]; then \
+		HF_HOLDFASTD='$(CURDIR)/build-bench/src/server/holdfastd' HOLDFAST_TEST_DIR='$(CURDIR)/build-bench/play' \
+			build-bench/bench/bench-renew || failed=1; \
+	fi; \
 	if [ -x build-bench/src/server/holdfastd ]; then \
 		bench/server_speed.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
 		bench/server_scale.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
 		bench/cluster_speed.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
+		[ ! -e build-bench/src/admin/holdfast-http.so ] || HOLDFAST_MODULE_DIR='$(CURDIR)/build-bench/src/admin' \
+			bench/server_admin.py build-bench/src/server/holdfastd build-bench/play || failed=1; \
 	else \
 		echo 'server_speed, server_scale, cluster_speed: left out (the server is off)'; \
 	fi; \
 	rm -rf build-bench/play; \
 	exit $$failed
 
-# The sanitizers and valgrind run the tests that are written in C.
+# The sanitizers and valgrind run the tests that are written in C. With -O2, compiling for a sanitizer takes twice as long, and hardly any test is
+# faster. With -O1 the compiler warns of what cannot be.
 built-asan:
 	@$(SETUP) check
-	@$(configure) build-asan -Dtests=true -Db_sanitize=address,undefined -Db_lundef=false $(CONFIGURE)
+	@$(configure) build-asan -Dtests=true -Doptimization=1 -Dwerror=false -Db_sanitize=address,undefined -Db_lundef=false $(CONFIGURE)
 	@$(ninja) build-asan
 
 asan: built-asan
@@ -119,7 +161,7 @@ asan: built-asan
 
 built-tsan:
 	@$(SETUP) check
-	@$(configure) build-tsan -Dtests=true -Db_sanitize=thread -Db_lundef=false $(CONFIGURE)
+	@$(configure) build-tsan -Dtests=true -Doptimization=1 -Dwerror=false -Db_sanitize=thread -Db_lundef=false $(CONFIGURE)
 	@$(ninja) build-tsan
 
 tsan: built-tsan
@@ -234,12 +276,16 @@ explore:
 	[ "$$found" ] || echo "there is no such run: $(RUN)"; \
 	[ "$$found" ] && [ ! "$$failed" ]
 
-# SEEDS=N: so many; SEED=N: from there on; SWITCH=NAME: with a known fault put back; AGAIN=1: each twice, with the same trace; JOBS=N: processes. `build-check/sim/holdfast-sim --seed N --trace` shows one.
+# SEEDS=N: so many; SEED=N: from there on; SWITCH=NAME: with a known fault put back; AGAIN=1: each twice, with the same trace; JOBS=N: processes; FAST=1: a build of its own, for campaigns. `build-check/sim/holdfast-sim --seed N --trace` shows one.
 sim:
 	@$(SETUP) check
+ifdef FAST
+	@tools/sim_fast build-sim $(CONFIGURE)
+else
 	@$(configure) build-check -Dtests=true $(CONFIGURE)
 	@$(ninja) build-check sim/holdfast-sim
-	@build-check/sim/holdfast-sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --jobs $(or $(JOBS),2) $(if $(SWITCH),--switch $(SWITCH)) $(if $(AGAIN),--again)
+endif
+	@$(if $(FAST),build-sim,build-check)/sim/holdfast-sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --jobs $(or $(JOBS),2) $(if $(SWITCH),--switch $(SWITCH)) $(if $(AGAIN),--again)
 
 # ONLY=NAME,NAME: only these of src/base/switches.def. HOLDFAST_MUTANT=NAME switches one on for any program of that build.
 mutants:
@@ -268,8 +314,13 @@ help:
 	@echo 'make try         installs what building needs, builds, shows a first minute'
 	@echo 'make cluster     builds, and starts three servers to play with; CLUSTER_PORT='
 	@echo 'make check       installs what the tests need, builds, runs all tests'
+	@echo 'make page        installs a browser, and tests what operators see with it'
 	@echo 'make install     PREFIX=$(PREFIX), DESTDIR='
 	@echo 'make lint        formatting, clang-tidy, cppcheck, man pages, scripts, rooms'
+	@echo 'make static      the command as one file, for containers: build-static/holdfast'
+	@echo 'make dist        the release archive of the last commit, in build-dist/'
+	@echo 'make deb         packages for Debian, in build-deb/; SUFFIX=+1: as another version'
+	@echo 'make check-packages  builds and uses all of these, on Debian 12 and 13 made for it'
 	@echo 'make bench       the benchmarks'
 	@echo 'make amd64       builds for amd64 elsewhere, and runs what an emulator can'
 	@echo 'make asan        the C tests with the address and undefined-behaviour sanitizers'
@@ -295,8 +346,9 @@ help:
 	@echo 'make soak-faults each allocation and system call of table, journal, file store and client fails once, in every way that it can'
 	@echo 'make soak-guards a million stale writes for each guard, and processes killed while they use a fence'
 	@echo 'make soak-raft   consensus of our own in 100,000 worlds of faults'
+	@echo 'make soak-lint   make lint, with the analyzer of clang as far into each function as it goes'
 	@echo 'make soak-power  power that fails behind any call to the kernel, 100,000 times, and every byte of small directories flipped'
-	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS='
+	@echo 'make sim         whole clusters and their clients in simulated time, with everything that can go wrong; SEEDS=, SEED=, SWITCH=, AGAIN=, JOBS=, FAST='
 	@echo 'make explore     every way in which a few nodes of it can go, and every sequence of commands for a small lock table, within bounds; RUN=, STATES='
 	@echo 'make mutants     known faults, put into the code one at a time: a test must find each of them; ONLY='
 	@echo 'make soak-fuzz   ten minutes of hostile bytes for each reader of bytes; TARGET=, SECONDS='

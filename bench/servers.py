@@ -61,11 +61,11 @@ def redis(folder, *settings):
                            *settings], port)
 
 
-def holdfastd(program, folder, *settings):
+def holdfastd(program, folder, *settings, port=None, listen=None):
     folder = os.path.join(folder, "holdfastd%d" % free_port())
     os.mkdir(folder)
-    port = free_port()
-    return Server(folder, [program, "--data", os.path.join(folder, "data"), "--listen", "127.0.0.1:%d" % port,
+    port = port or free_port()
+    return Server(folder, [program, "--data", os.path.join(folder, "data"), "--listen", listen or "127.0.0.1:%d" % port,
                            *settings], port)
 
 

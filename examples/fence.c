@@ -29,7 +29,7 @@ static void write_balance(long balance)
     EXPECT(file && fprintf(file, "%ld\n", balance) > 0 && fclose(file) == 0);
 }
 
-/* Adds to the balance, as the holder of this token. Returns 0, or -1 if somebody else has held the lock since. */
+/* Adds to the balance, as the holder of this token. Returns 0, or -1 if somebody has entered with a newer one. */
 static int deposit(hf_fence *fence, uint64_t token, long amount)
 {
     hf_fence_entry *entry;

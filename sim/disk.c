@@ -24,39 +24,6 @@ uint64_t sim_draw(struct sim_disk *disk, uint64_t limit)
     return limit ? mixed % limit : mixed;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------ */
-
-void bytes_resize(struct bytes *bytes, size_t size)
-{
-    if (size > bytes->size) {
-        bytes->at = realloc(bytes->at, size);
-        INVARIANT(bytes->at != NULL);
-        memset(bytes->at + bytes->size, 0, size - bytes->size);
-    }
-    bytes->size = size;
-}
-
-void bytes_put(struct bytes *bytes, uint64_t offset, const void *from, size_t size)
-{
-    if (size == 0)
-        return;
-    if (offset + size > bytes->size)
-        bytes_resize(bytes, offset + size);
-    memcpy(bytes->at + offset, from, size);
-}
-
-void bytes_take(struct bytes *bytes, const struct bytes *from)
-{
-    if (from->size > bytes->size || !bytes->at) {
-        free(bytes->at);
-        bytes->at = malloc(from->size + 1);
-        INVARIANT(bytes->at != NULL);
-    }
-    if (from->size > 0)
-        memcpy(bytes->at, from->at, from->size);
-    bytes->size = from->size;
-}
-
 /* ---- names ------------------------------------------------------------------------------------ */
 
 struct name *names_find(const struct names *names, const char *name)
@@ -117,7 +84,7 @@ struct file *sim_file_new(struct sim_disk *disk)
 static void forget_changes(struct file *file)
 {
     for (size_t i = 0; i < file->change_count; i++)
-        free(file->changes[i].bytes.at);
+        bytes_free(&file->changes[i].bytes);
     free(file->changes);
     file->changes = NULL;
     file->change_count = 0;
@@ -126,8 +93,9 @@ static void forget_changes(struct file *file)
 static void file_free(struct file *file)
 {
     forget_changes(file);
-    free(file->now.at);
-    free(file->kept.at);
+    bytes_free(&file->now);
+    bytes_free(&file->kept);
+    free(file->looked_at);
     free(file);
 }
 
@@ -177,7 +145,9 @@ enum fate { FATE_LOST, FATE_KEPT, FATE_CUT, FATE_HOLES, FATES };
 static void keep_sectors(struct sim_disk *disk, struct bytes *kept, const struct change *change,
                          enum fate fate, uint64_t cut)
 {
-    uint64_t end = change->offset + change->bytes.size, sector = 0;
+    uint64_t end = change->offset + change->size, sector = 0;
+    uint64_t before = change->offset - change->offset % PAGE_BYTES;
+    unsigned char bytes[SIM_DISK_SECTOR];
 
     for (uint64_t at = change->offset; at < end; sector++) {
         uint64_t next = (at / SIM_DISK_SECTOR + 1) * SIM_DISK_SECTOR;
@@ -185,8 +155,10 @@ static void keep_sectors(struct sim_disk *disk, struct bytes *kept, const struct
         if (next > end)
             next = end;
         if (fate == FATE_KEPT || (fate == FATE_CUT && sector < cut) ||
-            (fate == FATE_HOLES && sim_draw(disk, 2)))
-            bytes_put(kept, at, change->bytes.at + (at - change->offset), next - at);
+            (fate == FATE_HOLES && sim_draw(disk, 2))) {
+            bytes_get(&change->bytes, at - before, bytes, next - at);
+            bytes_put(kept, at, bytes, next - at);
+        }
         at = next;
     }
     /* That it has grown may be known although what it grew by is not there. */
@@ -202,9 +174,9 @@ static void crash_file(struct sim_disk *disk, struct file *file)
 
         if (!change->resized)
             keep_sectors(disk, &file->kept, change, fate,
-                         sim_draw(disk, change->bytes.size / SIM_DISK_SECTOR + 1));
+                         sim_draw(disk, change->size / SIM_DISK_SECTOR + 1));
         else if (fate == FATE_KEPT || fate == FATE_CUT)
-            bytes_resize(&file->kept, change->bytes.size);
+            bytes_resize(&file->kept, change->size);
     }
     forget_changes(file);
     bytes_take(&file->now, &file->kept);
@@ -307,8 +279,8 @@ bool sim_disk_flip(struct sim_disk *disk, const char *path, const char *name, ui
     if (!place || bit / 8 >= place->file->now.size)
         return false;
     file_synced(place->file);
-    place->file->now.at[bit / 8] ^= (unsigned char)(1u << bit % 8);
-    place->file->kept.at[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    bytes_flip(&place->file->now, bit);
+    bytes_flip(&place->file->kept, bit);
     return true;
 }
 
@@ -327,6 +299,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct name *)a)->name, ((const struct name *)b)->name);
 }
 
+/* In one piece. */
+static const unsigned char *look_at(struct file *file)
+{
+    file->looked_at = realloc(file->looked_at, file->now.size + 1);
+    INVARIANT(file->looked_at != NULL);
+    bytes_get(&file->now, 0, file->looked_at, file->now.size);
+    return file->looked_at;
+}
+
 void sim_disk_each(const struct sim_disk *disk, const char *path, sim_disk_file_fn *fn,
                    void *context)
 {
@@ -339,7 +320,7 @@ void sim_disk_each(const struct sim_disk *disk, const char *path, sim_disk_file_
     if (names.count > 0)
         qsort(names.names, names.count, sizeof *names.names, by_name);
     for (size_t i = 0; i < names.count; i++)
-        fn(context, names.names[i].name, names.names[i].file->now.at,
+        fn(context, names.names[i].name, look_at(names.names[i].file),
            names.names[i].file->now.size);
     free(names.names);
 }
@@ -372,6 +353,7 @@ void sim_disk_free(struct sim_disk *disk)
     free(disk->files);
     free(disk->handles);
     free(disk);
+    bytes_forget();
 }
 
 /* ---- copying ---------------------------------------------------------------------------------- */
@@ -386,11 +368,8 @@ static void copy_file(struct sim_disk *copy, struct file *file)
     for (size_t i = 0; i < file->change_count; i++) {
         struct change change = file->changes[i];
 
-        change.bytes.at = NULL;
-        if (file->changes[i].bytes.at) {
-            change.bytes.size = 0;
-            bytes_take(&change.bytes, &file->changes[i].bytes);
-        }
+        change.bytes = (struct bytes){NULL};
+        bytes_take(&change.bytes, &file->changes[i].bytes);
         other->changes = sim_grow(other->changes, other->change_count, sizeof *other->changes);
         other->changes[other->change_count++] = change;
     }

@@ -50,7 +50,7 @@ bool sim_disk_flip(struct sim_disk *disk, const char *path, const char *name, ui
 
 /* ---- looking ---- */
 
-/* Calls fn for each file in the directory, by name. */
+/* Calls fn for each file in the directory, by name. The bytes stay as long as the file does, or until it is looked at again. */
 typedef void sim_disk_file_fn(void *context, const char *name, const unsigned char *bytes,
                               size_t size);
 void sim_disk_each(const struct sim_disk *disk, const char *path, sim_disk_file_fn *fn,

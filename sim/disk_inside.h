@@ -1,4 +1,5 @@
-/* disk_inside.h: the disk in memory, for disk.c (what is on it, and what a crash leaves) and disk_table.c (its functions). */
+/* disk_inside.h: the disk in memory, for disk.c (what is on it, and what a crash leaves), disk_bytes.c (what is in a file) and disk_table.c
+ * (its functions). */
 #ifndef SIM_DISK_INSIDE_H
 #define SIM_DISK_INSIDE_H
 
@@ -6,8 +7,17 @@
 
 #define NAME_BYTES 64
 
+#define PAGE_BYTES ((size_t)4096)
+
+struct page {
+    uint32_t users;    /* so many refer to it; only its single one may change it */
+    struct page *next; /* if nobody does */
+    unsigned char at[PAGE_BYTES];
+};
+
 struct bytes {
-    unsigned char *at;
+    struct page **pages; /* NULL: zeros. What is behind the size is zeros, too */
+    size_t page_count, page_room;
     size_t size;
 };
 
@@ -15,7 +25,8 @@ struct change { /* of a file, since it was synced */
     bool resized;
     bool durable; /* what a crash keeps in any case */
     uint64_t offset;
-    struct bytes bytes; /* resized: its new size, and nothing else */
+    size_t size;        /* of what was written; resized: its new size */
+    struct bytes bytes; /* the pages that were written, as they were then; resized: none */
 };
 
 struct file {
@@ -25,6 +36,7 @@ struct file {
     int locked;        /* by that handle; -1: not */
     bool used;         /* somebody refers to it, while that is found out */
     struct file *copy; /* while a disk is copied */
+    unsigned char *looked_at;
 };
 
 struct name {
@@ -88,7 +100,18 @@ void names_take(struct names *names, const struct names *from);
 /* Zeros where there was nothing. */
 void bytes_resize(struct bytes *bytes, size_t size);
 void bytes_put(struct bytes *bytes, uint64_t offset, const void *from, size_t size);
+/* What the other has there, at the same place. */
+void bytes_put_same(struct bytes *bytes, const struct bytes *from, uint64_t offset, size_t size);
+/* All of it is there. */
+void bytes_get(const struct bytes *bytes, uint64_t offset, void *to, size_t size);
+/* Becomes as the other. */
 void bytes_take(struct bytes *bytes, const struct bytes *from);
+/* Those of its pages in which this is: they begin at the border before the offset. */
+void bytes_take_pages(struct bytes *bytes, const struct bytes *from, uint64_t offset, size_t size);
+void bytes_flip(struct bytes *bytes, uint64_t bit);
+void bytes_free(struct bytes *bytes);
+/* What this thread keeps of pages that nobody uses. */
+void bytes_forget(void);
 void file_synced(struct file *file);
 /* Frees what nobody refers to any more. */
 void sim_sweep(struct sim_disk *disk);

@@ -238,15 +238,12 @@ static int sync_directory(const struct disk *table, int number)
 /* ---- files ------------------------------------------------------------------------------------ */
 
 /* How it is now is done already. */
-static void note_change(struct file *file, bool resized, uint64_t offset, const void *bytes,
-                        size_t size, bool durable)
+static void note_change(struct file *file, bool resized, uint64_t offset, size_t size, bool durable)
 {
-    struct change change = {.resized = resized, .durable = durable, .offset = offset};
+    struct change change = {.resized = resized, .durable = durable, .offset = offset, .size = size};
 
-    if (resized)
-        change.bytes.size = size;
-    else
-        bytes_put(&change.bytes, 0, bytes, size);
+    if (!resized && size > 0)
+        bytes_take_pages(&change.bytes, &file->now, offset, size);
     file->changes = sim_grow(file->changes, file->change_count, sizeof *file->changes);
     file->changes[file->change_count++] = change;
 }
@@ -276,7 +273,7 @@ static int open_file(const struct disk *table, int number, const char *name, enu
     }
     if (emptied) {
         bytes_resize(&file->now, 0);
-        note_change(file, true, 0, NULL, 0, false);
+        note_change(file, true, 0, 0, false);
     }
     if ((made || emptied) && is_cut(disk))
         return EIO;
@@ -323,8 +320,7 @@ static int read_file(const struct disk *table, int number, void *bytes, size_t s
         size = 0;
     else if (size > file->now.size - offset)
         size = file->now.size - offset;
-    if (size > 0)
-        memcpy(bytes, file->now.at + offset, size);
+    bytes_get(&file->now, offset, bytes, size);
     *ret_count = size;
     disk->read += size;
     return 0;
@@ -334,7 +330,7 @@ static bool has_room(const struct sim_disk *disk, const struct file *file, uint6
 {
     uint64_t used = 0;
 
-    if (size <= file->now.size)
+    if (size <= file->now.size || disk->limit == UINT64_MAX)
         return true;
     for (size_t i = 0; i < disk->file_count; i++)
         used += disk->files[i] == file ? size : disk->files[i]->now.size;
@@ -356,9 +352,9 @@ static int write_file(const struct disk *table, int number, const void *bytes, s
     cut = is_cut(disk);
     bytes_put(&file->now, offset, bytes, size);
     if (durable && !cut && file->change_count == 0)
-        bytes_put(&file->kept, offset, bytes, size);
+        bytes_put_same(&file->kept, &file->now, offset, size);
     else
-        note_change(file, false, offset, bytes, size, durable && !cut);
+        note_change(file, false, offset, size, durable && !cut);
     return cut ? EIO : 0;
 }
 
@@ -367,7 +363,7 @@ static int resize_file(struct sim_disk *disk, struct file *file, uint64_t size)
     if (!has_room(disk, file, size))
         return ENOSPC;
     bytes_resize(&file->now, size);
-    note_change(file, true, 0, NULL, size, false);
+    note_change(file, true, 0, size, false);
     return is_cut(disk) ? EIO : 0;
 }
 

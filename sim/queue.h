@@ -34,9 +34,18 @@ struct event {
     void *data; /* one block of malloc, or NULL; owned */
 };
 
+/* Its place in the order of all; what it is stays where it is while places change. */
+struct planned {
+    int64_t at_us;
+    uint64_t order;
+    uint32_t slot;
+};
+
 struct queue {
-    struct event *heap;
-    size_t count, capacity;
+    struct planned *heap;
+    struct event *events;
+    uint32_t *free_slots;
+    size_t count, capacity; /* of each of these; free: capacity - count */
     uint64_t order;
 };
 

@@ -153,6 +153,7 @@ static void work(const struct run *run, struct shared *shared, int job)
         atomic_store(&shared->seed[job], run->first + number);
         run_seed(run, shared, sim, run->first + number);
     }
+    atomic_store(&shared->seed[job], UINT64_MAX);
     free(sim);
 }
 
@@ -171,13 +172,24 @@ static double times(uint64_t simulated_us, uint64_t cpu_us)
     return cpu_us > 0 ? (double)simulated_us / (double)cpu_us : 0;
 }
 
+/* All before this seed are done: so a campaign that is interrupted goes on there. */
+static uint64_t done_before(const struct run *run, const struct shared *shared)
+{
+    uint64_t least = run->first + (shared->next < run->count ? shared->next : run->count);
+
+    for (int job = 0; job < run->jobs; job++)
+        if (shared->seed[job] < least)
+            least = shared->seed[job];
+    return least;
+}
+
 static void print_progress(const struct run *run, const struct shared *shared, double since)
 {
     double passed = seconds() - since, rate = (double)shared->done / passed;
 
-    printf("%" PRIu64 " of %" PRIu64
-           " seeds, %.1f/s, %.0f s left; %.0fx real time per core; %" PRIu64 " WRONG\n",
-           shared->done, run->count, rate,
+    printf("%" PRIu64 " of %" PRIu64 " seeds, all before %" PRIu64
+           ", %.1f/s, %.0f s left; %.0fx real time per core; %" PRIu64 " WRONG\n",
+           shared->done, run->count, done_before(run, shared), rate,
            rate > 0 ? (double)(run->count - shared->done) / rate : 0,
            times(shared->simulated_us, shared->cpu_us), shared->wrong);
     fflush(stdout);
@@ -245,6 +257,8 @@ bool run_all(const struct run *run)
     bool right;
 
     INVARIANT(shared != MAP_FAILED);
+    for (int job = 0; job < run->jobs; job++)
+        shared->seed[job] = run->first;
     for (int job = 0; job < run->jobs; job++)
         pids[job] = fork_job(run, shared, job);
     while (left > 0) {

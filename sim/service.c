@@ -1,5 +1,6 @@
 /* service.c: connections of clients: what comes on them goes to their sessions, as in the server's connection.c. */
 #include "base/switches.h"
+#include "session/rights.h"
 #include "sim/context.h"
 #include "sim/service_inside.h"
 
@@ -67,20 +68,20 @@ static void on_dirty(struct session *session)
 {
     struct connection *connection = connection_of(session);
 
-    if (!session->closed && list_empty(&connection->dirty))
+    if (!session_is_closed(session) && list_empty(&connection->dirty))
         list_append(&service_of(session)->dirty, &connection->dirty);
 }
 
 static void make_ready(struct connection *connection)
 {
-    if (!connection->session.closed && list_empty(&connection->ready))
+    if (!session_is_closed(&connection->session) && list_empty(&connection->ready))
         list_append(&service_of(&connection->session)->ready, &connection->ready);
 }
 
 static void on_answered(struct session *session, bool waited)
 {
     on_dirty(session);
-    if (waited || session->value)
+    if (waited || session->input == INPUT_VALUE)
         make_ready(connection_of(session));
 }
 
@@ -103,9 +104,11 @@ static struct connection *open_connection(struct service *service, int client, u
     connection->number = number;
     list_init(&connection->ready);
     list_init(&connection->dirty);
+    resp_reader_share(reader, &service->spare);
     connection->session.resp3 = connection->session.losses = true;
-    connection->session.authenticated = true;
-    session_open(&service->sessions, &connection->session, reader);
+    connection->session.user =
+        service->sim->swarm.holds ? &service->users[client % SERVICE_USERS] : &user_of_all;
+    session_open(&service->sessions, &connection->session, &resp_protocol, reader);
     return connection;
 }
 
@@ -148,6 +151,12 @@ void service_open(struct sim *sim, struct node *node)
     *service = (struct service){.sim = sim, .node = node, .is_open = true};
     list_init(&service->ready);
     list_init(&service->dirty);
+    for (int i = 0; i < SERVICE_USERS; i++) {
+        service->users[i] = user_of_all;
+        service->users[i].name[0] = (char)('a' + i);
+        service->users[i].name[1] = '\0';
+        service->users[i].quota.holds = sim->swarm.holds;
+    }
     service->answers = resp_reader_new(&limits);
     INVARIANT(service->answers != NULL);
     sessions_open(&service->sessions, &host, service, seed);
@@ -164,6 +173,7 @@ void service_free(struct node *node)
     LIST_EACH_SAFE(at, &service->sessions.all)
     close_connection(LIST_ENTRY(at, struct connection, session.node));
     sessions_free(&service->sessions);
+    resp_spare_free(&service->spare);
     resp_writer_free(&service->words);
     resp_reader_free(service->answers);
     memset(service, 0, sizeof *service);
@@ -174,12 +184,15 @@ void service_free(struct node *node)
 static void go_on(struct service *service, struct connection *connection)
 {
     struct error_text err;
+    int result = session_go_on(&connection->session, &err);
 
-    if (session_go_on(&connection->session, &err) != HF_OK)
+    if (result == HF_OK && connection->session.input != INPUT_VALUE) /* as in the server */
+        resp_reader_rest(connection->session.reader);
+    if (result == SESSION_FULL)
+        make_ready(connection);
+    else if (result != HF_OK)
         sim_wrong(service->sim, "node %d cannot read a request: %s", (int)service->node->id,
                   err.text);
-    if (connection->session.starved)
-        make_ready(connection);
     if (service->read_here) {
         void *request = service->read_here;
 
@@ -258,7 +271,7 @@ uint32_t service_round(struct sim *sim, struct node *node)
     struct list now;
 
     sessions_look(&service->sessions, now_ms(sim, node));
-    /* Who is starved comes back to the list, and is served in the next round. */
+    /* Whom the full batch had no room for comes back to the list, and is served in the next round. */
     list_init(&now);
     while (!list_empty(&service->ready)) {
         struct list *first = service->ready.next;
@@ -282,7 +295,7 @@ static void flush(struct service *service, struct connection *connection)
 
     service_read(service, connection);
     resp_writer_clear(&session->out);
-    if (!session->ending || session->under_way > 0)
+    if (!session_is_done(session))
         return;
     clients_say(service->sim, service->node, connection->client,
                 &(struct answer){.say = SAY_UNKNOWN, .connection = connection->number});

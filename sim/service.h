@@ -4,6 +4,7 @@
 #define SIM_SERVICE_H
 
 #include "replica/replica.h"
+#include "session/rights.h"
 #include "session/session.h"
 #include "sim/check.h"
 
@@ -11,6 +12,7 @@
 #include <stdint.h>
 
 #define SERVICE_CLIENTS 64
+#define SERVICE_USERS 3
 #define RENEW_OTHERS 2 /* leases that are renewed along with the first */
 
 struct sim;
@@ -77,7 +79,9 @@ struct service {
     struct list dirty;                /* connections with something to say */
     struct resp_writer words;         /* a request, as it is sent */
     struct resp_reader *answers;      /* of what sessions have written */
+    struct resp_spare spare;          /* what readers that rest leave to each other */
     void *read_here;                  /* a read that is answered without the log: a known fault */
+    struct user users[SERVICE_USERS]; /* with limits, if there are any */
     uint64_t closed[SERVICE_CLIENTS]; /* the last connection of each that has ended */
 };
 

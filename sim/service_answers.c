@@ -88,8 +88,14 @@ static bool read_error(const struct asked *asked, const struct resp_node *value,
         answer->say = SAY_MOVED;
     } else if (begins(value, "UNKNOWN ") || begins(value, "REPLACED ")) {
         answer->say = SAY_UNKNOWN;
+    } else if (begins(value, "ENDED ") && asked->ask == ASK_RELEASE) { /* as 0, for certain */
+        answer->say = SAY_NUMBER;
     } else if (begins(value, "ENDED ")) {
         answer->say = SAY_ENDED;
+    } else if (
+        begins(value,
+               "QUOTA ")) { /* as if somebody else had it: it has nothing, and tries again later */
+        answer->say = SAY_BUSY;
     } else if (begins(value, "STALE ") && asked->ask == ASK_FINISH) {
         answer->say = SAY_NUMBER;
     } else {

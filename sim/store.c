@@ -18,6 +18,12 @@ static struct store_op *op_new(enum store_op_kind kind, size_t count)
     return op;
 }
 
+static void op_free(struct store_op *op)
+{
+    free(op->snapshot);
+    free(op);
+}
+
 static int64_t latency_us(struct sim *sim, const struct node *node)
 {
     struct chance *chance = &sim->chance;
@@ -47,7 +53,7 @@ static void ask(struct node_context *context, struct store_op *op, bool write)
     struct store_queue *queue = write ? &store->writes : &store->reads;
 
     if (context->node->dying) {
-        free(op);
+        op_free(op);
         return;
     }
     if (queue->last)
@@ -135,7 +141,9 @@ static void io_store_snapshot(void *opaque, const struct replica_snapshot *snaps
     struct node_context *context = opaque;
     struct store_op *op = op_new(STORE_SNAPSHOT, 0);
 
-    op->snapshot = *snapshot;
+    op->snapshot = malloc(sizeof *op->snapshot);
+    INVARIANT(op->snapshot != NULL);
+    *op->snapshot = *snapshot;
     op->installs = installs;
     op->keeps_log = keeps_log;
     trace(&context->sim->trace, context->sim->now_us, TRACE_SNAPSHOT, context->node->id,
@@ -253,7 +261,7 @@ void store_event(struct sim *sim, struct node *node, bool write)
         store_read_snapshot(sim, node, op);
         break;
     }
-    free(op);
+    op_free(op);
     if (!node->seen.disk_failed && !node->dying && !node->damaged)
         store_trim(&node->store);
     begin_next(sim, node, true);
@@ -269,7 +277,7 @@ static void drop_queue(struct store_queue *queue)
         struct store_op *op = queue->first;
 
         queue->first = op->next;
-        free(op);
+        op_free(op);
     }
     *queue = (struct store_queue){NULL, NULL, false};
 }

@@ -24,7 +24,7 @@ struct store_op {
     uint64_t offset;
     size_t size;
     bool installs, keeps_log;
-    struct replica_snapshot snapshot; /* the table's bytes are the replica's */
+    struct replica_snapshot *snapshot; /* owned; the table's bytes are the replica's */
     size_t count;
     struct journal_record records[]; /* and so are these */
 };

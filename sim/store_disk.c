@@ -142,7 +142,7 @@ int store_append(struct store *store, const struct journal_record *records, size
 
 int store_write_snapshot(struct store *store, const struct store_op *op, struct error_text *err)
 {
-    int result = recovery_store_snapshot(&store->recovery, &op->snapshot,
+    int result = recovery_store_snapshot(&store->recovery, op->snapshot,
                                          op->installs && !op->keeps_log, err);
     uint8_t head[REPLICA_SNAPSHOT_HEAD_MAX];
     size_t head_size;
@@ -152,13 +152,13 @@ int store_write_snapshot(struct store *store, const struct store_op *op, struct 
     /* Whoever reads the one before goes on: as with a file that is open. */
     drop_snapshot(&store->old);
     store->old = store->snapshot;
-    head_size = replica_snapshot_encode(&op->snapshot, head);
-    store->snapshot = (struct store_snapshot){.size = head_size + op->snapshot.table_size,
-                                              .index = op->snapshot.id.index};
+    head_size = replica_snapshot_encode(op->snapshot, head);
+    store->snapshot = (struct store_snapshot){.size = head_size + op->snapshot->table_size,
+                                              .index = op->snapshot->id.index};
     store->snapshot.bytes = malloc(store->snapshot.size);
     INVARIANT(store->snapshot.bytes != NULL);
     memcpy(store->snapshot.bytes, head, head_size);
-    memcpy(store->snapshot.bytes + head_size, op->snapshot.table, op->snapshot.table_size);
+    memcpy(store->snapshot.bytes + head_size, op->snapshot->table, op->snapshot->table_size);
     return HF_OK;
 }
 

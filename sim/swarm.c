@@ -179,9 +179,16 @@ static void draw_rare(struct chance *chance, struct swarm *swarm)
     swarm->versions = rare(chance, 2000, 9500);
 }
 
+static void draw_users(struct chance *chance, struct swarm *swarm)
+{
+    if (chance_below(chance, 12) == 7)
+        swarm->holds = (uint32_t)chance_between(chance, 2, 6);
+}
+
 void swarm_draw(uint64_t seed, struct swarm *ret_swarm)
 {
-    struct chance chance = chance_new(seed, 1), rarely = chance_new(seed, 6);
+    struct chance chance = chance_new(seed, 1), rarely = chance_new(seed, 6),
+                  users = chance_new(seed, 8);
 
     memset(ret_swarm, 0, sizeof *ret_swarm);
     ret_swarm->fault_ms = chance_between(&chance, 10000, 40000);
@@ -194,4 +201,5 @@ void swarm_draw(uint64_t seed, struct swarm *ret_swarm)
     draw_stale(&chance, ret_swarm);
     draw_voters(&chance, ret_swarm);
     draw_rare(&rarely, ret_swarm);
+    draw_users(&users, ret_swarm);
 }

@@ -52,6 +52,7 @@ struct swarm {
     uint32_t client_loss; /* share of requests and answers: the connection breaks */
     uint32_t once;        /* share of locks that are claims of once-records */
     uint32_t client_pause, client_death, client_cancel, client_careless; /* shares of locks */
+    uint32_t holds; /* that each user may have at a time, of whom there are a few; 0: no limits */
     uint32_t client_end; /* share of locks that end with their lease */
     uint32_t beside;     /* share of what clients ask for that is no lock, */
     uint32_t breaks;     /* and of that, of breaks */

@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define TRACE_KEPT 4096u
+#define TRACE_KEPT \
+    64u /* as many as are printed when something is wrong: few lines stay in a near cache */
 #define TRACE_WORDS 112u
 
 enum trace_kind {

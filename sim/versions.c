@@ -1,20 +1,20 @@
-/* versions.c: nodes whose processes are started with this holdfastd or with the next one, up and down as an operator may: never with the older one
+/* versions.c: nodes whose processes are started with the holdfastd before this one or with this, the next one, up and down as an operator may: never with the older one
  * once the newer version is known to be in effect. Whoever was started with the older one just before that stops in words, and gets the newer
  * one. */
 #include "sim/sim.h"
 
 #include <string.h>
 
-#define NEXT 2
+#define NEXT REPLICA_VERSION
 
 uint32_t versions_choose(struct sim *sim, struct node *node)
 {
     struct versions *versions = &sim->versions;
 
-    if (!sim->swarm.versions)
-        return 0;
-    if (versions->in_effect || sim->healing ||
-        chance_happens(&versions->chance, sim->swarm.versions))
+    if (!sim->swarm.versions) /* limits of users need it */
+        node->version = sim->swarm.holds ? NEXT : NEXT - 1;
+    else if (versions->in_effect || sim->healing ||
+             chance_happens(&versions->chance, sim->swarm.versions))
         node->version = NEXT;
     else
         node->version = NEXT - 1;

@@ -72,8 +72,8 @@ HF_API void hf_cluster_free(hf_cluster *cluster); /* NULL is fine */
 /* ---- changing -------------------------------------------------------------------------------- */
 
 /* Founds a cluster of nodes that were started with the same list of members and wait: once. Any of them
- * will do. HF_EREFUSED: not all of them answer, are empty and list the same, and nothing was changed; or
- * it is founded already. To ask again does no harm. */
+ * will do. HF_EUNREACH: some do not answer, and nothing was changed. HF_EREFUSED: some are not empty, or list others, and
+ * nothing was changed; or it is founded already. To ask again does no harm. */
 HF_API int hf_cluster_init(hf_store *store, int64_t wait_ms);
 /* Adds a node, whose peers reach it at `address` ("host:port"): it runs there, and is empty. HF_EUNREACH:
  * it does not answer, and nothing was changed. HF_OK: it is a member, and votes as
@@ -85,6 +85,28 @@ HF_API int hf_cluster_remove(hf_store *store, uint64_t id, int64_t wait_ms);
 /* Lets another node lead: this one, or with 0 the one that is nearest to it. HF_OK if it does
  * already. */
 HF_API int hf_cluster_transfer(hf_store *store, uint64_t id, int64_t wait_ms);
+
+/* ---- a backup -------------------------------------------------------------------------------- */
+
+typedef struct hf_backup_info {
+    size_t size;
+    uint64_t total;      /* bytes of the file; 0: not known yet */
+    uint64_t offset;     /* where in it these bytes belong; 0: from the beginning, or again */
+    uint64_t index;      /* the last entry of the log that is in it, */
+    uint64_t term;       /* and its term */
+    const char *cluster; /* the id of the cluster */
+} hf_backup_info;
+
+/* The next bytes of the file. size 0: nothing has come, for those who want to break it off meanwhile; while total
+ * is 0, hf_error() says what is in the way, if anything is. Returns HF_OK, or what the whole call is to return. */
+typedef int hf_backup_fn(void *arg, const hf_backup_info *info, const void *bytes, size_t size);
+
+/* A backup of the store while it serves, for 'holdfastd --restore-from': all that was acknowledged before
+ * this call is in it, and nothing of what was not agreed on. The file is whole only if this returns HF_OK: whoever
+ * writes it to a disk gives it its name then. If another node leads before the end, it comes again from its
+ * beginning. HF_EUNREACH: nobody led, or nothing came, for wait_ms. HF_EREFUSED: the user has not the
+ * right 'admin', or the leader's disk refuses. HF_EIO: what came was damaged. */
+HF_API int hf_cluster_backup(hf_store *store, hf_backup_fn *fn, void *arg, int64_t wait_ms);
 
 #ifdef __cplusplus
 }

@@ -42,7 +42,7 @@ enum hf_guard_mode {
  *     result = hf_fence_begin(fence, "account:7", hf_lock_token(lock), HF_NOT_OLDER, 5000,
  *                             &entry, NULL);
  *     if (result != HF_OK)
- *         give_up(hf_error());         HF_ESTALE: somebody else has held the lock since
+ *         give_up(hf_error());         HF_ESTALE: somebody has entered with a newer token
  *     read, think, write               nobody else is inside, not even a holder that woke up late
  *     hf_fence_end(entry);
  *

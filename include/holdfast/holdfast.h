@@ -88,7 +88,7 @@ enum hf_result {
     HF_EMODULE = -14,   /* the store's module is not installed, or does not fit */
     HF_ESTORE = -15,    /* a sequencer of another store */
     HF_EINTERNAL = -16, /* our fault */
-    HF_ESTALE = -17     /* a token that is not the newest: somebody else has held the lock since */
+    HF_ESTALE = -17     /* a guard has seen a newer token; a run of once was lost or replaced */
 };
 
 /* The last failure of this thread, in words: one line, no newline. Valid until this thread's next
@@ -225,10 +225,11 @@ typedef struct hf_options {
     hf_cancel *cancel;   /* borrowed until the call (or the started operation) has ended; or NULL */
     hf_lost_fn *on_lost; /* or NULL */
     void *arg;           /* for on_lost */
+    int64_t progress_ms; /* the owner must call hf_progress at least so often; 0: need not */
 } hf_options;
 
 /* clang-format off */
-#define HF_OPTIONS_INIT { sizeof(hf_options), HF_FOREVER, 0, 0, 0, HF_EXCLUSIVE, 0, NULL, 0, NULL, NULL, NULL }
+#define HF_OPTIONS_INIT { sizeof(hf_options), HF_FOREVER, 0, 0, 0, HF_EXCLUSIVE, 0, NULL, 0, NULL, NULL, NULL, 0 }
 /* clang-format on */
 
 /* Takes the lock, waiting as options->wait_ms says (options NULL: as long as it takes). Outages of the store
@@ -275,6 +276,22 @@ HF_API int hf_lock_sequencer(const hf_lock *lock, char *ret_text, size_t size);
 /* Renews now. The library renews by itself; this is for those who want to know. HF_ELOST when over.
  */
 HF_API int hf_renew(hf_lock *lock);
+/* For a lock that was taken with progress_ms: its owner reports that the work goes on, so that a thread that hangs does not hold for
+ * as long as its process lives. Cheap, and it waits for nobody: call it wherever the work gets on, and from the thread that does it.
+ *
+ *     reports stop       The last report, or the grant, counts for progress_ms. After that the library begins no renewal of the lock;
+ *                        one that is under way by then counts as it always does.
+ *     it is lost         when its TTL, counted from the last renewal, ends: at most a TTL after the renewals have ceased. Never
+ *                        earlier: until then the hold is valid, and it is never released before its owner has been told. On a store
+ *                        without TTL it is lost as long after the renewals would have ceased as progress_ms, or 30 s if that is
+ *                        less, and is released then, as one that has passed its maximum; a once-record's runner counts as dead.
+ *     how it is told     as any loss: on_lost, hf_lock_lost_fd, hf_lock_left_ms, HF_ELOST, and in hf_lock_lost_why.
+ *                        hf_lock_unrenewed_ms tells of it before, while the lock is held and not renewed (with a TTL).
+ *     it goes on         A report that comes before it is lost counts: the lock is renewed at once. One that comes later revives nothing.
+ *
+ * What hangs may wake up later and write: the token is what the resource refuses it by. hf_renew renews also then; it is no report. Of
+ * a lock without progress_ms a report changes nothing. HF_ELOST: the lock is over. */
+HF_API int hf_progress(hf_lock *lock);
 /* Gives the lock up and frees it, whatever the answer. HF_ELOST: it was over before. HF_EUNKNOWN:
  * the store could not be told, for all of 5 s; the hold ends with its TTL. A renewal that is under way is waited for
  * first, for a fifth of the TTL, or 5 s, at most. NULL is fine. */

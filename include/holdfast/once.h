@@ -45,17 +45,18 @@ enum hf_once_state {
 
 typedef struct hf_once_options {
     size_t size;
-    int64_t wait_ms;   /* for somebody else's result: HF_FOREVER, 0, or the longest wait */
-    int64_t ttl_ms;    /* of the runner's lease; 0: the store's default */
-    int fail_if_died;  /* non-zero: never run again what a runner died over (HF_ELOST) */
-    int64_t death_ms;  /* how long our own death is known to those who say so; 0: 24 h */
-    const char *owner; /* as in hf_options */
-    hf_cancel *cancel; /* as in hf_options */
-    int need_strict;   /* as in hf_options */
+    int64_t wait_ms;     /* for somebody else's result: HF_FOREVER, 0, or the longest wait */
+    int64_t ttl_ms;      /* of the runner's lease; 0: the store's default */
+    int fail_if_died;    /* non-zero: never run again what a runner died over (HF_ELOST) */
+    int64_t death_ms;    /* how long our own death is known to those who say so; 0: 24 h */
+    const char *owner;   /* as in hf_options */
+    hf_cancel *cancel;   /* as in hf_options */
+    int need_strict;     /* as in hf_options */
+    int64_t progress_ms; /* as in hf_options; hf_once_lock is what to report of */
 } hf_once_options;
 
 /* clang-format off */
-#define HF_ONCE_OPTIONS_INIT { sizeof(hf_once_options), HF_FOREVER, 0, 0, 0, NULL, NULL, 0 }
+#define HF_ONCE_OPTIONS_INIT { sizeof(hf_once_options), HF_FOREVER, 0, 0, 0, NULL, NULL, 0, 0 }
 /* clang-format on */
 
 /* ---- doing it -------------------------------------------------------------------------------- */
@@ -81,8 +82,8 @@ HF_API uint64_t hf_once_token(const hf_once *once);
 /* What came out: NULL if nothing has, never if something has, be it of 0 bytes. Lives as long as the
  * answer. ret_size may be NULL; untouched with NULL. */
 HF_API const void *hf_once_result(const hf_once *once, size_t *ret_size);
-/* While it is ours to run: the hold, for hf_lock_left_ms, hf_lock_lost_fd, hf_lock_name, hf_renew and
- * hf_lock_pass_fd. It is not to be released or detached. Else NULL. */
+/* While it is ours to run: the hold, for hf_lock_left_ms, hf_lock_lost_fd, hf_lock_name, hf_renew,
+ * hf_progress and hf_lock_pass_fd. It is not to be released or detached. Else NULL. */
 HF_API hf_lock *hf_once_lock(const hf_once *once);
 
 /* Stores what came out for keep_ms (1 ms to a year), gives it to all who wait, and frees `once`, all of

@@ -112,19 +112,32 @@ static int read_bytes(int fd, char *bytes, size_t size, size_t *ret_length)
 int conf_read(int fd, const char *path, int code, conf_fn *fn, void *context,
               struct error_text *err)
 {
+    return conf_read_max(fd, path, CONF_FILE_MAX, code, fn, context, err);
+}
+
+int conf_parse(char *text, size_t length, const char *path, int code, conf_fn *fn, void *context,
+               struct error_text *err)
+{
     const struct reading reading = {.path = path, .code = code, .fn = fn, .context = context};
-    char *text = malloc(CONF_FILE_MAX + 1);
+
+    return take_text(&reading, text, length, err);
+}
+
+int conf_read_max(int fd, const char *path, size_t max, int code, conf_fn *fn, void *context,
+                  struct error_text *err)
+{
+    char *text = malloc(max + 1);
     size_t length = 0;
-    int failure = text ? read_bytes(fd, text, CONF_FILE_MAX + 1, &length) : ENOMEM, result;
+    int failure = text ? read_bytes(fd, text, max + 1, &length) : ENOMEM, result;
 
     if (failure && code < 0)
         code = failure == ENOMEM ? HF_ENOMEM : failure == EIO ? HF_EIO : code;
     if (failure)
         result = error_set_errno(err, code, failure, "cannot read %s", path);
-    else if (length > CONF_FILE_MAX)
-        result = error_set(err, code, "%s has more than %d bytes", path, CONF_FILE_MAX);
+    else if (length > max)
+        result = error_set(err, code, "%s has more than %zu bytes", path, max);
     else
-        result = take_text(&reading, text, length, err);
+        result = conf_parse(text, length, path, code, fn, context, err);
     free(text);
     return result;
 }

@@ -26,5 +26,11 @@ typedef int conf_fn(void *context, const struct conf_line *line, struct error_te
  * hf_result is for what is in the file: where memory or the disk fails, HF_ENOMEM or HF_EIO takes its place. */
 int conf_read(int fd, const char *path, int code, conf_fn *fn, void *context,
               struct error_text *err);
+/* The same of a file that may have `max` bytes in place of CONF_FILE_MAX. */
+int conf_read_max(int fd, const char *path, size_t max, int code, conf_fn *fn, void *context,
+                  struct error_text *err);
+/* The same of what has been read already: text has room for a NUL behind its length, and is changed. */
+int conf_parse(char *text, size_t length, const char *path, int code, conf_fn *fn, void *context,
+               struct error_text *err);
 
 #endif

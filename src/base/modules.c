@@ -3,9 +3,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #ifndef HOLDFAST_MODULE_DIR
@@ -13,6 +15,52 @@
 #endif
 
 #define MODULE_PATH_MAX 4096
+
+#ifdef HOLDFAST_WITHOUT_MODULES
+/* The command as one file: a module would bring a C library of its own. */
+
+void modules_find_beside(const char *own)
+{
+    (void)own;
+}
+
+bool module_exists(const char *name)
+{
+    (void)name;
+    return false;
+}
+
+int module_symbol(const struct module *module, void **ret_symbol, struct error_text *err)
+{
+    (void)ret_symbol;
+    return error_set(err, HF_EMODULE,
+                     "%s a module, and this holdfast is a single file without modules: use one "
+                     "that is installed, with holdfast-%s",
+                     module->needed_by, module->name);
+}
+
+void module_misfit(const struct module *module, struct error_text *err)
+{
+    (void)module;
+    error_set(err, HF_EMODULE, "this holdfast has no modules");
+}
+
+#else
+void modules_find_beside(const char *own)
+{
+    char path[PATH_MAX], directories[4 * PATH_MAX];
+    size_t own_size = strlen(own);
+    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+    int base = (int)size - (int)own_size, length;
+
+    if (base <= 0 || memcmp(path + base, own, own_size) != 0 || getauxval(AT_SECURE))
+        return;
+    length = snprintf(directories, sizeof directories,
+                      "%.*s/src/engines:%.*s/src/net:%.*s/src/guard:%.*s/src/admin", base, path,
+                      base, path, base, path, base, path);
+    if (length > 0 && (size_t)length < sizeof directories)
+        setenv("HOLDFAST_MODULE_DIR", directories, 0);
+}
 
 /* The module in the first directory of the list that has it; in the first directory of all if none
  * has, so that the loader's words name a path. False if a path is too long. */
@@ -67,6 +115,21 @@ bool module_exists(const char *name)
     return module_path(name, path, &found, NULL) == HF_OK && found;
 }
 
+/* Debian's packages are called as their modules are. Of a module that is not ours we do not know who brings it. */
+static int refuse(const struct module *module, const char *why, struct error_text *err)
+{
+    if (!module->library)
+        return error_set(err, HF_EMODULE,
+                         "%s a module that cannot be loaded: %s; in a build tree "
+                         "HOLDFAST_MODULE_DIR says where it is",
+                         module->needed_by, why);
+    return error_set(err, HF_EMODULE,
+                     "%s a module that cannot be loaded: %s; install holdfast-%s: the package of "
+                     "that name brings it, and 'make install' does if built with %s, and in a "
+                     "build tree HOLDFAST_MODULE_DIR says where it is",
+                     module->needed_by, why, module->name, module->library);
+}
+
 int module_symbol(const struct module *module, void **ret_symbol, struct error_text *err)
 {
     char path[MODULE_PATH_MAX];
@@ -78,12 +141,7 @@ int module_symbol(const struct module *module, void **ret_symbol, struct error_t
         return result;
     loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!loaded)
-        return error_set(
-            err, HF_EMODULE,
-            "%s a module that cannot be loaded: %s; 'make install' brings it%s%s, and in a "
-            "build tree HOLDFAST_MODULE_DIR says where it is",
-            module->needed_by, dlerror(), module->library ? " if built with " : "",
-            module->library ? module->library : "");
+        return refuse(module, dlerror(), err);
     symbol = dlsym(loaded, module->symbol);
     if (!symbol) {
         dlclose(loaded);
@@ -104,3 +162,5 @@ void module_misfit(const struct module *module, struct error_text *err)
                   "%s does not fit this version of holdfast: install both from the same version",
                   path);
 }
+
+#endif

@@ -9,12 +9,15 @@
 #include <stdbool.h>
 
 struct module {
-    const char *name;      /* "tls" is holdfast-tls.so */
+    const char *name;      /* "tls" is holdfast-tls.so, of the package holdfast-tls */
     const char *needed_by; /* how the message about a missing one begins: "TLS needs" */
-    const char *library;   /* what has to be installed for it to be built; NULL: not known */
+    const char *library;   /* what has to be installed for it to be built; NULL: not one of ours */
     const char *symbol;
 };
 
+/* For a program of a build tree, before any other thread runs: its modules are beside it, and not where an installed one finds them.
+ * own: what the program's path ends with there; of one whose path has another end, and where HOLDFAST_MODULE_DIR says it, nothing changes. */
+void modules_find_beside(const char *own);
 /* Is there such a file? It may still not be a module. */
 bool module_exists(const char *name);
 /* HF_EMODULE: not there, cannot be loaded, or without that symbol. May be called again and again,

@@ -45,6 +45,11 @@ int url_parse(const char *text, struct url *ret_url, struct error_text *err)
     colon = strchr(ret_url->text, ':');
     if (colon && ret_url->text + strcspn(ret_url->text, UPPER) < colon)
         return error_set(err, HF_EINVAL, "store URL: write its scheme in small letters");
+    if (text[0] == '/')
+        return error_set(err, HF_EINVAL,
+                         "store URL: it does not begin with a scheme: file:%s is files in that "
+                         "directory (see 'holdfast stores')",
+                         text);
     if (!colon || colon == ret_url->text ||
         strspn(ret_url->text, "abcdefghijklmnopqrstuvwxyz0123456789+-.") !=
             (size_t)(colon - ret_url->text))

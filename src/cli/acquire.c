@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FIRST_REPORT_MS 1000 /* nobody wants a line about a wait they did not notice */
@@ -17,8 +16,6 @@
     2500 /* a first contact, or who does not wait, has mostly failed by then, and says so */
 #define LEAVING_MS 1000   /* whoever has pressed Ctrl-C waits so long without a word */
 #define LEAVE_MAX_MS 5000 /* for so long the library tells the store that we leave */
-
-struct inquiry;
 
 /* What was acquired. */
 struct taken {
@@ -37,8 +34,7 @@ struct waiting {
     int64_t report_ms;       /* when to look who holds it */
     uint64_t reported_token; /* of the holder we told about last */
     bool reported;
-    bool was_vacant;         /* at the last look nobody ran the key */
-    struct inquiry *inquiry; /* under way, or NULL */
+    bool was_vacant; /* at the last look nobody ran the key */
     struct outage outage;
     int64_t silent_ms;   /* when to say that nothing has come from the store */
     bool answered;       /* something has, or we have said that it is away */
@@ -46,11 +42,12 @@ struct waiting {
     bool told_leaving;
 };
 
-/* A question about the holder. It may be answered after the wait has ended, so it is on the heap
- * and forgets who asked. */
-struct inquiry {
+/* The question about the holder: one at a time. It may be answered after the wait has ended, and then forgets who asked; or never, where the
+ * store is closed before. */
+static struct inquiry {
+    bool under_way;
     struct waiting *asker; /* NULL: nobody wants to know any more */
-};
+} inquiry;
 
 static void describe_wait(hf_store *store, const hf_report *report, char *ret_text, size_t size,
                           uint64_t *ret_token)
@@ -124,15 +121,15 @@ static void tell_holder(struct waiting *waiting, const hf_report *report, const 
 
 static void inquiry_done(hf_op *op, int result, void *arg)
 {
-    struct inquiry *inquiry = arg;
-    struct waiting *waiting = inquiry->asker;
+    struct waiting *waiting = inquiry.asker;
     hf_report *report = hf_op_take_report(op);
     hf_once *once = hf_op_take_once(op);
 
+    (void)arg;
+    inquiry = (struct inquiry){.under_way = false};
     if (waiting) {
         bool is_told = !waiting->done && waiting->canceled_ms == 0;
 
-        waiting->inquiry = NULL;
         waiting->answered = waiting->answered || (result != HF_EUNREACH && result != HF_EUNKNOWN);
         if (result == HF_EUNREACH || result == HF_EUNKNOWN)
             waiting->report_ms = clock_after(clock_boot_ms(), AGAIN_MS);
@@ -144,35 +141,22 @@ static void inquiry_done(hf_op *op, int result, void *arg)
     }
     hf_report_free(report);
     hf_once_free(once);
-    free(inquiry);
 }
 
-static int inquiry_start(struct inquiry *inquiry)
+static int inquiry_start(const struct acquisition *wanted)
 {
-    const struct acquisition *wanted = inquiry->asker->wanted;
     hf_op *op;
 
     if (wanted->once)
-        return hf_once_read_start(wanted->store, wanted->name, inquiry_done, inquiry, &op);
-    return hf_show_start(wanted->store, wanted->name, inquiry_done, inquiry, &op);
+        return hf_once_read_start(wanted->store, wanted->name, inquiry_done, NULL, &op);
+    return hf_show_start(wanted->store, wanted->name, inquiry_done, NULL, &op);
 }
 
 static void inquire(struct waiting *waiting)
 {
-    struct inquiry *inquiry;
-
     waiting->report_ms = clock_after(clock_boot_ms(), NEXT_REPORT_MS);
-    if (waiting->inquiry)
-        return;
-    inquiry = malloc(sizeof *inquiry);
-    if (!inquiry)
-        return; /* the line is a courtesy */
-    inquiry->asker = waiting;
-    if (inquiry_start(inquiry) != HF_OK) {
-        free(inquiry);
-        return;
-    }
-    waiting->inquiry = inquiry;
+    if (!inquiry.under_way && inquiry_start(waiting->wanted) == HF_OK)
+        inquiry = (struct inquiry){.under_way = true, .asker = waiting};
 }
 
 static void acquired(hf_op *op, int result, void *arg)
@@ -360,8 +344,7 @@ static int acquire_started(const struct acquisition *wanted, int64_t wait_ms,
     if (result != HF_OK)
         return error_set(err, result, "%s", hf_error());
     wait_for_it(&waiting, op, store_fd, ret_signal);
-    if (waiting.inquiry)
-        waiting.inquiry->asker = NULL;
+    inquiry.asker = NULL;
     return waiting.result;
 }
 

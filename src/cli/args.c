@@ -85,7 +85,7 @@ static int finish_option(struct args *args, const struct option_spec *option)
 {
     switch (option->id) {
     case ID_ON:
-        args->cli->url = args->value;
+        cli_take_url(args->cli, args->value);
         return args_next(args);
     case ID_JSON:
         args->cli->json = true;
@@ -181,6 +181,37 @@ char **args_rest(struct args *args)
 int args_status(int answer)
 {
     return answer == ARGS_HELPED ? EXIT_DONE : EXIT_USAGE;
+}
+
+/* "a, b and c" */
+static void list_names(const char *const *names, size_t count, char *ret_text, size_t size)
+{
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(ret_text + used, size - used, "%s%s",
+                                 i == 0           ? ""
+                                 : i + 1 == count ? " and "
+                                                  : ", ",
+                                 names[i]);
+}
+
+int args_pick(const struct args *args, const char *const *names, size_t count, const char *word)
+{
+    char all[ARGS_NAMES_MAX * 16];
+    const char *near;
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], word) == 0)
+            return (int)i;
+    near = suggest_nearest(word, names, count);
+    list_names(names, count, all, sizeof all);
+    if (near)
+        args_complain(args, "unknown action '%s': did you mean '%s'?", printable(word), near);
+    else
+        args_complain(args, "unknown action '%s'; there are %s", printable(word), all);
+    return -1;
 }
 
 int args_words(struct args *args, const char **ret_words, int min, int max, int *ret_count,

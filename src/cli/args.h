@@ -54,6 +54,11 @@ int args_status(int answer);
 int args_complain(const struct args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Which of these names the word is: what comes first on the command line of a command that does several things. -1: none of them, and that was
+ * complained of. At most ARGS_NAMES_MAX. */
+#define ARGS_NAMES_MAX 16u
+int args_pick(const struct args *args, const char *const *names, size_t count, const char *word);
+
 /* The usual shape of a query: no options of its own, min to max words. Returns 0, or 1 with the
  * exit status in *ret_status. */
 int args_words(struct args *args, const char **ret_words, int min, int max, int *ret_count,

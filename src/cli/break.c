@@ -100,11 +100,12 @@ static void answer_nobody(const struct breaking *breaking, const char *withheld)
     const char *shown = printable(breaking->name);
 
     if (breaking->freed)
-        printf("nobody held '%s', which was withheld after a break or a lock-delay: it is free "
-               "now.\n"
-               "Whoever held it before may not know yet: what it still writes is refused only by a "
-               "guard that compares tokens, and only if it brings one.\n",
-               shown);
+        printf(
+            "nobody held '%s', which was withheld after a break or a lock-delay: it is free "
+            "now.\n"
+            "Whoever held it before may not know yet: what it still writes is refused only by a "
+            "guard that somebody with a newer token has entered, and only if it brings its own.\n",
+            shown);
     else if (*withheld)
         printf("nobody held '%s': it is %s%s\n", shown, withheld,
                breaking->entered ? ". Once that has ended, --now frees it."
@@ -148,12 +149,13 @@ static void answer_told_by_kernel(const struct breaking *breaking)
 {
     if (breaking->told > 0 || breaking->ended == 0)
         printf("The holder has been told, and had until now to let go. If it was stopped or "
-               "ignores it, only a guard that compares tokens keeps its writes out.\n");
+               "ignores it, only a guard keeps its writes out, once somebody with a newer token "
+               "has entered it.\n");
     if (breaking->ended > 0)
         printf("Of %s the process that took it is not to be seen from here. It runs in another "
                "container, and has been told; or it has ended, and one that it left behind held "
-               "on, which cannot be told, and runs on: only a guard that compares tokens keeps its "
-               "writes out.\n",
+               "on, which cannot be told, and runs on: only a guard keeps its writes out, once "
+               "somebody with a newer token has entered it.\n",
                breaking->told > 0 ? "another holder" : "the holder");
 }
 
@@ -175,9 +177,9 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
     else if (breaking->now && *withheld)
         ; /* that is said below */
     else if (breaking->now)
-        printf("The name is free at once. The old holder may not know yet: what it still writes is "
-               "refused "
-               "only by a guard that compares tokens.\n");
+        printf(
+            "The name is free at once. The old holder may not know yet: what it still writes is "
+            "refused only by a guard, and only once somebody with a newer token has entered it.\n");
     else if (features & HF_HAS_TTL)
         answer_told(features, after);
     else
@@ -185,6 +187,18 @@ static void answer_text(hf_store *store, const struct breaking *breaking, const 
     if (breaking->entered)
         printf("A transaction that entered with it (holdfast_enter_held) has not ended: nobody "
                "gets the name before it has. Once it has ended, --now frees the name.\n");
+}
+
+/* A lost answer says nothing of what was done. */
+static int say_not_done(int result, const char *name)
+{
+    if (result != HF_EUNKNOWN)
+        return say_result(result);
+    say("%s; the holders may or may not have been told: 'holdfast show %s' says whether the name "
+        "is "
+        "withheld, and to repeat the command does no harm if nobody else has taken the lock since",
+        hf_error(), printable(name));
+    return status_of(result);
 }
 
 static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms)
@@ -198,7 +212,7 @@ static int break_it(struct cli *cli, struct breaking *breaking, int64_t grace_ms
     result = hf_break(cli->store, breaking->name, grace_ms, &breaking->broken);
     slow_end(&slow);
     if (result != HF_OK)
-        return say_result(result);
+        return say_not_done(result, breaking->name);
     if (breaking->untold > breaking->broken) /* it went by itself in between */
         breaking->untold = breaking->broken;
     look_after(cli->store, breaking->name, &after);
@@ -257,7 +271,9 @@ const struct command command_break = {
         "Ends all holds of NAME. The holders are told, and nobody gets the lock until their TTL\n"
         "has expired; on ZooKeeper and files until they have let go, or on files --grace has "
         "passed.\n"
-        "The next token is greater, so a guard refuses what the old holder still writes.",
+        "The next token is greater: a guard refuses what the old holder still writes as soon as "
+        "the\n"
+        "next one has entered it.",
     .options = options,
     .takes_json = true,
     .examples = "  holdfast show nightly && holdfast break nightly\n"

@@ -30,13 +30,25 @@ enum exit_status {
 
 struct command;
 
+#define CLI_URLS_MAX 8u
+
 struct cli {
-    const char *url; /* --on, or NULL: the library looks at HOLDFAST_URL itself */
+    const char *url; /* the last --on, or NULL: the library looks at HOLDFAST_URL itself */
+    const char *urls[CLI_URLS_MAX]; /* every --on, for a command that takes several */
+    size_t url_count;               /* may be more than there is room for */
     bool json;
     bool quiet; /* -q: nothing is said but what went wrong */
     const struct command *command;
     hf_store *store; /* opened by cli_open, closed by main */
 };
+
+static inline void cli_take_url(struct cli *cli, const char *url)
+{
+    cli->url = url;
+    if (cli->url_count < CLI_URLS_MAX)
+        cli->urls[cli->url_count] = url;
+    cli->url_count++;
+}
 
 /* Opens the store in effect. On failure says why and returns the exit status, else 0. */
 int cli_open(struct cli *cli);
@@ -50,6 +62,7 @@ void cli_fail_eval(const struct cli *cli, int status);
 
 extern const struct command command_run, command_lock, command_renew, command_unlock, command_elect,
     command_leader, command_check, command_ls, command_show, command_watch, command_break,
-    command_floor, command_stores, command_cluster, command_guard, command_once;
+    command_floor, command_stores, command_cluster, command_guard, command_once, command_progress,
+    command_top, command_user, command_bench;
 
 #endif

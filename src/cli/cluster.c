@@ -1,25 +1,27 @@
-/* cluster.c: holdfast cluster status|init|add|remove|transfer: the nodes behind a holdfast:// store. */
+/* cluster.c: holdfast cluster status|init|add|remove|transfer|backup: the nodes behind a holdfast:// store. */
 #include "cli/cluster.h"
 #include "base/clock.h"
-#include "base/suggest.h"
 #include "cli/args.h"
 #include "cli/json.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define STATUS_WAIT_MS 5000  /* for a leader, before somebody else's view is shown */
 #define CHANGE_WAIT_MS 10000 /* for a leader that takes the change */
 #define WAIT_MIN_MS 100
 #define SILENCE_MS 2000  /* nobody wants a line about a wait that is hardly longer */
+#define INIT_MS 5000     /* for one question, and the answer of a node that passes it on */
 #define HAND_OVERS_MAX 3 /* a leader that is to go may be elected again */
 
 enum { OPT_WAIT = 'w', OPT_NO_WAIT = 'n', OPT_HEALTH = 256 };
 
 static const struct option_spec options[] = {
     {OPT_WAIT, "wait", "DUR",
-     "wait at most so long for a leader (10s; status: 5s), and for add's node to vote"},
+     "wait at most so long for a leader (10s; status: 5s), for add's node to vote, and for "
+     "members that init misses (not at all)"},
     {OPT_NO_WAIT, "no-wait", NULL, "add: do not wait until the node answers and votes"},
     {OPT_HEALTH, "health", NULL,
      "status: one line for monitoring; exit status 0 well, 1 degraded, 2 not serving, 3 unknown"},
@@ -85,6 +87,20 @@ static void founded_json(const hf_cluster *cluster)
     json_end(&json);
 }
 
+/* Members that do not answer may be starting. Only who says --wait waits for them, having heard for whom. */
+static int found(struct cli *cli, const struct cluster_request *request)
+{
+    int64_t until_ms = clock_after(clock_boot_ms(), request->wait_ms), left_ms;
+    int result =
+        hf_cluster_init(cli->store, request->wait_ms < INIT_MS ? request->wait_ms : INIT_MS);
+
+    left_ms = until_ms - clock_boot_ms();
+    if (result != HF_EUNREACH || !request->waits_so_long || left_ms < WAIT_MIN_MS)
+        return result;
+    say("%s; asking again, for up to %s", hf_error(), span(left_ms));
+    return hf_cluster_init(cli->store, left_ms);
+}
+
 static int run_init(struct cli *cli, const struct cluster_request *request)
 {
     int status = EXIT_DONE, result;
@@ -96,8 +112,10 @@ static int run_init(struct cli *cli, const struct cluster_request *request)
         return say_result(result);
     hf_cluster_free(cluster);
     progress_begin(&line, "asking all members; some have not answered yet");
-    result = hf_cluster_init(cli->store, request->wait_ms);
+    result = found(cli, request);
     progress_end(&line);
+    if (result == HF_EUNREACH) /* it says itself that nothing was changed */
+        return say_result(result);
     if (result != HF_OK)
         return cluster_say_change(request, result);
     cluster = cluster_ask_leader(cli, request,
@@ -238,32 +256,27 @@ static const struct action {
     int least, most; /* words after it */
     int64_t wait_ms;
     int (*run)(struct cli *cli, const struct cluster_request *request);
+    bool takes_file; /* and no ID */
 } actions[] = {
-    {"status", "", 0, 0, STATUS_WAIT_MS, cluster_status},
-    {"init", "", 0, 0, CHANGE_WAIT_MS, run_init},
-    {"add", " ID HOST:PORT", 2, 2, CHANGE_WAIT_MS, cluster_add},
-    {"remove", " ID", 1, 1, CHANGE_WAIT_MS, run_remove},
-    {"transfer", " [ID]", 0, 1, CHANGE_WAIT_MS, run_transfer},
+    {"status", "", 0, 0, STATUS_WAIT_MS, cluster_status, false},
+    {"init", "", 0, 0, CHANGE_WAIT_MS, run_init, false},
+    {"add", " ID HOST:PORT", 2, 2, CHANGE_WAIT_MS, cluster_add, false},
+    {"remove", " ID", 1, 1, CHANGE_WAIT_MS, run_remove, false},
+    {"transfer", " [ID]", 0, 1, CHANGE_WAIT_MS, run_transfer, false},
+    {"backup", " FILE", 1, 1, CHANGE_WAIT_MS, cluster_backup, true},
 };
 
 #define ACTION_COUNT (sizeof actions / sizeof *actions)
 
 static const struct action *find_action(const struct args *args, const char *name)
 {
-    const char *names[ACTION_COUNT], *near;
+    const char *names[ACTION_COUNT];
+    int at;
 
-    for (size_t i = 0; i < ACTION_COUNT; i++) {
-        if (strcmp(actions[i].name, name) == 0)
-            return &actions[i];
+    for (size_t i = 0; i < ACTION_COUNT; i++)
         names[i] = actions[i].name;
-    }
-    near = suggest_nearest(name, names, ACTION_COUNT);
-    if (near)
-        args_complain(args, "unknown action '%s': did you mean '%s'?", printable(name), near);
-    else
-        args_complain(args, "unknown action '%s'; there are status, init, add, remove and transfer",
-                      printable(name));
-    return NULL;
+    at = args_pick(args, names, ACTION_COUNT, name);
+    return at < 0 ? NULL : &actions[at];
 }
 
 /* False: it has said what is wrong. */
@@ -285,7 +298,8 @@ static bool check_words(struct args *args, const struct action *action,
         return false;
     }
     args->value = request->words[0];
-    if (request->count > 0 && !args_number(args, "ID", 1, HF_NODE_MAX, &request->id))
+    if (request->count > 0 && !action->takes_file &&
+        !args_number(args, "ID", 1, HF_NODE_MAX, &request->id))
         return false;
     if (address && (!strchr(address, ':') || strpbrk(address, "=, \t\n") ||
                     strlen(address) > HF_ADDRESS_MAX)) {
@@ -294,6 +308,20 @@ static bool check_words(struct args *args, const struct action *action,
         return false;
     }
     return true;
+}
+
+/* Opening a file store makes it: not for a command that has nothing to do there. */
+static bool names_files(const struct cli *cli)
+{
+    const char *url = cli->url ? cli->url : getenv("HOLDFAST_URL");
+
+    return url && strncmp(url, "file:", 5) == 0;
+}
+
+static int say_no_cluster(void)
+{
+    say("a file store has no cluster to look after: that is for holdfast:// stores");
+    return EXIT_USAGE;
 }
 
 static int run(struct cli *cli, struct args *args)
@@ -328,6 +356,8 @@ static int run(struct cli *cli, struct args *args)
     request.waits_so_long = request.wait_ms >= 0;
     if (request.wait_ms < 0)
         request.wait_ms = action->wait_ms;
+    if (names_files(cli))
+        return say_no_cluster();
     status = cli_open(cli);
     return status != 0 ? status : finish_output(action->run(cli, &request));
 }
@@ -335,7 +365,8 @@ static int run(struct cli *cli, struct args *args)
 const struct command command_cluster = {
     .name = "cluster",
     .summary = "show and change the nodes of a holdfastd cluster (for operators)",
-    .usage = "status | init | add ID HOST:PORT | remove ID | transfer [ID] [OPTION...]",
+    .usage =
+        "status | init | add ID HOST:PORT | remove ID | transfer [ID] | backup FILE [OPTION...]",
     .description =
         "status    shows the nodes: who leads, how far behind the others are, when they were "
         "heard,\n"
@@ -346,7 +377,9 @@ const struct command command_cluster = {
         "add       takes a node in, started empty and reached by its peers at HOST:PORT, and\n"
         "          waits until it has caught up and votes\n"
         "remove    takes a node out; one that leads lets another lead first\n"
-        "transfer  lets another node lead: ID, or without it the one that is nearest\n\n"
+        "transfer  lets another node lead: ID, or without it the one that is nearest\n"
+        "backup    writes what the leader has to FILE (-: standard output), while it serves;\n"
+        "          'holdfastd --restore-from FILE' makes a store of it\n\n"
         "Only for holdfast:// stores. Any node of the URL will do: the one that leads is found.",
     .options = options,
     .takes_json = true,
@@ -355,11 +388,14 @@ const struct command command_cluster = {
         "  holdfast --on holdfast://10.0.0.1 cluster init\n"
         "  holdfast cluster add 4 10.0.0.4:7431      # there first: holdfastd --join --id 4 ...\n"
         "  holdfast cluster remove 2\n"
+        "  holdfast cluster backup /backup/locks.hfb\n"
         "  holdfast cluster status --health || page-somebody\n",
-    .statuses = "  0 done   69 no leader answers, or it is not known whether it happened\n"
-                "  status --health: 0 well   1 degraded   2 not serving   3 unknown\n"
-                "  77 refused: a member in the way, no such node, no other that could lead   64, "
-                "70 as in 'holdfast run "
-                "--help'\n",
+    .statuses =
+        "  0 done   69 no leader answers, it is not known whether it happened, or\n"
+        "       a backup could not be written\n"
+        "  status --health: 0 well   1 degraded   2 not serving   3 unknown\n"
+        "  77 refused: a member in the way that is not empty or lists others, no such node,\n"
+        "     no other that could lead, no folder for the backup\n"
+        "  64, 70 as in 'holdfast run --help'\n",
     .run = run,
 };

@@ -1,4 +1,4 @@
-/* cluster.h: the actions of "holdfast cluster", which share one command line: status and add in a file of their own, the short ones in
+/* cluster.h: the actions of "holdfast cluster", which share one command line: status, add and backup in files of their own, the short ones in
  * cluster.c.
  *
  * They reach the nodes by <holdfast/cluster.h>, like any program. Behind that the holdfast engine has two
@@ -31,6 +31,7 @@ struct cluster_request {
 /* Each returns the exit status, and has said why it is not 0. */
 int cluster_status(struct cli *cli, const struct cluster_request *request);
 int cluster_add(struct cli *cli, const struct cluster_request *request);
+int cluster_backup(struct cli *cli, const struct cluster_request *request);
 
 /* ---- cluster_status.c ------------------------------------------------------------------------ */
 

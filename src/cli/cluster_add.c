@@ -3,13 +3,15 @@
 #include "cli/cluster.h"
 #include "cli/json.h"
 #include "cli/output.h"
-#include "cli/progress.h"
 #include "cli/signals.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 
+#define REASON_MS \
+    1600 /* for two questions: then it is said what they came to, and the node is waited for */
+#define AGAIN_MS 800      /* for one more */
 #define LOOK_MS 1000      /* of one look while we wait */
 #define LOOK_EVERY_MS 100 /* while we wait */
 #define ONCE_MS 1400      /* with --no-wait: too short for asking twice */
@@ -202,26 +204,23 @@ static void added_json(const struct cluster_request *request, bool votes)
     json_end(&json);
 }
 
-/* A node that does not answer is waited for, by the library: nothing is changed before it does. */
+/* A node that does not answer is waited for, by the library: nothing is changed before it does. Why it does not is said at once. */
 static int add_when_it_answers(struct cli *cli, const struct cluster_request *request,
                                int64_t until_ms)
 {
     int64_t left_ms = until_ms - clock_boot_ms();
-    struct progress_line line;
-    char text[HF_ADDRESS_MAX + 64];
     int result;
 
-    snprintf(text, sizeof text, "node %llu at %s has not answered yet; waiting for it",
-             (unsigned long long)request->id, printable(request->words[1]));
-    if (!request->no_wait)
-        progress_begin(&line, text);
-    result = hf_cluster_add(cli->store, request->id, request->words[1],
-                            request->no_wait ? ONCE_MS
-                            : left_ms > 1    ? left_ms
-                                             : 1);
-    if (!request->no_wait)
-        progress_end(&line);
-    return result;
+    if (request->no_wait)
+        return hf_cluster_add(cli->store, request->id, request->words[1], ONCE_MS);
+    if (left_ms > REASON_MS + AGAIN_MS) {
+        result = hf_cluster_add(cli->store, request->id, request->words[1], REASON_MS);
+        if (result != HF_EUNREACH)
+            return result;
+        say("%s; waiting for it", hf_error());
+        left_ms = until_ms - clock_boot_ms();
+    }
+    return hf_cluster_add(cli->store, request->id, request->words[1], left_ms > 1 ? left_ms : 1);
 }
 
 static int say_not_added(const struct cluster_request *request, int result)

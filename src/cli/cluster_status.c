@@ -310,7 +310,7 @@ int cluster_status(struct cli *cli, const struct cluster_request *request)
         status_json(cluster);
     else
         status = status_table(cluster);
-    fflush(stdout);
+    flush_output();
     if (hf_cluster_about(cluster)->why)
         status = cluster_say_why(cluster);
     hf_cluster_free(cluster);

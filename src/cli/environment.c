@@ -31,20 +31,26 @@ static void digest_of(const char *name, char ret_text[DIGEST_TEXT])
     text_hex(digest, DIGEST_BYTES, ret_text);
 }
 
+static bool is_named(const char *setting, const char *name)
+{
+    size_t length = strlen(name);
+
+    return strncmp(setting, name, length) == 0 && setting[length] == '=';
+}
+
 /* Variables of ours that a job must not inherit as they are. */
-static bool is_ours(const char *setting)
+static bool is_ours(const char *setting, const struct heartbeat *heartbeat)
 {
     static const char *const names[] = {"HOLDFAST_NAME",     "HOLDFAST_TOKEN", "HOLDFAST_SEQUENCER",
                                         "HOLDFAST_URL",      "HOLDFAST_HELD",  "HOLDFAST_LEASE",
                                         "HOLDFAST_PASSWORD", "HOLDFAST_ONCE",  "HOLDFAST_TTL"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t length = strlen(names[i]);
-
-        if (strncmp(setting, names[i], length) == 0 && setting[length] == '=')
+        if (is_named(setting, names[i]))
             return true;
     }
-    return false;
+    return heartbeat->every_ms > 0 &&
+           (is_named(setting, HEARTBEAT_FD_NAME) || is_named(setting, HEARTBEAT_PIPE_NAME));
 }
 
 static bool add(char **list, size_t *count, const char *name, const char *value)
@@ -75,6 +81,16 @@ static bool add_nested(char **list, size_t *count, const char *name, const char 
     return true;
 }
 
+static bool add_heartbeat(char **list, size_t *count, const struct heartbeat *heartbeat)
+{
+    char fd[HEARTBEAT_TEXT_MAX], pipe[HEARTBEAT_TEXT_MAX];
+
+    if (heartbeat->every_ms == 0)
+        return true;
+    heartbeat_describe(heartbeat, fd, pipe);
+    return add(list, count, HEARTBEAT_FD_NAME, fd) && add(list, count, HEARTBEAT_PIPE_NAME, pipe);
+}
+
 static void digest_of_key(const char *url, const char *key, char ret_text[DIGEST_TEXT])
 {
     char text[HF_URL_MAX + HF_NAME_MAX + 2];
@@ -84,57 +100,59 @@ static void digest_of_key(const char *url, const char *key, char ret_text[DIGEST
 }
 
 /* What both kinds of job have. sequencer NULL: it is to be run once. */
-static char **environment_with(hf_store *store, hf_lock *lock, const char *sequencer,
-                               struct error_text *err)
+static int environment_with(hf_store *store, hf_lock *lock, const char *sequencer,
+                            const struct heartbeat *heartbeat, char ***ret_environment,
+                            struct error_text *err)
 {
     const char *name = hf_lock_name(lock);
     char token[24], digest[DIGEST_TEXT], url[HF_URL_MAX + 1];
     size_t inherited = 0, count = 0;
     char **list;
+    int result = joburl(store, url, err);
 
-    if (joburl(store, url, err) != HF_OK)
-        return NULL;
+    if (result != HF_OK)
+        return result;
     while (environ[inherited])
         inherited++;
-    list = calloc(inherited + 7, sizeof *list);
-    if (!list) {
-        error_set(err, HF_ENOMEM, "out of memory");
-        return NULL;
-    }
+    list = calloc(inherited + 9, sizeof *list);
+    if (!list)
+        return error_set(err, HF_ENOMEM, "out of memory");
     snprintf(token, sizeof token, "%llu", (unsigned long long)hf_lock_token(lock));
     if (sequencer)
         digest_of(name, digest);
     else
         digest_of_key(url, name, digest);
     for (size_t i = 0; i < inherited; i++)
-        if (!is_ours(environ[i]) && !(list[count++] = strdup(environ[i])))
+        if (!is_ours(environ[i], heartbeat) && !(list[count++] = strdup(environ[i])))
             goto no_memory;
     if (add(list, &count, "HOLDFAST_NAME", name) && add(list, &count, "HOLDFAST_TOKEN", token) &&
         (!sequencer || add(list, &count, "HOLDFAST_SEQUENCER", sequencer)) &&
-        add(list, &count, "HOLDFAST_URL", url) &&
+        add(list, &count, "HOLDFAST_URL", url) && add_heartbeat(list, &count, heartbeat) &&
         add_nested(list, &count, "HOLDFAST_HELD", sequencer ? digest : NULL, sequencer) &&
-        add_nested(list, &count, "HOLDFAST_ONCE", sequencer ? NULL : digest, token))
-        return list;
+        add_nested(list, &count, "HOLDFAST_ONCE", sequencer ? NULL : digest, token)) {
+        *ret_environment = list;
+        return HF_OK;
+    }
 no_memory:
-    error_set(err, HF_ENOMEM, "out of memory");
     environment_free(list);
-    return NULL;
+    return error_set(err, HF_ENOMEM, "out of memory");
 }
 
-char **environment_for(hf_store *store, hf_lock *lock, struct error_text *err)
+int environment_for(hf_store *store, hf_lock *lock, const struct heartbeat *heartbeat,
+                    char ***ret_environment, struct error_text *err)
 {
     char sequencer[HF_SEQUENCER_MAX];
     int result = hf_lock_sequencer(lock, sequencer, sizeof sequencer);
 
     if (result == HF_OK)
-        return environment_with(store, lock, sequencer, err);
-    error_set(err, result, "%s", hf_error());
-    return NULL;
+        return environment_with(store, lock, sequencer, heartbeat, ret_environment, err);
+    return error_set(err, result, "%s", hf_error());
 }
 
-char **environment_for_once(hf_store *store, hf_lock *lock, struct error_text *err)
+int environment_for_once(hf_store *store, hf_lock *lock, const struct heartbeat *heartbeat,
+                         char ***ret_environment, struct error_text *err)
 {
-    return environment_with(store, lock, NULL, err);
+    return environment_with(store, lock, NULL, heartbeat, ret_environment, err);
 }
 
 void environment_free(char **environment)

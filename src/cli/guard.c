@@ -2,32 +2,28 @@
  * line here. */
 #include "cli/guard.h"
 
-#include "base/suggest.h"
 #include "cli/output.h"
 
 #include <string.h>
 
 static const struct command *const actions[] = {
-    &command_guard_sql, &command_guard_redis, &command_guard_marks, &command_guard_reset, NULL,
+    &command_guard_sql,
+    &command_guard_redis,
+    &command_guard_marks,
+    &command_guard_reset,
 };
 
-#define ACTION_COUNT (sizeof actions / sizeof *actions - 1)
+#define ACTION_COUNT (sizeof actions / sizeof *actions)
 
 static const struct command *find_action(const struct args *args, const char *name)
 {
-    const char *names[ACTION_COUNT + 1], *near;
+    const char *names[ACTION_COUNT];
+    int at;
 
-    for (size_t i = 0; actions[i]; i++) {
+    for (size_t i = 0; i < ACTION_COUNT; i++)
         names[i] = actions[i]->name + strlen("guard ");
-        if (strcmp(names[i], name) == 0)
-            return actions[i];
-    }
-    near = suggest_nearest(name, names, ACTION_COUNT);
-    if (near)
-        args_complain(args, "unknown action '%s': did you mean '%s'?", printable(name), near);
-    else
-        args_complain(args, "unknown action '%s'", printable(name));
-    return NULL;
+    at = args_pick(args, names, ACTION_COUNT, name);
+    return at < 0 ? NULL : actions[at];
 }
 
 static int run(struct cli *cli, struct args *args)

@@ -44,7 +44,7 @@ static const struct option_spec options[] = {
 
 static bool read_dialect(const struct args *args, int *ret_dialect)
 {
-    if (strcmp(args->value, "postgres") == 0)
+    if (strcmp(args->value, "postgres") == 0 || strcmp(args->value, "postgresql") == 0)
         *ret_dialect = HF_SQL_POSTGRES;
     else if (strcmp(args->value, "sqlite") == 0)
         *ret_dialect = HF_SQL_SQLITE;

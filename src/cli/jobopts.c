@@ -12,6 +12,8 @@
 
 #define GRACE_DEFAULT_MS 5000
 #define MARGIN_MAX_MS 50
+#define PROGRESS_MS_MIN 100
+#define STALL_MS_MAX 30000 /* the library's: how long a silent job has on a store without TTL */
 /* hf_release's own limits, to be said: for its own question, and for a renewal that is under way, which it lets end first. */
 #define RELEASE_MS 5000
 #define RENEWAL_MS_MAX 5000
@@ -54,6 +56,14 @@ static bool take_job_option(struct jobopts *opts, const struct args *args, int i
     case OPT_MAX_HOLD:
         *ret_fine = args_duration(args, "--max-hold", HF_TTL_MIN_MS, HF_DURATION_MAX_MS,
                                   &opts->lock.options.max_hold_ms);
+        return true;
+    case OPT_PROGRESS:
+        *ret_fine = args_duration(args, "--progress", PROGRESS_MS_MIN, HF_DURATION_MAX_MS,
+                                  &opts->lock.options.progress_ms);
+        return true;
+    case OPT_WARN_AFTER:
+        *ret_fine =
+            args_duration(args, "--warn-after", 1, HF_DURATION_MAX_MS, &opts->warn_after_ms);
         return true;
     default:
         return false;
@@ -144,7 +154,7 @@ static int64_t default_grace_ms(int64_t limit)
 }
 
 /* The time within which the job must be stopped: the lease or the longest hold, whichever is
- * shorter; 0 when nothing ends it by itself. */
+ * shorter, or without a lease what is left when a report is missing; 0 when nothing ends it by itself. */
 static int64_t limit_ms(const struct jobopts *opts, hf_store *store)
 {
     const hf_store_info *info = hf_info(store);
@@ -152,6 +162,9 @@ static int64_t limit_ms(const struct jobopts *opts, hf_store *store)
 
     if (info->features & HF_HAS_TTL)
         ttl_ms = opts->lock.options.ttl_ms ? opts->lock.options.ttl_ms : info->ttl_ms;
+    else if (opts->lock.options.progress_ms > 0)
+        ttl_ms = opts->lock.options.progress_ms < STALL_MS_MAX ? opts->lock.options.progress_ms
+                                                               : STALL_MS_MAX;
     if (ttl_ms > 0 && (limit == 0 || ttl_ms < limit))
         limit = ttl_ms;
     return limit;
@@ -236,15 +249,26 @@ static bool let_go(const struct jobopts *opts, const struct cli *cli, hf_lock *l
     return false;
 }
 
+int jobopts_heartbeat(const struct jobopts *opts, struct heartbeat *heartbeat,
+                      struct error_text *err)
+{
+    int failure = heartbeat_begin(heartbeat, opts->lock.options.progress_ms);
+
+    if (failure != 0)
+        return error_set_errno(err, HF_ENOMEM, failure,
+                               "cannot make a pipe for reports of progress");
+    return HF_OK;
+}
+
 void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision *how, char **envp,
-                 const struct error_text *err, struct job_result *ret_result)
+                 int made, const struct error_text *err, struct job_result *ret_result)
 {
     int result;
 
     *ret_result = (struct job_result){.status = 0};
     if (!envp) {
         say_failure(err->text);
-        ret_result->status = status_of(HF_ENOMEM);
+        ret_result->status = made == HF_ELOST ? EXIT_LOST : EXIT_UNAVAILABLE;
         return;
     }
     result = descriptor_for_job(opts, cli->store, how->lock, &how->pass_fd);
@@ -259,6 +283,7 @@ void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision
     how->margin_ms = margin_ms(limit_ms(opts, cli->store));
     how->granted_ms = clock_boot_ms();
     how->max_hold_ms = opts->lock.options.max_hold_ms;
+    how->warn_after_ms = opts->warn_after_ms;
     how->has_ttl = hf_info(cli->store)->features & HF_HAS_TTL;
     supervise(how, &ret_result->outcome);
 }
@@ -296,15 +321,22 @@ static void say_ended(const struct jobopts *opts, hf_store *store, uint64_t toke
 void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
                  hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result)
 {
-    struct supervision how = {
-        .lock = lock, .signals = signals, .hold_at_least_ms = hold_at_least_ms};
+    struct heartbeat heartbeat;
+    struct supervision how = {.lock = lock,
+                              .signals = signals,
+                              .heartbeat = &heartbeat,
+                              .hold_at_least_ms = hold_at_least_ms};
     struct error_text err;
-    char **envp = environment_for(cli->store, lock, &err);
+    char **envp = NULL;
+    int made = jobopts_heartbeat(opts, &heartbeat, &err);
     uint64_t token = hf_lock_token(lock);
     bool is_free;
 
-    jobopts_try(opts, cli, &how, envp, &err, ret_result);
+    if (made == HF_OK)
+        made = environment_for(cli->store, lock, &heartbeat, &envp, &err);
+    jobopts_try(opts, cli, &how, envp, made, &err, ret_result);
     environment_free(envp);
+    heartbeat_end(&heartbeat);
     if (ret_result->status != 0) {
         hf_release(lock);
         return;

@@ -11,15 +11,21 @@ enum jobopts_id {
     OPT_ON_LOST = OPT_OWN,
     OPT_GRACE,
     OPT_MAX_HOLD,
+    OPT_PROGRESS,
+    OPT_WARN_AFTER,
     OPT_JOB_OWN /* a command's own ids start here */
 };
 
 /* clang-format off */
+#define JOBOPTS_WATCHING \
+    {OPT_PROGRESS, "progress", "DUR", "the job must report progress at least so often, or it loses the lock"}, \
+    {OPT_WARN_AFTER, "warn-after", "DUR", "say on stderr that it is held for longer than DUR, and again each time that has doubled"}
 #define JOBOPTS \
     {OPT_COMMAND, "command", "TEXT", "run TEXT with the shell ($SHELL, else /bin/sh)"}, \
     {OPT_MAX_HOLD, "max-hold", "DUR", "stop the job so that the lock is released within DUR (exit status 76)"}, \
     {OPT_GRACE, "grace", "DUR", "time between SIGTERM and SIGKILL when the lock is being lost (5s)"}, \
-    {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the lock"}
+    {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the lock"}, \
+    JOBOPTS_WATCHING
 /* clang-format on */
 
 struct jobopts {
@@ -30,7 +36,8 @@ struct jobopts {
     char *shell_argv[4]; /* for --command */
     char **argv;
     enum on_lost on_lost;
-    int64_t grace_ms; /* -1: not given */
+    int64_t grace_ms;      /* -1: not given */
+    int64_t warn_after_ms; /* 0: never */
     bool close;
     char owner[HF_OWNER_MAX + 1];
 };
@@ -53,10 +60,13 @@ struct job_result {
     int status; /* for exit: not 0 when the job could not even be tried */
 };
 
-/* Runs the job under the lock, which stays the caller's. envp may be NULL: then *err says why there is
- * none, and the job is not tried. */
+/* The pipe for its reports, if it is to send any. */
+int jobopts_heartbeat(const struct jobopts *opts, struct heartbeat *heartbeat,
+                      struct error_text *err);
+/* Runs the job under the lock, which stays the caller's. envp NULL: the job is not tried, and `made` and *err say why
+ * there is none. */
 void jobopts_try(const struct jobopts *opts, struct cli *cli, struct supervision *how, char **envp,
-                 const struct error_text *err, struct job_result *ret_result);
+                 int made, const struct error_text *err, struct job_result *ret_result);
 /* The same, and gives the lock up, whatever happens. */
 void jobopts_run(const struct jobopts *opts, struct cli *cli, struct signals *signals,
                  hf_lock *lock, int64_t hold_at_least_ms, struct job_result *ret_result);

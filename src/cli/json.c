@@ -37,7 +37,7 @@ void json_end(struct json *json)
     json_close(json, '}');
     INVARIANT(json->depth == 0);
     putchar('\n');
-    fflush(stdout);
+    flush_output();
 }
 
 void json_object(struct json *json, const char *key)
@@ -110,6 +110,12 @@ void json_u64(struct json *json, const char *key, uint64_t value)
 {
     put_key(json, key);
     printf("%llu", (unsigned long long)value);
+}
+
+void json_real(struct json *json, const char *key, double value, int digits)
+{
+    put_key(json, key);
+    printf("%.*f", digits, value);
 }
 
 void json_ms(struct json *json, const char *key, int64_t ms)

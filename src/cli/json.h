@@ -23,6 +23,8 @@ void json_close(struct json *json, char bracket);
 /* Bytes that are not UTF-8 are shown as U+FFFD. text NULL: null. */
 void json_string(struct json *json, const char *key, const char *text);
 void json_u64(struct json *json, const char *key, uint64_t value);
+/* So many digits behind the point. */
+void json_real(struct json *json, const char *key, double value, int digits);
 /* -1 (not known) and HF_UNLIMITED become null. */
 void json_ms(struct json *json, const char *key, int64_t ms);
 void json_bool(struct json *json, const char *key, bool value);

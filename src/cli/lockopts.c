@@ -9,9 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool take_wait(struct lockopts *opts, const struct args *args)
+static bool take_wait(struct lockopts *opts, const struct args *args, int id)
 {
-    return args_duration(args, "--wait", 0, HF_DURATION_MAX_MS, &opts->options.wait_ms);
+    if (id == OPT_WAIT &&
+        !args_duration(args, "--wait", 0, HF_DURATION_MAX_MS, &opts->options.wait_ms))
+        return false;
+    opts->no_wait = opts->no_wait || id == OPT_NO_WAIT;
+    if (opts->no_wait && opts->options.wait_ms > 0) {
+        args_complain(args, "-n does not wait, and --wait does: leave out one of the two");
+        return false;
+    }
+    if (opts->no_wait)
+        opts->options.wait_ms = 0;
+    return true;
 }
 
 static bool take_permits(struct lockopts *opts, const struct args *args)
@@ -76,10 +86,8 @@ bool lockopts_take(struct lockopts *opts, const struct args *args, int id, int *
 
     switch (id) {
     case OPT_NO_WAIT:
-        opts->options.wait_ms = 0;
-        break;
     case OPT_WAIT:
-        fine = take_wait(opts, args);
+        fine = take_wait(opts, args, id);
         break;
     case OPT_SHARED:
         fine = take_mode(opts, args, HF_SHARED);
@@ -178,7 +186,7 @@ int lockopts_acquire(const struct lockopts *opts, struct cli *cli, const char *n
     }
     if (result == HF_ECANCELED) {
         cli_fail_eval(cli, EXIT_SIGNAL + number);
-        fflush(stdout);
+        flush_output();
         if (!signals->hurried)
             hf_close(cli->store);
         signals_die(number, false);

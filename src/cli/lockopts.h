@@ -44,7 +44,7 @@ enum lockopts_id {
 struct lockopts {
     hf_options options;
     int conflict_status;
-    bool verbose, quiet;
+    bool verbose, quiet, no_wait;
 };
 
 #define LOCKOPTS_INIT                                            \

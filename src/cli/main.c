@@ -1,20 +1,21 @@
 /* main.c: a table. To add a command: a file with a struct command, and its line here. */
+#include "base/modules.h"
 #include "base/suggest.h"
 #include "cli/args.h"
 #include "cli/output.h"
 
-#include <limits.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_run,    &command_lock,    &command_renew, &command_unlock,
-    &command_elect,  &command_leader,  &command_check, &command_ls,
-    &command_show,   &command_watch,   &command_break, &command_floor,
-    &command_stores, &command_cluster, &command_guard, &command_once,
+    &command_run,    &command_lock,     &command_renew,  &command_unlock,  &command_elect,
+    &command_leader, &command_check,    &command_ls,     &command_show,    &command_watch,
+    &command_break,  &command_floor,    &command_stores, &command_cluster, &command_guard,
+    &command_once,   &command_progress, &command_top,    &command_user,    &command_bench,
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
@@ -40,11 +41,22 @@ static void usage(FILE *out)
                  "machine; 'holdfast stores' shows it. Start with: holdfast run NAME -- CMD\n");
 }
 
+/* What others call ours. */
+static const struct {
+    const char *typed, *meant;
+} synonyms[] = {
+    {"list", "ls"}, {"status", "cluster status"}, {"release", "unlock"}, {"acquire", "lock"}};
+
 static int unknown(const char *name)
 {
     const char *names[COMMAND_COUNT];
     const char *near;
 
+    for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
+        if (strcmp(synonyms[i].typed, name) == 0) {
+            say("unknown command '%s': did you mean '%s'?", name, synonyms[i].meant);
+            return EXIT_USAGE;
+        }
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         names[i] = commands[i]->name;
     near = suggest_nearest(name, names, COMMAND_COUNT);
@@ -90,9 +102,9 @@ static int global_options(struct cli *cli, int count, char **words, int *ret_sta
         const char *word = words[i];
 
         if (strncmp(word, "--on=", 5) == 0) {
-            cli->url = word + 5;
+            cli_take_url(cli, word + 5);
         } else if (strcmp(word, "--on") == 0 && i + 1 < count) {
-            cli->url = words[++i];
+            cli_take_url(cli, words[++i]);
         } else if (strcmp(word, "--json") == 0) {
             cli->json = true;
         } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
@@ -138,23 +150,6 @@ static int dispatch(struct cli *cli, int count, char **words)
     return args.command->run(cli, &args);
 }
 
-/* In a build tree the modules are beside this program, and not where an installed one finds them. */
-static void find_modules(void)
-{
-    static const char own[] = "/src/cli/holdfast";
-    char path[PATH_MAX], directories[3 * PATH_MAX];
-    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
-    int base = (int)size - (int)(sizeof own - 1), length;
-
-    if (base <= 0 || memcmp(path + base, own, sizeof own - 1) != 0 || getauxval(AT_SECURE))
-        return;
-    length =
-        snprintf(directories, sizeof directories, "%.*s/src/engines:%.*s/src/net:%.*s/src/guard",
-                 base, path, base, path, base, path);
-    if (length > 0 && (size_t)length < sizeof directories)
-        setenv("HOLDFAST_MODULE_DIR", directories, 0);
-}
-
 /* What an etcd store warns of is its server's version, or that it asks nobody who he is: a job of cron cannot change that, and it would be
  * mailed with every run. */
 static bool is_for_people(const hf_warning *warning, const struct cli *cli)
@@ -170,12 +165,22 @@ static void on_warning(const hf_warning *warning, void *arg)
         say("%s", warning->text);
 }
 
+/* What whoever started us has closed must not become a socket of ours, which would be written to as the output. What stands in its place
+ * can be used for nothing, and jobs do not get it: to them it is closed. */
+static void fill_standard_places(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
     int status;
 
-    find_modules();
+    fill_standard_places();
+    modules_find_beside("/src/cli/holdfast");
     hf_set_warning_handler(on_warning, &cli);
     status = dispatch(&cli, argc, argv);
     if (status != EXIT_DONE)

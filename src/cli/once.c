@@ -45,6 +45,7 @@ static const struct option_spec options[] = {
      "what is done to the job when the key is lost: term (default), kill or ignore"},
     {OPT_GRACE, "grace", "DUR", "time between SIGTERM and SIGKILL when the key is being lost (5s)"},
     {OPT_CLOSE, "close", NULL, "file store: do not let the job's descendants keep the key"},
+    JOBOPTS_WATCHING,
     {OPT_VERBOSE, "verbose", NULL, "say what happens"},
     {OPT_QUIET, "quiet", NULL,
      "do not print who runs it, while waiting or when busy, that it failed before, nor warnings"},
@@ -332,12 +333,17 @@ static _Noreturn void die(struct cli *cli, int number, bool group)
 static int run_it(const struct wish *wish, struct cli *cli, struct signals *signals, hf_once *once)
 {
     struct capture capture;
-    struct supervision how = {
-        .lock = hf_once_lock(once), .signals = signals, .capture = &capture, .pass_fd = -1};
+    struct heartbeat heartbeat;
+    struct supervision how = {.lock = hf_once_lock(once),
+                              .signals = signals,
+                              .capture = &capture,
+                              .heartbeat = &heartbeat,
+                              .pass_fd = -1};
     struct job_result result;
     struct error_text err;
     int failure = capture_begin(&capture, REPLAY_OUTPUT_MAX), number, status;
-    char **envp;
+    int made;
+    char **envp = NULL;
 
     if (failure) {
         hf_once_release(once);
@@ -347,9 +353,12 @@ static int run_it(const struct wish *wish, struct cli *cli, struct signals *sign
     if (wish->job.lock.verbose)
         say("runs '%s', token %llu, in %s", printable(wish->job.name),
             (unsigned long long)hf_once_token(once), printable(hf_info(cli->store)->where));
-    envp = environment_for_once(cli->store, how.lock, &err);
-    jobopts_try(&wish->job, cli, &how, envp, &err, &result);
+    made = jobopts_heartbeat(&wish->job, &heartbeat, &err);
+    if (made == HF_OK)
+        made = environment_for_once(cli->store, how.lock, &heartbeat, &envp, &err);
+    jobopts_try(&wish->job, cli, &how, envp, made, &err, &result);
     environment_free(envp);
+    heartbeat_end(&heartbeat);
     capture_job_has_it(&capture);
     capture_finish(&capture);
     /* First the record, then our reader: it may stand still, and a signal end us. */
@@ -375,6 +384,7 @@ static hf_once_options once_options_of(const struct wish *wish)
     once.ttl_ms = plain->ttl_ms;
     once.owner = plain->owner;
     once.need_strict = plain->need_strict;
+    once.progress_ms = plain->progress_ms;
     once.fail_if_died = wish->fail_if_died;
     return once;
 }

@@ -213,16 +213,27 @@ void describe_holder(hf_store *store, const hf_entry *entry, char *ret_text, siz
              entry->age_ms < 0 ? "" : ", ", entry->age_ms < 0 ? "" : age);
 }
 
+/* Why stdout did not take something; 0: not known. What comes after it may be taken, or fail otherwise. */
+static int output_failure;
+
+void flush_output(void)
+{
+    if (fflush(stdout) != 0 && output_failure == 0)
+        output_failure = errno;
+}
+
 int finish_output(int status)
 {
     static bool said; /* main asks, too */
 
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    flush_output();
+    if (output_failure == 0 && !ferror(stdout))
         return status;
     if (said)
         return EXIT_UNAVAILABLE;
     said = true;
-    say("cannot write the output: %s", strerror(errno));
+    say("cannot write the output%s%s", output_failure ? ": " : "",
+        output_failure ? strerror(output_failure) : "");
     return EXIT_UNAVAILABLE;
 }
 

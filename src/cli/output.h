@@ -41,13 +41,15 @@ bool holder_has_ended(hf_store *store, const hf_entry *entry);
 /* "root@host backup[17], token 4, since 02:14:05 (3.2 s)", or "..., for at least 3.2 s" */
 void describe_holder(hf_store *store, const hf_entry *entry, char *ret_text, size_t size);
 
+/* What was printed so far is to be seen now. */
+void flush_output(void);
 /* Whether stdout took everything; if not says so and returns EXIT_UNAVAILABLE, else `status`. */
 int finish_output(int status);
 
 /* ---- tables -----------------------------------------------------------------------------------
  */
 
-#define TABLE_COLUMNS_MAX 10
+#define TABLE_COLUMNS_MAX 12
 
 struct table {
     int columns;

@@ -1,4 +1,5 @@
-/* progress.h: a line on stderr about a call that takes longer than people like to wait without a word. */
+/* progress.h: a line on stderr about a call that takes longer than people like to wait without a word. (Reports of a
+ * job's progress: heartbeat.h.) */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 

@@ -14,6 +14,7 @@
 #include "cli/output.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -46,6 +47,8 @@ struct watch {
     int64_t timer_ms; /* what the timer is set to */
     bool speaks;      /* the thread says why it was lost */
     pthread_t words;
+    int64_t warn_ms;       /* when to say next that it is held for long; CLOCK_NEVER */
+    int64_t warn_after_ms; /* and the time that will have passed by then */
 };
 
 static void set_timer(struct watch *watch, int64_t at_ms)
@@ -63,6 +66,13 @@ static void set_timer(struct watch *watch, int64_t at_ms)
         when.it_value.tv_nsec = at_ms % 1000 * 1000000;
     }
     timerfd_settime(watch->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* The job is to report progress, and does not. */
+static bool is_silent(const struct supervision *how)
+{
+    return how->heartbeat->every_ms > 0 &&
+           clock_boot_ms() - how->heartbeat->heard_ms >= how->heartbeat->every_ms;
 }
 
 /* Why it was lost, in words. Only a store without TTL is asked, where the library answers at once:
@@ -88,12 +98,21 @@ static const char *why_lost(const struct watch *watch, int64_t left_ms)
                      span(how->max_hold_ms));
         return text;
     }
+    if (left_ms > 0 && is_silent(how)) {
+        snprintf(text, sizeof text,
+                 "no progress was reported for %s (--progress %s), so it %s, and %s are left",
+                 span(clock_boot_ms() - how->heartbeat->heard_ms), span(how->heartbeat->every_ms),
+                 how->has_ttl ? "is not renewed" : "is given up", span(left_ms));
+        return text;
+    }
     if (left_ms > 0) {
         snprintf(text, sizeof text, "it could not be renewed, and %s are left%s%s", span(left_ms),
                  failing ? ": " : "", failing ? hf_error() : "");
         return text;
     }
     reason = hf_lock_lost_why(how->lock);
+    if (*reason && is_silent(how))
+        return reason;
     if (how->has_ttl && (failing || clock_boot_ms() < watch->zero_ms))
         return *reason ? reason : "the store says that it has ended";
     if (how->has_ttl)
@@ -127,6 +146,36 @@ static void say_lost(struct watch *watch, int64_t left_ms, const char *what_now)
     else
         watch->speaks = pthread_create(&watch->words, NULL, say_words, text) == 0;
     if (!watch->speaks)
+        free(text);
+}
+
+static void *say_words_aside(void *text)
+{
+    pthread_detach(pthread_self());
+    return say_words(text);
+}
+
+/* --warn-after: nothing is done about it. From a thread as well. Those that were missed, in a sleep of the machine, are not made up for. */
+static void warn(struct watch *watch, int64_t now_ms)
+{
+    const struct supervision *how = watch->how;
+    int64_t held_ms = now_ms - how->granted_ms;
+    pthread_t thread;
+    char *text;
+
+    while (watch->warn_ms <= now_ms) {
+        watch->warn_after_ms *= 2;
+        watch->warn_ms = clock_after(how->granted_ms, watch->warn_after_ms);
+    }
+    text = malloc(WORDS_MAX);
+    if (!text)
+        return;
+    snprintf(text, WORDS_MAX, "'%s' (token %llu) has been held for %s, and the job runs on",
+             printable(hf_lock_name(how->lock)), (unsigned long long)hf_lock_token(how->lock),
+             span(held_ms));
+    if (how->capture)
+        capture_say(how->capture, "%s", text);
+    if (how->capture || pthread_create(&thread, NULL, say_words_aside, text) != 0)
         free(text);
 }
 
@@ -212,6 +261,8 @@ static void look(struct watch *watch)
             on_loss(watch, left_ms, now_ms);
         else
             watch->zero_ms = left_ms == HF_UNLIMITED ? CLOCK_NEVER : clock_after(now_ms, left_ms);
+        if (watch->phase == RUNNING && now_ms >= watch->warn_ms)
+            warn(watch, now_ms);
         break;
     case ENDING:
         if (now_ms >= watch->kill_ms)
@@ -227,13 +278,15 @@ static int64_t next_look_ms(const struct watch *watch)
 {
     int64_t next = CLOCK_NEVER;
 
-    if (watch->phase == RUNNING && watch->zero_ms != CLOCK_NEVER)
-        next = watch->zero_ms - needed_ms(watch->how);
+    if (watch->phase == RUNNING)
+        next = earlier(watch->warn_ms, watch->zero_ms == CLOCK_NEVER
+                                           ? CLOCK_NEVER
+                                           : watch->zero_ms - needed_ms(watch->how));
     else if (watch->phase == ENDING)
         next = watch->kill_ms;
     if (watch->job.ended && watch->lost)
         next = earlier(next, clock_boot_ms() + REMAINS_CHECK_MS);
-    return next;
+    return earlier(next, heartbeat_next_ms(watch->how->heartbeat, clock_boot_ms()));
 }
 
 /* Signals to us are for the job. */
@@ -280,6 +333,16 @@ static void look_after_job(struct watch *watch)
     job_continue(&watch->job);
 }
 
+/* What it writes is read to its end, so that it does not stand still in front of a full pipe when it is told to end; but
+ * then it is no progress any more. */
+static void hear_progress(const struct watch *watch)
+{
+    if (!heartbeat_take(watch->how->heartbeat, clock_boot_ms()) || watch->phase != RUNNING)
+        return;
+    hf_progress(watch->how->lock); /* if that comes too late, the lock says so itself */
+    heartbeat_report();            /* a run around us waits for the same job */
+}
+
 static bool is_over(const struct watch *watch)
 {
     if (!watch->job.ended)
@@ -295,9 +358,11 @@ static void run_job(struct watch *watch)
 {
     struct pollfd fds[] = {{.fd = watch->how->signals->fd, .events = POLLIN},
                            {.fd = watch->timer, .events = POLLIN},
-                           {.fd = watch->lost_fd, .events = POLLIN}};
+                           {.fd = watch->lost_fd, .events = POLLIN},
+                           {.events = POLLIN}};
 
     for (;;) {
+        hear_progress(watch);
         look(watch);
         pass_on_signals(watch);
         look_after_job(watch);
@@ -308,7 +373,8 @@ static void run_job(struct watch *watch)
         set_timer(watch, next_look_ms(watch));
         if (watch->phase != RUNNING)
             fds[2].fd = -1; /* it stays readable, and we know */
-        if (poll(fds, 3, -1) < 0 && errno != EINTR)
+        fds[3].fd = heartbeat_fd(watch->how->heartbeat, clock_boot_ms());
+        if (poll(fds, 4, -1) < 0 && errno != EINTR)
             say("poll: %s", strerror(errno));
         if (fds[1].revents & POLLIN) {
             uint64_t expirations;
@@ -317,6 +383,17 @@ static void run_job(struct watch *watch)
             watch->timer_ms = CLOCK_NEVER; /* it fires once */
         }
     }
+}
+
+/* The job has ended, and reports no more: we do, in its place. */
+static int report_for_job(const struct watch *watch)
+{
+    int64_t half_ms = watch->how->heartbeat->every_ms / 2;
+
+    if (half_ms == 0)
+        return -1;
+    hf_progress(watch->how->lock);
+    return half_ms < INT_MAX ? (int)half_ms : INT_MAX;
 }
 
 /* --hold-at-least: the job is done, but the lock is kept so that a host whose clock runs behind
@@ -344,7 +421,7 @@ static void hold_on(struct watch *watch, int *ret_signal)
                 return;
             }
         }
-        if (poll(fds, 3, -1) < 0 && errno != EINTR)
+        if (poll(fds, 3, report_for_job(watch)) < 0 && errno != EINTR)
             return;
         if (fds[2].revents & POLLIN) {
             say("lost '%s' (token %llu) after the job had ended, while holding on to it: %s",
@@ -358,7 +435,14 @@ static void hold_on(struct watch *watch, int *ret_signal)
 
 void supervise(const struct supervision *how, struct outcome *ret_outcome)
 {
-    struct watch watch = {.how = how, .zero_ms = CLOCK_NEVER, .timer = -1, .timer_ms = CLOCK_NEVER};
+    struct watch watch = {.how = how,
+                          .zero_ms = CLOCK_NEVER,
+                          .timer = -1,
+                          .timer_ms = CLOCK_NEVER,
+                          .warn_after_ms = how->warn_after_ms,
+                          .warn_ms = how->warn_after_ms > 0
+                                         ? clock_after(how->granted_ms, how->warn_after_ms)
+                                         : CLOCK_NEVER};
     int64_t left_ms;
 
     *ret_outcome = (struct outcome){0};
@@ -381,6 +465,7 @@ void supervise(const struct supervision *how, struct outcome *ret_outcome)
                                      how->capture ? how->capture->job_ends : NULL, how->signals);
     if (how->pass_fd >= 0)
         close(how->pass_fd); /* the job has its own copy; ours would outlive the release */
+    heartbeat_job_has_it(how->heartbeat);
     if (how->capture)
         capture_job_has_it(how->capture);
     if (ret_outcome->failure == 0) {

@@ -4,6 +4,7 @@
 #define CLI_SUPERVISE_H
 
 #include "cli/capture.h"
+#include "cli/heartbeat.h"
 
 #include <holdfast/holdfast.h>
 #include <stdbool.h>
@@ -15,15 +16,17 @@ struct supervision {
     hf_lock *lock; /* borrowed */
     struct signals *signals;
     char *const *argv, *const *envp;
-    struct capture *capture; /* of its output, or NULL */
-    int pass_fd;             /* a copy of the lock for the job, or -1; closed by supervise */
+    struct capture *capture;     /* of its output, or NULL */
+    struct heartbeat *heartbeat; /* its reports of progress, if it sends any */
+    int pass_fd;                 /* a copy of the lock for the job, or -1; closed by supervise */
     enum on_lost on_lost;
     int64_t grace_ms;    /* between SIGTERM and SIGKILL */
     int64_t margin_ms;   /* so long before zero goes the SIGKILL: ending a process takes time */
     int64_t granted_ms;  /* clock_boot_ms of the grant */
     int64_t max_hold_ms; /* 0: none; for words only, the library ends it */
     int64_t hold_at_least_ms;
-    bool has_ttl; /* the store's holds run out */
+    int64_t warn_after_ms; /* 0: nobody wants to know */
+    bool has_ttl;          /* the store's holds run out */
 };
 
 struct outcome {

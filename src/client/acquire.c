@@ -134,7 +134,7 @@ static int start_afresh(struct acquisition *a)
 
     stop_waiting(a);
     pthread_mutex_lock(&store->mutex);
-    list_remove(&lock->watch_node);
+    claim_unwatch(lock);
     claim_enter_locked(lock);
     lock->state = CLAIM_ASKING;
     pthread_mutex_unlock(&store->mutex);
@@ -168,13 +168,14 @@ static int prepare(struct acquisition *a, const hf_options *options)
     int result = HF_OK;
 
     pthread_mutex_lock(&store->mutex);
-    if (ttl || options->max_hold_ms > 0 || store->engine->poll_fd)
+    if (ttl || options->max_hold_ms > 0 || options->progress_ms > 0 || store->engine->poll_fd)
         result = watchdog_start(store, ttl, a->err);
     if (result == HF_OK && options->on_lost)
         result = events_start(store, a->err);
+    if (result == HF_OK)
+        result = claim_enlist(a->lock, a->err);
     if (result == HF_OK) {
         claim_draw_lease(store, a->lock->lease);
-        list_append(&store->locks, &a->lock->node);
         store->acquisitions++;
     }
     pthread_mutex_unlock(&store->mutex);
@@ -210,7 +211,7 @@ static void note_outcome(struct acquisition *a, int outcome, int64_t sent_ms)
         claim_watch(lock);
     } else if (outcome == ENGINE_BUSY) {
         lock->state = CLAIM_ASKING;
-        list_remove(&lock->watch_node);
+        claim_unwatch(lock);
     }
     if (outcome == ENGINE_QUEUED || outcome == ENGINE_BUSY)
         watchdog_wants_poll(a->store);
@@ -312,6 +313,7 @@ static int take_grant(struct acquisition *a, const hf_options *options, int64_t 
             claim_counts_from(lock, since_ms, lock->claim.ttl_ms);
         if (options->max_hold_ms > 0)
             claim_set_hold(lock, clock_after(since_ms, options->max_hold_ms));
+        claim_reported(lock, clock_boot_ms());
         claim_watch(lock);
         watchdog_wants_poll(a->store);
     }

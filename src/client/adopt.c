@@ -92,18 +92,22 @@ static int adopt(hf_store *store, const char *name, const char *lease, uint64_t 
     result = watchdog_start(store, true, err);
     if (result == HF_OK && options->on_lost)
         result = events_start(store, err);
+    if (result == HF_OK)
+        result = claim_enlist(lock, err);
     pthread_mutex_unlock(&store->mutex);
     if (result == HF_OK)
         result = prove_alive(lock, err);
+    pthread_mutex_lock(&store->mutex);
     if (result != HF_OK) {
+        claim_withdraw(lock);
+        pthread_mutex_unlock(&store->mutex);
         claim_free(lock);
         return result;
     }
-    pthread_mutex_lock(&store->mutex);
-    list_append(&store->locks, &lock->node);
     lock->state = CLAIM_HELD;
     if (options->max_hold_ms > 0)
         claim_set_hold(lock, clock_after(clock_boot_ms(), options->max_hold_ms));
+    claim_reported(lock, clock_boot_ms());
     claim_watch(lock);
     watchdog_wants_poll(store);
     pthread_mutex_unlock(&store->mutex);

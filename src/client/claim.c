@@ -17,7 +17,10 @@
  *
  * Time. A hold is valid until (the clock before the last acknowledged request was sent) + TTL -
  * drift allowance. end_ms is the earlier of that and the maximum hold; it can be read without the
- * mutex. Once lost, always lost: an acknowledgement that comes later revives nothing. */
+ * mutex. Once lost, always lost: an acknowledgement that comes later revives nothing.
+ *
+ * Progress. Whose owner is to report, and has not for progress_ms, is not renewed any more, so that its TTL
+ * ends it. Without a TTL a span of its own does, and then the store must be told, as after a maximum hold. */
 #include "base/clock.h"
 #include "base/switches.h"
 #include "base/text.h"
@@ -29,7 +32,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LATE_PART 10 /* of the TTL: a renewal that is under way for longer is late */
+#define LATE_PART 10       /* of the TTL: a renewal that is under way for longer is late */
+#define STALL_MS_MAX 30000 /* without a TTL: the longest from the end of progress_ms to the loss */
+#define SPREAD_PART 16     /* of the TTL: by so much a renewal comes early, at most */
+#define SPREAD_WIDE_PART 6 /* the same of one that is not among others yet */
 
 /* What clocks that tick within 1 % and a late look at them may cost: DESIGN, "strict". */
 static int64_t drift_ms(int64_t ttl_ms)
@@ -84,9 +90,10 @@ hf_lock *claim_new(hf_store *store, const char *name, const hf_options *options,
     lock->arg = options->arg;
     lock->lost_fd = -1;
     lock->valid_ms = lock->hold_ms = lock->renew_ms = CLOCK_NEVER;
+    lock->stall_ms = lock->report_by_ms = CLOCK_NEVER;
+    lock->progress_ms = options->progress_ms;
     atomic_init(&lock->end_ms, CLOCK_NEVER);
     list_init(&lock->node);
-    list_init(&lock->watch_node);
     list_init(&lock->owe_node);
     list_init(&lock->event.node);
     lock->event.kind = EVENT_LOST;
@@ -128,34 +135,109 @@ void claim_enter(hf_lock *lock)
     pthread_mutex_unlock(&lock->store->mutex);
 }
 
-/* When the watchdog has to look at it next. */
-static int64_t next_look_ms(const hf_lock *lock)
+int claim_enlist(hf_lock *lock, struct error_text *err)
 {
-    int64_t end_ms = atomic_load(&lock->end_ms);
+    hf_store *store = lock->store;
 
-    if (lock->state != CLAIM_HELD || lock->renew_ms < end_ms)
-        return lock->renew_ms;
-    return end_ms;
+    if (!heap_reserve(&store->ends, store->claims + 1) ||
+        !heap_reserve(&store->renewals, store->claims + 1))
+        return error_set(err, HF_ENOMEM, "out of memory");
+    list_append(&store->locks, &lock->node);
+    store->claims++;
+    return HF_OK;
 }
 
-void claim_leave_locked(hf_lock *lock)
+/* ---- when to look at it ---------------------------------------------------------------------- */
+
+/* An end that has become later stays where it is, and is found so when that time has come: it is put off once in a TTL, and not
+ * with each renewal. */
+static void watch_end(hf_lock *lock)
 {
-    lock->busy = false;
-    pthread_cond_broadcast(&lock->store->changed);
-    if (!list_empty(&lock->watch_node))
-        watchdog_schedule(lock->store, next_look_ms(lock));
-    if (!list_empty(&lock->owe_node)) /* the watchdog passed it over while it was busy */
-        watchdog_schedule(lock->store, INT64_MIN);
+    hf_store *store = lock->store;
+    int64_t end_ms = atomic_load(&lock->end_ms);
+
+    if (end_ms == CLOCK_NEVER || (heap_has(&lock->ending) && lock->ending_ms <= end_ms))
+        return;
+    lock->ending_ms = end_ms;
+    heap_set(&store->ends, &lock->ending, end_ms);
+    watchdog_schedule(store, end_ms);
+}
+
+static void watch_renewal(hf_lock *lock)
+{
+    hf_store *store = lock->store;
+
+    if (lock->claim.ttl_ms == 0 || lock->busy || lock->gone || lock->stalled)
+        return;
+    heap_set(&store->renewals, &lock->renewal, lock->renew_ms);
+    if (store->renewer_waits)
+        watchdog_schedule(store, lock->renew_ms);
 }
 
 void claim_watch(hf_lock *lock)
 {
-    if (lock->claim.ttl_ms == 0 && lock->hold_ms == CLOCK_NEVER)
-        return;
-    if (list_empty(&lock->watch_node))
-        list_append(&lock->store->watched, &lock->watch_node);
-    if (!lock->busy)
-        watchdog_schedule(lock->store, next_look_ms(lock));
+    if (lock->state == CLAIM_HELD)
+        watch_end(lock);
+    if (lock->state == CLAIM_HELD || lock->state == CLAIM_QUEUED)
+        watch_renewal(lock);
+}
+
+void claim_unwatch(hf_lock *lock)
+{
+    heap_remove(&lock->store->ends, &lock->ending);
+    heap_remove(&lock->store->renewals, &lock->renewal);
+}
+
+void claim_leave_quietly(hf_lock *lock)
+{
+    lock->busy = false;
+    claim_watch(lock);
+    if (!list_empty(&lock->owe_node)) /* the watchdog passed it over while it was busy */
+        watchdog_schedule(lock->store, INT64_MIN);
+}
+
+void claim_leave_locked(hf_lock *lock)
+{
+    claim_leave_quietly(lock);
+    pthread_cond_broadcast(&lock->store->changed);
+}
+
+/* ---- what the clock says of it --------------------------------------------------------------- */
+
+static void note_end(hf_lock *lock)
+{
+    int64_t end_ms = lock->valid_ms < lock->hold_ms ? lock->valid_ms : lock->hold_ms;
+
+    atomic_store(&lock->end_ms, lock->stall_ms < end_ms ? lock->stall_ms : end_ms);
+}
+
+static uint64_t random_spread(hf_store *store, uint64_t limit)
+{
+    uint64_t x = store->spread_state;
+
+    while (x == 0)
+        store_random(store, &x, sizeof x);
+    x ^= x << 13; /* xorshift64: nobody's secret, and no call of the kernel for each renewal */
+    x ^= x >> 7;
+    x ^= x << 17;
+    store->spread_state = x;
+    return x % limit;
+}
+
+/* Where there are more locks than go into one request, each is renewed a little early, by another span each time, so that they do
+ * not come all at once, and do not stay together because they were granted together. One that is new, or could not be
+ * renewed for a while, is put anywhere among the others. */
+static int64_t spread_ms(const hf_lock *lock, int64_t sent_ms, int64_t lasts_ms)
+{
+    const hf_store *store = lock->store;
+    int64_t span_ms = lasts_ms / SPREAD_PART;
+    bool apart = lock->renew_ms == CLOCK_NEVER || sent_ms > clock_after(lock->renew_ms, span_ms);
+
+    if (store->renewals.count <= (uint32_t)store->renew_early)
+        return 0;
+    if (apart)
+        span_ms = lasts_ms / SPREAD_WIDE_PART;
+    return span_ms > 0 ? (int64_t)random_spread(lock->store, (uint64_t)span_ms + 1) : 0;
 }
 
 /* A request sent at sent_ms was acknowledged: the lease lasts lasts_ms from then. */
@@ -172,17 +254,36 @@ void claim_counts_from(hf_lock *lock, int64_t sent_ms, int64_t lasts_ms)
             lasts_ms = ttl_ms;
         lock->valid_ms = clock_after(sent_ms, lasts_ms - drift_ms(ttl_ms));
         lock->renew_ms =
-            clock_after(sent_ms, SWITCHED(SWITCH_RENEWS_LATE) ? lasts_ms : lasts_ms / 3);
+            clock_after(sent_ms, (SWITCHED(SWITCH_RENEWS_LATE) ? lasts_ms : lasts_ms / 3) -
+                                     spread_ms(lock, sent_ms, lasts_ms));
         lock->retry_ms = lock->failing_ms = 0;
     }
-    atomic_store(&lock->end_ms, lock->valid_ms < lock->hold_ms ? lock->valid_ms : lock->hold_ms);
+    note_end(lock);
 }
 
 void claim_set_hold(hf_lock *lock, int64_t hold_ms)
 {
     lock->hold_ms = hold_ms;
-    if (hold_ms < atomic_load(&lock->end_ms))
-        atomic_store(&lock->end_ms, hold_ms);
+    note_end(lock);
+}
+
+void claim_reported(hf_lock *lock, int64_t now_ms)
+{
+    if (lock->progress_ms == 0)
+        return;
+    lock->report_by_ms = clock_after(now_ms, lock->progress_ms);
+    lock->stalled = false;
+    if (lock->claim.ttl_ms > 0)
+        return;
+    lock->stall_ms = clock_after(
+        lock->report_by_ms, lock->progress_ms < STALL_MS_MAX ? lock->progress_ms : STALL_MS_MAX);
+    note_end(lock);
+}
+
+bool claim_is_silent(const hf_lock *lock, int64_t now_ms)
+{
+    return lock->state == CLAIM_HELD && now_ms >= lock->report_by_ms &&
+           !SWITCHED(SWITCH_SILENT_RENEWED);
 }
 
 void claim_lost(hf_lock *lock, enum loss loss, const char *why)
@@ -200,11 +301,11 @@ void claim_lost(hf_lock *lock, enum loss loss, const char *why)
     if (loss == LOSS_TOLD)
         store_forget_id(store);
     atomic_store(&lock->end_ms, INT64_MIN);
-    list_remove(&lock->watch_node);
+    claim_unwatch(lock);
     lock->why = strdup(why);
     if (lock->lost_fd >= 0)
         eventfd_write(lock->lost_fd, 1);
-    lock->owes_release = loss == LOSS_MAX_HOLD;
+    lock->owes_release = loss == LOSS_MAX_HOLD || loss == LOSS_STALLED;
     if (lock->on_lost) {
         if (!lock->parked)
             events_post(store, &lock->event);
@@ -240,11 +341,25 @@ void claim_silence(hf_lock *lock)
     lock->lost_fd = -1;
 }
 
+/* In words, for how long its owner has been silent. */
+static void describe_stall(const hf_lock *lock, int64_t now_ms, struct error_text *ret_why)
+{
+    char silent[TEXT_SPAN_MAX], allowed[TEXT_SPAN_MAX];
+
+    text_from_ms(now_ms - lock->report_by_ms + lock->progress_ms, silent);
+    text_from_ms(lock->progress_ms, allowed);
+    error_write(ret_why, "no progress was reported for %s (%s are allowed)", silent, allowed);
+}
+
 /* A renewal that is under way for too long says nothing by itself, and the one before said nothing new. */
 int64_t claim_unrenewed(const hf_lock *lock, int64_t now_ms, struct error_text *ret_why)
 {
     char span[TEXT_SPAN_MAX];
 
+    if (lock->stalled) {
+        describe_stall(lock, now_ms, ret_why);
+        return lock->report_by_ms;
+    }
     if (lock->failing_ms != 0) {
         *ret_why = lock->store->unrenewed;
         return lock->failing_ms;
@@ -262,10 +377,26 @@ int64_t claim_unrenewed(const hf_lock *lock, int64_t now_ms, struct error_text *
 static void expire(hf_lock *lock, int64_t now_ms)
 {
     struct error_text cause = {""}, why;
-    bool known = claim_unrenewed(lock, now_ms, &cause) != 0 && cause.text[0];
+    bool known;
 
-    error_write(&why, "it could not be renewed in time%s%s", known ? ": " : "", cause.text);
+    if (lock->renew_ms <= now_ms && claim_is_silent(lock, now_ms))
+        lock->stalled = true; /* the renewer may not have come to it */
+    known = claim_unrenewed(lock, now_ms, &cause) != 0 && cause.text[0];
+    if (lock->stalled)
+        error_write(&why, "%s, so it was not renewed%s%s", cause.text,
+                    lock->failing_ms ? "; before that it could not be: " : "",
+                    lock->failing_ms ? lock->store->unrenewed.text : "");
+    else
+        error_write(&why, "it could not be renewed in time%s%s", known ? ": " : "", cause.text);
     claim_lost(lock, LOSS_EXPIRED, why.text);
+}
+
+static void stall(hf_lock *lock, int64_t now_ms)
+{
+    struct error_text why;
+
+    describe_stall(lock, now_ms, &why);
+    claim_lost(lock, LOSS_STALLED, why.text);
 }
 
 bool claim_look_at_clock(hf_lock *lock, int64_t now_ms)
@@ -276,6 +407,8 @@ bool claim_look_at_clock(hf_lock *lock, int64_t now_ms)
         expire(lock, now_ms);
     else if (now_ms >= lock->hold_ms)
         claim_lost(lock, LOSS_MAX_HOLD, "it was held for its maximum");
+    else if (now_ms >= lock->stall_ms)
+        stall(lock, now_ms);
     return lock->state == CLAIM_HELD;
 }
 
@@ -287,8 +420,10 @@ void claim_withdraw(hf_lock *lock)
         pthread_cond_wait(&store->changed, &store->mutex);
     events_drop(&lock->event);
     events_forget(store, &lock->event);
-    list_remove(&lock->watch_node);
+    claim_unwatch(lock);
     list_remove(&lock->owe_node);
+    if (!list_empty(&lock->node))
+        store->claims--;
     list_remove(&lock->node);
     lock->state = CLAIM_ENDING;
 }

@@ -23,6 +23,7 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/failure.h"
+#include "base/heap.h"
 #include "base/list.h"
 #include "engines/engine.h"
 
@@ -45,8 +46,10 @@
 #define QUERY_MS 5000
 #define ID_TRIES 3
 #define LIST_MS 30000
-#define RENEW_BATCH_MAX 256
-#define DISPATCH_MAX 1000 /* callbacks per hf_dispatch, so that a loop gets its turn */
+#define RENEW_BATCH 256 /* renewed together, unless the engine says otherwise */
+#define RENEW_BATCH_MAX 4096
+#define RENEW_EARLY_MAX 1024 /* of these: for fewer, others come along before their time */
+#define DISPATCH_MAX 1000    /* callbacks per hf_dispatch, so that a loop gets its turn */
 #define TASK_STACK_BYTES (256 * 1024)
 #define RANDOM_POOL_BYTES 1024
 #define REPORT_ENTRIES_MAX (1u << 24)
@@ -99,36 +102,43 @@ enum claim_state { /* the diagram is in claim.c */
                    CLAIM_ENDING
 };
 
+/* What each renewal needs is together, at the beginning: with many locks that is what one costs. */
 struct hf_lock {
     hf_store *store;
-    struct engine_claim claim;
-    hf_lost_fn *on_lost; /* NULL from when the lock is given up; changed while no callback runs */
-    void *arg;
 
     /* When it is over, or NEVER; INT64_MIN once lost. Written under the mutex, read by anyone. */
     _Atomic int64_t end_ms;
 
     /* Guarded by the store's mutex. */
-    struct list node;       /* in hf_store.locks */
-    struct list watch_node; /* in hf_store.watched */
-    struct list owe_node;   /* in hf_store.owing */
-    struct event event;
-    enum claim_state state;
-    bool busy;         /* an engine call on this claim is under way */
-    bool gone;         /* the store said so while it was not yet held */
-    bool owes_release; /* lost by its maximum hold: the store must still be told */
-    bool parked;       /* its acquisition was started, and `done` has not taken it out yet */
-    int pins;          /* started renewals that still need it */
-    int lost_fd;       /* -1 until somebody asks for it */
-    int64_t valid_ms;  /* by the TTL; CLOCK_NEVER without */
-    int64_t hold_ms;   /* by the maximum hold; CLOCK_NEVER without */
-    int64_t renew_ms;  /* the next renewal; CLOCK_NEVER without a TTL */
-    int64_t retry_ms;  /* the pause after the next failed renewal */
+    int64_t valid_ms;     /* by the TTL; CLOCK_NEVER without */
+    int64_t hold_ms;      /* by the maximum hold; CLOCK_NEVER without */
+    int64_t stall_ms;     /* by want of reports, without a TTL; else CLOCK_NEVER */
+    int64_t report_by_ms; /* after that nothing is renewed; CLOCK_NEVER without progress_ms */
+    int64_t renew_ms;     /* the next renewal; CLOCK_NEVER without a TTL */
+    int64_t retry_ms;     /* the pause after the next failed renewal */
     int64_t
         failing_ms; /* since when renewals fail, store->unrenewed says why; 0: the last one did not */
-    int64_t asked_ms; /* since when a renewal is under way; 0: none is */
-    char *why;        /* it was lost; NULL: it was not, or there was no memory to say so */
+    int64_t asked_ms;         /* since when a renewal is under way; 0: none is */
+    int64_t ending_ms;        /* when it is looked at in hf_store.ends */
+    struct heap_node ending;  /* in hf_store.ends */
+    struct heap_node renewal; /* in hf_store.renewals */
+    enum claim_state state;
+    bool busy;            /* an engine call on this claim is under way */
+    bool gone;            /* the store said so while it was not yet held */
+    bool stalled;         /* a renewal was due, and was not begun for want of a report */
+    bool owes_release;    /* lost, and the store does not know: it must still be told */
+    bool parked;          /* its acquisition was started, and `done` has not taken it out yet */
+    int pins;             /* started renewals that still need it */
+    int lost_fd;          /* -1 until somebody asks for it */
+    int64_t progress_ms;  /* its owner must report that often; 0: need not */
+    struct list node;     /* in hf_store.locks */
+    struct list owe_node; /* in hf_store.owing */
+    struct event event;
+    char *why; /* it was lost; NULL: it was not, or there was no memory to say so */
 
+    struct engine_claim claim;
+    hf_lost_fn *on_lost; /* NULL from when the lock is given up; changed while no callback runs */
+    void *arg;
     struct waiter waiter;
     hf_once *once; /* of a once-record's runner; freed with the lock */
     /* store->eras when we last knew that this store has it; its first attempt was made after that. */
@@ -194,6 +204,8 @@ struct hf_store {
 
     struct list node;         /* in the list of all stores; guarded by its mutex */
     struct hf_cancel closing; /* fired by hf_close */
+    int renew_batch,
+        renew_early; /* constant: how many locks are renewed together, and for how few others come along */
 
     /* reach.c. Written under the mutex, but for `reached`, which only ever becomes true. */
     _Atomic bool reached; /* some server of it answered, if only to say that it cannot serve */
@@ -206,10 +218,13 @@ struct hf_store {
     pthread_mutex_t mutex;  /* guards all that follows */
     pthread_cond_t changed; /* broadcast when a claim stops being busy, a callback or a task ends */
     struct list locks;      /* every claim from before its first attempt */
-    struct list watched;    /* those that the clock can end, or that must be renewed */
-    struct list owing;      /* those with owes_release that a task must take up */
-    int acquisitions;       /* under way: hf_close ends their waits, and waits for them */
-    bool closed;            /* hf_close has begun: no new threads */
+    uint32_t claims;        /* so many */
+    struct heap ends; /* those that the clock can end, by when it may; it may have become later */
+    struct heap renewals;  /* those that are to be renewed, by when, and that nobody is busy with */
+    uint64_t spread_state; /* of the numbers that renewals are spread by; 0: not drawn yet */
+    struct list owing;     /* those with owes_release that a task must take up */
+    int acquisitions;      /* under way: hf_close ends their waits, and waits for them */
+    bool closed;           /* hf_close has begun: no new threads */
     int warnings;
     _Atomic bool owner_known;
     char owner[HF_OWNER_MAX + 1]; /* the default; constant once known */
@@ -223,6 +238,8 @@ struct hf_store {
 
     /* watchdog.c */
     bool watchdog_runs, renewer_runs, watch_stop, poll_wanted;
+    bool renewer_waits;  /* for the watchdog to tell it that something is due */
+    struct batch *batch; /* that the renewer is at; NULL: it was never started */
     pthread_t watchdog, renewer;
     int poke_fd, timer_fd;
     int64_t watch_next_ms; /* until when it sleeps */
@@ -242,6 +259,10 @@ struct hf_store {
     struct list ops, observers;
     int op_count;
 };
+
+/* cluster.c */
+/* Has it a cluster that could be waited for so long? HF_EINVAL, HF_ENOTSUP, and as store_check. */
+int cluster_check(const hf_store *store, int64_t wait_ms, struct error_text *err);
 
 /* server_url.c */
 /* The URL of one of the servers by itself; false: there are not so many, or only one. It has the password that the store's has. */
@@ -322,11 +343,21 @@ void claim_draw_lease(hf_store *store, char *ret_lease);
 void claim_enter(hf_lock *lock);
 void claim_enter_locked(hf_lock *lock);
 void claim_leave_locked(hf_lock *lock);
+/* The same for one of many: who has left them all broadcasts `changed`. */
+void claim_leave_quietly(hf_lock *lock);
 /* With the mutex held. */
+/* Into the list of the store's locks, with room to be watched. */
+int claim_enlist(hf_lock *lock, struct error_text *err);
 void claim_counts_from(hf_lock *lock, int64_t sent_ms, int64_t lasts_ms);
 void claim_set_hold(hf_lock *lock, int64_t hold_ms);
+/* As it is now: when it may end, and when it is to be renewed. */
 void claim_watch(hf_lock *lock);
-enum loss { LOSS_EXPIRED, LOSS_TOLD, LOSS_MAX_HOLD };
+void claim_unwatch(hf_lock *lock);
+/* Its owner has made progress. */
+void claim_reported(hf_lock *lock, int64_t now_ms);
+/* No report came in time: it is not renewed. */
+bool claim_is_silent(const hf_lock *lock, int64_t now_ms);
+enum loss { LOSS_EXPIRED, LOSS_TOLD, LOSS_MAX_HOLD, LOSS_STALLED };
 void claim_lost(hf_lock *lock, enum loss loss, const char *why);
 /* Since when it could not be renewed, and why; 0: nothing is known of that. */
 int64_t claim_unrenewed(const hf_lock *lock, int64_t now_ms, struct error_text *ret_why);
@@ -360,8 +391,7 @@ int lock_finish(hf_lock *lock, const void *bytes, size_t size, int64_t keep_ms,
 void lock_leave(hf_lock *lock);
 /* Releases without making this thread wait for the store, if it can be helped. */
 void lock_release_aside(hf_lock *lock);
-/* Tells the store what a lock past its maximum owes. The caller has made it busy; this ends that.
- */
+/* Tells the store what a lock owes that is past its maximum, or stalled. The caller has made it busy; this ends that. */
 void lock_pay(void *lock);
 
 /* watchdog.c. All but poke and stop with the mutex held. */

@@ -228,7 +228,20 @@ static int look_twice(hf_store *store, int64_t wait_ms, hf_cluster *pair[2], int
     return HF_OK;
 }
 
-static int check_cluster(const hf_store *store, int64_t wait_ms, struct error_text *err)
+/* From cron, say, where the shell's variables are not. */
+static int no_cluster(const hf_store *store, struct error_text *err)
+{
+    if (strcmp(store->info.origin, "default") == 0)
+        return error_set(err, HF_ENOTSUP,
+                         "no store was named (--on, HOLDFAST_URL, client.conf), and %s, the "
+                         "default, is no cluster: that is for holdfast:// stores",
+                         store->info.where);
+    return error_set(err, HF_ENOTSUP,
+                     "%s has no cluster to look after: that is for holdfast:// stores",
+                     text_kind(&store->info).text);
+}
+
+int cluster_check(const hf_store *store, int64_t wait_ms, struct error_text *err)
 {
     int result = store_check(store, err);
 
@@ -238,9 +251,7 @@ static int check_cluster(const hf_store *store, int64_t wait_ms, struct error_te
         return error_set(err, HF_EINVAL, "a wait of %lld ms: must be from 0 to a year",
                          (long long)wait_ms);
     if (!store->engine->cluster_look || !store->engine->cluster_change)
-        return error_set(err, HF_ENOTSUP,
-                         "%s has no cluster to look after: that is for holdfast:// stores",
-                         text_kind(&store->info).text);
+        return no_cluster(store, err);
     return HF_OK;
 }
 
@@ -248,7 +259,7 @@ int hf_cluster_status(hf_store *store, int64_t wait_ms, hf_cluster **ret_cluster
 {
     struct error_text err = {""};
     hf_cluster *pair[2] = {NULL, NULL};
-    int which = 0, result = check_cluster(store, wait_ms, &err);
+    int which = 0, result = cluster_check(store, wait_ms, &err);
 
     if (result == HF_OK && !ret_cluster)
         result = error_set(&err, HF_EINVAL, "nowhere to put the answer");
@@ -315,7 +326,7 @@ static int change(hf_store *store, enum engine_change what, uint64_t id, const c
 {
     int64_t deadline_ms = clock_after(clock_boot_ms(), wait_ms), ask_until_ms = deadline_ms;
     struct error_text err = {""};
-    int result = check_cluster(store, wait_ms, &err);
+    int result = cluster_check(store, wait_ms, &err);
 
     if (result == HF_OK &&
         (id > HF_NODE_MAX || (id == 0 && what != ENGINE_TRANSFER && what != ENGINE_INIT)))

@@ -201,9 +201,35 @@ int hf_renew(hf_lock *lock)
     return failure_keep(result, &err);
 }
 
+/* ---- reporting progress ---------------------------------------------------------------------- */
+
+int hf_progress(hf_lock *lock)
+{
+    struct error_text err = {""};
+    int64_t now_ms = clock_boot_ms();
+    int result = lock_check(lock, &err);
+    hf_store *store;
+
+    if (result != HF_OK)
+        return failure_keep(result, &err);
+    store = lock->store;
+    pthread_mutex_lock(&store->mutex);
+    if (claim_look_at_clock(lock, now_ms)) {
+        bool stalled = lock->stalled;
+
+        claim_reported(lock, now_ms);
+        if (stalled) /* its renewal was passed over */
+            claim_watch(lock);
+    } else {
+        result = lost_error(lock, &err);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return failure_keep(result, &err);
+}
+
 /* ---- releasing ------------------------------------------------------------------------------- */
 
-/* Tells the store. A second try after a lost answer may find that the first one did it. */
+/* Tells the store. A second try after a lost answer may find that the first one did it, unless the store knows better. */
 static int release_at_store(hf_lock *lock, int64_t deadline_ms, struct error_text *err)
 {
     hf_store *store = lock->store;
@@ -217,6 +243,8 @@ static int release_at_store(hf_lock *lock, int64_t deadline_ms, struct error_tex
     } while (is_transient(result) && waiter_pause(&lock->waiter, &pause_ms, deadline_ms));
     if (result == HF_ELOST && unsure)
         return HF_OK;
+    if (result == ENGINE_ENDED) /* that was not our first try */
+        result = HF_ELOST;
     if (result == HF_ELOST)
         store_forget_id(store);
     if (SWITCHED(SWITCH_UNKNOWN_RELEASED) && is_transient(result))
@@ -374,9 +402,14 @@ void lock_pay(void *arg)
     struct error_text err;
 
     /* Whatever the answer: it is not renewed any more, and the store has been told what we can
-     * tell. */
-    release_at_store(lock, clock_after(clock_boot_ms(), SETTLE_MS), &err);
+     * tell. Of a once-record it is not known what has been done: its runner is to count as dead. */
+    if (lock->claim.once)
+        store->engine->dispose(store->engine_store, &lock->claim);
+    else
+        release_at_store(lock, clock_after(clock_boot_ms(), SETTLE_MS), &err);
     pthread_mutex_lock(&store->mutex);
+    if (lock->claim.once)
+        lock->claim.private = NULL;
     lock->owes_release = false;
     claim_leave_locked(lock);
     pthread_mutex_unlock(&store->mutex);

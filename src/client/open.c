@@ -69,15 +69,32 @@ static int read_timeout(hf_store *store, struct url *url, struct error_text *err
     return url_get_ms(url, "timeout", 0, HF_DURATION_MAX_MS, &store->timeout_ms, err);
 }
 
+/* "localhost:7420", which reads as a scheme; what may have a password in it is not quoted. */
+static bool is_host_and_port(const struct url *url)
+{
+    return url->rest[0] >= '0' && url->rest[0] <= '9' &&
+           !url->rest[strspn(url->rest, "abcdefghijklmnopqrstuvwxyz0123456789.-,:")];
+}
+
 static int open_engine(hf_store *store, struct url *url, struct error_text *err)
 {
     int result = engines_find(url->scheme, &store->engine, err);
 
+    if (result == HF_EINVAL && is_host_and_port(url))
+        return error_set(err, HF_EINVAL,
+                         "store URL: it does not begin with a scheme: holdfast://%s:%s is a "
+                         "holdfastd there (see 'holdfast stores')",
+                         url->scheme, url->rest);
     if (result != HF_OK)
         return result;
     if (store->engine->variant && store->engine->wants_variant(url))
         store->engine = store->engine->variant;
     store->info = store->engine->traits;
+    store->renew_batch = store->engine->renew_batch > 0 ? store->engine->renew_batch : RENEW_BATCH;
+    if (store->renew_batch > RENEW_BATCH_MAX)
+        store->renew_batch = RENEW_BATCH_MAX;
+    store->renew_early =
+        store->renew_batch < RENEW_EARLY_MAX ? store->renew_batch : RENEW_EARLY_MAX;
     /* What lives with its process is on this machine: nothing has to be reached. */
     store->reached = !store_has_server(store);
     if ((result = read_ttl(store, url, err)) != HF_OK)

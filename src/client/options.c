@@ -46,7 +46,8 @@ static int check_spans(const hf_store *store, const hf_options *o, struct error_
     if (o->wait_ms != HF_FOREVER && (result = check_span(o->wait_ms, "a wait", err)) != HF_OK)
         return result;
     if ((result = check_span(o->max_hold_ms, "a maximum hold", err)) != HF_OK ||
-        (result = check_span(o->delay_ms, "a lock-delay", err)) != HF_OK)
+        (result = check_span(o->delay_ms, "a lock-delay", err)) != HF_OK ||
+        (result = check_span(o->progress_ms, "a time for progress", err)) != HF_OK)
         return result;
     if (o->ttl_ms != 0 && (o->ttl_ms < HF_TTL_MIN_MS || o->ttl_ms > HF_TTL_MAX_MS))
         return error_set(err, HF_EINVAL, "a TTL of %lld ms: must be from 100 ms to 24 h",
@@ -171,6 +172,7 @@ int once_options_read(hf_store *store, const hf_once_options *options, hf_option
     plain.owner = o.owner;
     plain.need_strict = o.need_strict;
     plain.cancel = o.cancel;
+    plain.progress_ms = o.progress_ms;
     if ((result = settle(store, &plain, ret_options, err)) != HF_OK)
         return result;
     *ret_terms = (struct once_terms){.no_heir = o.fail_if_died != 0,

@@ -209,7 +209,6 @@ hf_store *store_new(void)
     pthread_cond_init(&store->renew_due, NULL);
     pthread_cond_init(&store->events_due, NULL);
     list_init(&store->locks);
-    list_init(&store->watched);
     list_init(&store->owing);
     list_init(&store->events);
     list_init(&store->tasks);
@@ -239,6 +238,9 @@ void store_free(hf_store *store)
     if (store->full_url)
         explicit_bzero(store->full_url, strlen(store->full_url));
     free(store->full_url);
+    heap_free(&store->ends);
+    heap_free(&store->renewals);
+    free(store->batch);
     free(store);
 }
 
@@ -321,14 +323,15 @@ void store_forget_id(hf_store *store)
  * is renewed at once: the one that is there now knows it, or does not. */
 static void renew_all(hf_store *store)
 {
-    LIST_EACH(node, &store->watched)
+    LIST_EACH(node, &store->locks)
     {
-        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
+        hf_lock *lock = LIST_ENTRY(node, hf_lock, node);
 
-        if (lock->claim.ttl_ms > 0 && lock->state == CLAIM_HELD)
-            lock->renew_ms = clock_boot_ms();
+        if (lock->claim.ttl_ms == 0 || lock->state != CLAIM_HELD)
+            continue;
+        lock->renew_ms = clock_boot_ms();
+        claim_watch(lock);
     }
-    watchdog_schedule(store, INT64_MIN);
 }
 
 static int ask_id(hf_store *store, char ret_id[65], struct error_text *err)

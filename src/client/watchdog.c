@@ -5,19 +5,23 @@
  * on a store. The renewer does block: it renews everything that is due in batches. If a store
  * hangs, or an engine overruns its deadline, the renewer hangs with it and `lost` is still on time.
  *
- *     watchdog:  look at the clock ─▶ losses, owed releases, "renewals are due" ─▶ sleep until the next
+ *     watchdog:  look at the clock ─▶ losses, owed releases, "a renewal is due" ─▶ sleep until the next
  *     renewer:   wait for "due" ─▶ take a batch, make it busy ─▶ engine->renew ─▶ note the answers
  *
- * A renewal is due a third of the TTL after the send of the last acknowledged request; others that
- * would be due soon come along. A failed one is tried again after a pause that doubles, until the
- * store answers or the lock is lost, however many times that is: no error stops this. Claims that
- * wait in a queue are renewed the same way, and are never lost but only found gone, by the store's
- * word. */
+ * Two heaps say what comes next, of the ends and of the renewals. Nothing else is looked at: a lock costs something when it is
+ * renewed, and nothing in between, however many there are.
+ *
+ * A renewal is due a third of the TTL after the send of the last acknowledged request; where there are many, a little earlier, by
+ * chance, so that not all come at once (claim.c). Others that would be due soon come along, up to one request full. A failed one
+ * is tried again after a pause that doubles, until the store answers or the lock is lost, however many times that is: no error
+ * stops this. Claims that wait in a queue are renewed the same way, and are never lost but only found gone, by the store's word.
+ * A hold whose owner is to report progress, and does not, is passed over until he does. */
 #include "base/clock.h"
 #include "client/client.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -27,6 +31,7 @@
 #define OWE_RETRY_MS 1000 /* when no thread could be started to tell the store */
 #define TOGETHER_PART 16  /* a renewal may come TTL/16 early to go with others */
 #define OWE_BATCH_MAX 64  /* handed to tasks per look */
+#define PREFETCH_AHEAD 8
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
@@ -54,37 +59,47 @@ void watchdog_wants_poll(hf_store *store)
     watchdog_schedule(store, INT64_MIN);
 }
 
-/* Declares what the clock says, tells the renewer, and returns when to look again. */
-static int64_t look_at_all(hf_store *store, int64_t now_ms)
+/* Declares what the clock says. What is far from its end is not looked at. */
+static void look_at_ends(hf_store *store, int64_t now_ms)
 {
-    int64_t next_ms = CLOCK_NEVER;
-    bool due = false;
-
-    LIST_EACH_SAFE(node, &store->watched)
-    {
-        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
+    while (heap_first_key(&store->ends) <= now_ms) {
+        hf_lock *lock = LIST_ENTRY(heap_first(&store->ends), hf_lock, ending);
         int64_t end_ms;
 
-        if (lock->state == CLAIM_HELD) {
-            if (!claim_look_at_clock(lock, now_ms))
-                continue;
-            end_ms = atomic_load(&lock->end_ms);
-            if (end_ms < next_ms)
-                next_ms = end_ms;
-        }
-        if (lock->busy) /* whoever is busy with it calls watchdog_schedule at the end */
+        if (!claim_look_at_clock(lock, now_ms)) {
+            heap_remove(&store->ends, &lock->ending);
             continue;
-        if (lock->renew_ms <= now_ms)
-            due = true;
-        else if (lock->renew_ms < next_ms)
-            next_ms = lock->renew_ms;
+        }
+        end_ms = atomic_load(&lock->end_ms);
+        lock->ending_ms = end_ms > now_ms ? end_ms : now_ms + 1;
+        heap_set(&store->ends, &lock->ending, lock->ending_ms);
     }
-    if (due)
-        pthread_cond_signal(&store->renew_due);
-    return next_ms;
 }
 
-/* Locks past their maximum: each is handed to a task, which tells the store. */
+/* Tells the renewer, if something is due. When to look again: while the renewer is at work, it sees by itself what is due. */
+static int64_t look_at_renewals(hf_store *store, int64_t now_ms)
+{
+    int64_t next_ms = heap_first_key(&store->renewals);
+
+    if (!store->renewer_waits)
+        return CLOCK_NEVER;
+    if (next_ms > now_ms)
+        return next_ms;
+    store->renewer_waits = false;
+    pthread_cond_signal(&store->renew_due);
+    return CLOCK_NEVER;
+}
+
+static int64_t look_at_clock(hf_store *store, int64_t now_ms)
+{
+    int64_t renew_ms = look_at_renewals(store, now_ms), end_ms;
+
+    look_at_ends(store, now_ms);
+    end_ms = heap_first_key(&store->ends);
+    return renew_ms < end_ms ? renew_ms : end_ms;
+}
+
+/* Locks past their maximum, or stalled without a TTL: each is handed to a task, which tells the store. */
 static int64_t hand_out_debts(hf_store *store, int64_t now_ms, int64_t next_ms)
 {
     int64_t retry_ms = clock_after(now_ms, OWE_RETRY_MS);
@@ -144,8 +159,7 @@ static void *watchdog_main(void *arg)
         pthread_mutex_lock(&store->mutex);
         stop = store->watch_stop;
         poll_wanted = store->poll_wanted;
-        next_ms = look_at_all(store, now_ms);
-        next_ms = hand_out_debts(store, now_ms, next_ms);
+        next_ms = hand_out_debts(store, now_ms, look_at_clock(store, now_ms));
         if (poll_wanted && process_ms < next_ms)
             next_ms = process_ms;
         store->watch_next_ms = next_ms;
@@ -171,57 +185,98 @@ static void *watchdog_main(void *arg)
 
 /* ---- renewing -------------------------------------------------------------------------------- */
 
+/* Too large for the renewer's stack. */
 struct batch {
     hf_lock *locks[RENEW_BATCH_MAX];
     struct engine_claim *claims[RENEW_BATCH_MAX];
     int64_t left_ms[RENEW_BATCH_MAX];
-    bool wake[RENEW_BATCH_MAX]; /* it waits in a queue and must start afresh */
     int count;
     int64_t span_ms; /* how long the store may take */
 };
 
-static bool can_be_renewed(const hf_lock *lock)
+/* The locks lie anywhere in memory. What comes soon is fetched meanwhile: with many that is most of what a renewal costs. */
+static void prefetch(const struct batch *batch, int i)
 {
-    return lock->claim.ttl_ms > 0 && !lock->busy && !lock->gone &&
-           (lock->state == CLAIM_HELD || lock->state == CLAIM_QUEUED);
+    const hf_lock *lock;
+
+    if (i + PREFETCH_AHEAD >= batch->count)
+        return;
+    lock = batch->locks[i + PREFETCH_AHEAD];
+    __builtin_prefetch(lock, 1);
+    __builtin_prefetch(&lock->renewal, 1);
+    __builtin_prefetch(&lock->claim.ttl_ms);
 }
 
-/* Takes what is due, and with it what soon would be. Empty if nothing is due. */
+/* And what the engine will look at. */
+static void prefetch_claim(const struct batch *batch, int i)
+{
+    const hf_lock *lock;
+
+    if (i + PREFETCH_AHEAD >= batch->count)
+        return;
+    lock = batch->locks[i + PREFETCH_AHEAD];
+    __builtin_prefetch(&lock->claim);
+    __builtin_prefetch(&lock->claim.private);
+    __builtin_prefetch(lock->lease);
+}
+
+/* What is due by then, as long as there is room for `most`. */
+static void take_due(hf_store *store, int64_t when_ms, int most, struct batch *batch)
+{
+    while (batch->count < most && heap_first_key(&store->renewals) <= when_ms) {
+        struct heap_node *node = heap_pop(&store->renewals);
+
+        batch->locks[batch->count++] = LIST_ENTRY(node, hf_lock, renewal);
+    }
+}
+
+/* It was taken out of the heap. If it is not to be renewed now, it comes back when that has changed. */
+static bool begin_renewal(hf_lock *lock, int64_t now_ms)
+{
+    heap_popped(&lock->renewal);
+    if (lock->busy || lock->gone)
+        return false;
+    if (claim_is_silent(lock, now_ms)) {
+        lock->stalled = lock->renew_ms <= now_ms; /* until a report comes, or the end */
+        claim_watch(lock);
+        return false;
+    }
+    if (lock->renew_ms > clock_after(now_ms, lock->claim.ttl_ms / TOGETHER_PART)) {
+        claim_watch(lock);
+        return false;
+    }
+    lock->busy = true;
+    lock->asked_ms = now_ms;
+    return true;
+}
+
+/* Takes what is due, as much as goes into one request. Those that are due soon come along, if the request is not large already:
+ * in a larger one they have a later one of their own, at their time. */
 static void take_batch(hf_store *store, int64_t now_ms, struct batch *batch)
 {
-    bool due = false;
+    int count = 0;
 
     batch->count = 0;
     batch->span_ms = ATTEMPT_MS;
-    LIST_EACH(node, &store->watched)
-    {
-        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
-
-        due = due || (can_be_renewed(lock) && lock->renew_ms <= now_ms);
-    }
-    if (!due)
-        return;
-    LIST_EACH(node, &store->watched)
-    {
-        hf_lock *lock = LIST_ENTRY(node, hf_lock, watch_node);
+    take_due(store, now_ms, store->renew_batch, batch);
+    if (batch->count > 0) /* the others have its TTL, mostly */
+        take_due(store, clock_after(now_ms, batch->locks[0]->claim.ttl_ms / TOGETHER_PART),
+                 store->renew_early, batch);
+    for (int i = 0; i < batch->count; i++) {
+        hf_lock *lock = batch->locks[i];
         int64_t part_ms = lock->claim.ttl_ms / 5;
 
-        if (!can_be_renewed(lock) || batch->count == RENEW_BATCH_MAX ||
-            lock->renew_ms - lock->claim.ttl_ms / TOGETHER_PART > now_ms)
+        prefetch(batch, i);
+        prefetch_claim(batch, i);
+        if (!begin_renewal(lock, now_ms))
             continue;
-        lock->busy = true;
-        batch->locks[batch->count] = lock;
-        batch->claims[batch->count] = &lock->claim;
-        batch->left_ms[batch->count++] = ENGINE_NOT_KNOWN;
+        batch->locks[count] = lock;
+        batch->claims[count] = &lock->claim;
+        batch->left_ms[count++] = ENGINE_NOT_KNOWN;
         if (part_ms < batch->span_ms)
             batch->span_ms = part_ms < RENEW_MS_MIN ? RENEW_MS_MIN : part_ms;
     }
-}
-
-static void note_asked(const struct batch *batch, int64_t sent_ms)
-{
-    for (int i = 0; i < batch->count; i++)
-        batch->locks[i]->asked_ms = sent_ms;
+    batch->count = count;
 }
 
 static void pause_after_failure(hf_lock *lock, int64_t now_ms)
@@ -238,64 +293,86 @@ static void pause_after_failure(hf_lock *lock, int64_t now_ms)
     lock->renew_ms = clock_after(now_ms, jitter_ms(lock->retry_ms));
 }
 
-/* The store says that the lease of a claim in the queue is gone: whoever waits has to start afresh.
- * Not with the mutex held; the claim is still busy, so it stays where it is. */
-static void tell_waiters(const struct batch *batch)
+static void note_answer(hf_lock *lock, int64_t left_ms, int64_t sent_ms, int64_t now_ms)
 {
-    for (int i = 0; i < batch->count; i++)
-        if (batch->wake[i])
-            waiter_interrupt(&batch->locks[i]->waiter);
+    lock->asked_ms = 0;
+    if (left_ms >= 0)
+        claim_counts_from(lock, sent_ms, left_ms);
+    else if (left_ms == ENGINE_GONE)
+        claim_lost(lock, LOSS_TOLD, "the store says that it has ended");
+    else
+        pause_after_failure(lock, now_ms);
 }
 
-/* To each its own answer: those that are not known are tried again within what is left of them. */
-static void note_answers(struct batch *batch, int64_t sent_ms)
+/* To each its own answer: those that are not known are tried again within what is left of them. Those that wait in a queue, and
+ * are gone, stay busy, and in the batch: returns whether there are any. */
+static bool note_answers(struct batch *batch, int64_t sent_ms)
 {
     int64_t now_ms = clock_boot_ms();
+    int gone = 0;
 
     for (int i = 0; i < batch->count; i++) {
         hf_lock *lock = batch->locks[i];
 
-        lock->asked_ms = 0;
-        if (batch->left_ms[i] >= 0)
-            claim_counts_from(lock, sent_ms, batch->left_ms[i]);
-        else if (batch->left_ms[i] == ENGINE_GONE)
-            claim_lost(lock, LOSS_TOLD, "the store says that it has ended");
+        prefetch(batch, i);
+        note_answer(lock, batch->left_ms[i], sent_ms, now_ms);
+        if (lock->gone)
+            batch->locks[gone++] = lock;
         else
-            pause_after_failure(lock, now_ms);
-        batch->wake[i] = lock->gone;
+            claim_leave_quietly(lock);
     }
+    batch->count = gone;
+    return gone > 0;
+}
+
+/* The store says that the lease of a claim in the queue is gone: whoever waits has to start afresh.
+ * Not with the mutex held; the claim is still busy, so it stays where it is. */
+static void tell_waiters(hf_store *store, struct batch *batch)
+{
+    pthread_mutex_unlock(&store->mutex);
+    for (int i = 0; i < batch->count; i++)
+        waiter_interrupt(&batch->locks[i]->waiter);
+    pthread_mutex_lock(&store->mutex);
+    for (int i = 0; i < batch->count; i++)
+        claim_leave_quietly(batch->locks[i]);
+}
+
+/* With the mutex held, which it lets go meanwhile. */
+static void renew(hf_store *store, struct batch *batch, int64_t sent_ms)
+{
+    struct error_text err = {""};
+    int result;
+
+    pthread_mutex_unlock(&store->mutex);
+    result = store->engine->renew(store->engine_store, batch->claims, batch->count, batch->left_ms,
+                                  clock_after(sent_ms, batch->span_ms), &err);
+    reach_note(store, result, &err);
+    pthread_mutex_lock(&store->mutex);
+    if (result != HF_OK)
+        store->unrenewed = err;
+    if (note_answers(batch, sent_ms))
+        tell_waiters(store, batch);
+    pthread_cond_broadcast(&store->changed);
 }
 
 static void *renewer_main(void *arg)
 {
     hf_store *store = arg;
-    struct batch batch;
+    struct batch *batch = store->batch;
 
     pthread_mutex_lock(&store->mutex);
     while (!store->watch_stop) {
-        struct error_text err = {""};
-        int64_t sent_ms = clock_boot_ms();
-        int result;
+        int64_t now_ms = clock_boot_ms();
 
-        take_batch(store, sent_ms, &batch);
-        if (batch.count == 0) {
-            pthread_cond_wait(&store->renew_due, &store->mutex);
+        take_batch(store, now_ms, batch);
+        if (batch->count > 0) {
+            renew(store, batch, now_ms);
             continue;
         }
-        note_asked(&batch, sent_ms);
-        pthread_mutex_unlock(&store->mutex);
-        result = store->engine->renew(store->engine_store, batch.claims, batch.count, batch.left_ms,
-                                      clock_after(sent_ms, batch.span_ms), &err);
-        reach_note(store, result, &err);
-        pthread_mutex_lock(&store->mutex);
-        if (result != HF_OK)
-            store->unrenewed = err;
-        note_answers(&batch, sent_ms);
-        pthread_mutex_unlock(&store->mutex);
-        tell_waiters(&batch);
-        pthread_mutex_lock(&store->mutex);
-        for (int i = 0; i < batch.count; i++)
-            claim_leave_locked(batch.locks[i]);
+        store->renewer_waits = true;
+        watchdog_schedule(store, heap_first_key(&store->renewals));
+        pthread_cond_wait(&store->renew_due, &store->mutex);
+        store->renewer_waits = false;
     }
     pthread_mutex_unlock(&store->mutex);
     return NULL;
@@ -314,6 +391,18 @@ static int make_descriptors(hf_store *store, struct error_text *err)
     return HF_OK;
 }
 
+/* Returns an errno. */
+static int start_renewer(hf_store *store)
+{
+    int failed;
+
+    if (!store->batch && !(store->batch = malloc(sizeof *store->batch)))
+        return ENOMEM;
+    failed = thread_start(&store->renewer, TASK_STACK_BYTES, renewer_main, store, "holdfast-renew");
+    store->renewer_runs = !failed;
+    return failed;
+}
+
 int watchdog_start(hf_store *store, bool renews, struct error_text *err)
 {
     int failed = 0;
@@ -328,11 +417,8 @@ int watchdog_start(hf_store *store, bool renews, struct error_text *err)
         failed = thread_start(&store->watchdog, TASK_STACK_BYTES, watchdog_main, store,
                               "holdfast-watch");
     store->watchdog_runs = store->watchdog_runs || !failed;
-    if (!failed && renews) {
-        failed =
-            thread_start(&store->renewer, TASK_STACK_BYTES, renewer_main, store, "holdfast-renew");
-        store->renewer_runs = !failed;
-    }
+    if (!failed && renews)
+        failed = start_renewer(store);
     if (failed)
         return error_set_errno(err, HF_ENOMEM, failed, "cannot start the watchdog");
     return HF_OK;

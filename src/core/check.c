@@ -273,6 +273,8 @@ int core_check(const struct core *core, struct error_text *err)
     }
     if (result == HF_OK && claims != core->claim_index.count)
         return BROKEN(err, "[C5] the index of claims knows others");
+    if (result == HF_OK && !quota_is_sound(core))
+        return BROKEN(err, "[C10] what a user has is counted wrong");
     return result == HF_OK ? check_timers(core, err) : result;
 }
 

@@ -1,4 +1,4 @@
-/* core.c: what each command does. core.h says what it promises, granting.c how names change hands. */
+/* core.c: what each command does but ACQUIRE, which is in acquire.c. core.h says what it promises, granting.c how names change hands. */
 #include "base/switches.h"
 #include "core/inside.h"
 
@@ -40,10 +40,12 @@ struct core *core_new(const unsigned char seed[16])
     slab_init(&core->extras, sizeof(struct extra));
     slab_init(&core->locks, sizeof(struct lock));
     slab_init(&core->records, sizeof(struct record));
+    slab_init(&core->usages, sizeof(struct usage));
     texts_init(core);
     index_init(&core->lease_index, &core->leases);
     index_init(&core->lock_index, &core->locks);
     index_init(&core->claim_index, &core->claims);
+    index_init(&core->usage_index, &core->usages);
     timers_init(&core->timers, seed);
     timers_moved(&core->timers, core);
     core->timers.of = timer_of;
@@ -62,12 +64,14 @@ void core_free(struct core *core)
     index_free(&core->lease_index);
     index_free(&core->lock_index);
     index_free(&core->claim_index);
+    index_free(&core->usage_index);
     timers_free(&core->timers);
     slab_free(&core->leases);
     slab_free(&core->claims);
     slab_free(&core->extras);
     slab_free(&core->locks);
     slab_free(&core->records);
+    slab_free(&core->usages);
     texts_free(core);
     free(core->renewing);
     free(core->prefetched);
@@ -84,212 +88,7 @@ int64_t core_now(const struct core *core)
     return core->now_ms;
 }
 
-/* ---- answers ---------------------------------------------------------------------------------- */
-
-static void answer(struct core *core, uint32_t command, enum core_answer what, uint64_t number)
-{
-    struct core_effect effect = {
-        .kind = EFFECT_ANSWER, .command = command, .answer = what, .number = number};
-
-    core_emit(core, &effect);
-}
-
-static void answer_record(struct core *core, uint32_t command, const struct record *record)
-{
-    struct core_effect effect = {.kind = EFFECT_ANSWER,
-                                 .command = command,
-                                 .answer = record->bytes ? ANSWER_DONE : ANSWER_DIED,
-                                 .number = record->token,
-                                 .result = {record->bytes, record->size}};
-
-    core_emit(core, &effect);
-}
-
-static void answer_queued(struct core *core, uint32_t command, uint32_t claim_slot)
-{
-    const struct claim *claim = claim_at(core, claim_slot);
-    struct core_effect effect = {.kind = EFFECT_ANSWER,
-                                 .command = command,
-                                 .answer = ANSWER_QUEUED,
-                                 .number = claim->number,
-                                 .ticket = claim->number,
-                                 .attachment = claim_attachment(core, claim)};
-
-    core_emit(core, &effect);
-}
-
-/* ---- ACQUIRE ---------------------------------------------------------------------------------- */
-
-/* Never sooner than it was: a TTL in ACQUIRE does not shorten a living lease. */
-static void lease_prolong(struct core *core, uint32_t slot, uint32_t ttl_ms)
-{
-    struct lease *lease = lease_at(core, slot);
-
-    touch_lease(core, slot);
-    if (ttl_ms > lease->ttl_ms)
-        lease->ttl_ms = ttl_ms;
-    if (core->now_ms + ttl_ms > lease_deadline(core, lease))
-        lease_set_deadline(core, slot, core->now_ms + ttl_ms);
-}
-
-static int64_t wait_deadline(const struct core *core, const struct core_command *command)
-{
-    return command->wait_ms == CORE_FOREVER ? INT64_MAX : core->now_ms + (int64_t)command->wait_ms;
-}
-
-/* From now on this request waits at the place: the one before it, if any, does so no more. */
-static void place_attach(struct core *core, uint32_t slot, const struct core_command *command)
-{
-    struct claim *claim = claim_at(core, slot);
-    struct extra *extra;
-
-    touch_lock(core, claim->lock);
-    extra = extra_make(core, slot);
-    extra->attachment = ++core->last_attachment;
-    claim->flags &= (uint8_t)~CLAIM_NO_HEIR;
-    if (command->flags & CORE_NO_HEIR)
-        claim->flags |= CLAIM_NO_HEIR;
-    extra->deadline_ms = wait_deadline(core, command);
-    if (extra->deadline_ms == INT64_MAX)
-        timers_clear(&core->timers, TIMER_CLAIM, slot);
-    else
-        timers_set(&core->timers, TIMER_CLAIM, slot, extra->deadline_ms);
-    place_keep(core, slot, command->flags & CORE_KEPT);
-}
-
-/* The lease has business with this name already. */
-static void acquire_again(struct core *core, uint32_t number, const struct core_command *command,
-                          uint32_t claim_slot)
-{
-    const struct claim *claim = claim_at(core, claim_slot);
-    uint32_t lease = claim->lease;
-
-    if (claim->mode != command->mode ||
-        (claim->mode == HF_PERMIT && lock_at(core, claim->lock)->permits != command->permits)) {
-        answer(core, number, ANSWER_OTHER_MODE, 0);
-        return;
-    }
-    if (claim->state == CORE_HOLD) {
-        lease_prolong(core, lease, command->ttl_ms);
-        if (SWITCHED(SWITCH_ANOTHER_TOKEN))
-            core->last_token++;
-        answer(core, number, ANSWER_TOKEN,
-               SWITCHED(SWITCH_ANOTHER_TOKEN) ? core->last_token : claim->number);
-        return;
-    }
-    if (!(command->flags & CORE_WAITS)) {
-        place_end(core, claim_slot, WHY_LEFT);
-        lease_tidy(core, lease);
-        answer(core, number, ANSWER_BUSY, 0);
-        return;
-    }
-    lease_prolong(core, lease, command->ttl_ms);
-    place_attach(core, claim_slot, command);
-    answer_queued(core, number, claim_slot);
-}
-
-/* 0, or why there is no room for one more. */
-static enum core_answer no_room(const struct core *core, uint32_t lease, uint32_t lock, bool waits)
-{
-    if (core->last_token >= HF_TOKEN_MAX)
-        return ANSWER_TOKENS_SPENT;
-    if (lease == NONE && core->leases.used >= CORE_LEASES_MAX)
-        return ANSWER_LEASES_FULL;
-    if (lock == NONE && core->locks.used >= CORE_LOCKS_MAX)
-        return ANSWER_LOCKS_FULL;
-    if (core->claims.used >= CORE_CLAIMS_MAX)
-        return ANSWER_CLAIMS_FULL;
-    if (waits && lock_at(core, lock)->places >= CORE_QUEUE_MAX)
-        return ANSWER_QUEUE_FULL;
-    return 0;
-}
-
-static uint32_t claim_begin(struct core *core, const struct core_command *command, uint32_t lease,
-                            uint32_t lock)
-{
-    uint32_t slot;
-    struct claim *claim;
-
-    if (lock == NONE)
-        lock = lock_make(core, command->name, command->flags & CORE_ONCE);
-    touch_lock(core, lock);
-    if (command->mode == HF_PERMIT)
-        lock_at(core, lock)->permits = command->permits;
-    if (lease == NONE)
-        lease = lease_make(core, command->lease);
-    slot = claim_make(core, lock, command->owner);
-    claim = claim_at(core, slot);
-    claim->mode = (uint8_t)command->mode;
-    if (command->delay_ms)
-        extra_make(core, slot)->delay_ms = command->delay_ms;
-    claim->since_ms = core->now_ms;
-    claim_bind(core, slot, lease);
-    lease_prolong(core, lease, command->ttl_ms);
-    return slot;
-}
-
-static void acquire_anew(struct core *core, uint32_t number, const struct core_command *command,
-                         uint32_t lease, uint32_t lock_slot)
-{
-    const struct lock *lock = lock_slot == NONE ? NULL : lock_at(core, lock_slot);
-    uint32_t permits = command->mode == HF_PERMIT ? command->permits : 0, slot;
-    bool free = !lock || ((lock->places == 0 || SWITCHED(SWITCH_SHARED_OVERTAKES)) &&
-                          lock_admits(core, lock, command->mode));
-    enum core_answer refusal;
-
-    if (lock && (lock->holds || lock->places) && lock->permits != permits) {
-        answer(core, number, ANSWER_OTHER_PERMITS, lock->permits);
-        return;
-    }
-    if (!free && !(command->flags & CORE_WAITS)) {
-        answer(core, number, ANSWER_BUSY, 0);
-        return;
-    }
-    refusal = no_room(core, lease, lock_slot, !free);
-    if (refusal) {
-        answer(core, number, refusal, 0);
-        return;
-    }
-    slot = claim_begin(core, command, lease, lock_slot);
-    if (free) {
-        record_forget(core, claim_at(core, slot)->lock);
-        claim_grant(core, slot);
-        answer(core, number, ANSWER_TOKEN, claim_at(core, slot)->number);
-        return;
-    }
-    claim_at(core, slot)->state = CORE_PLACE;
-    claim_at(core, slot)->number = ++core->last_ticket;
-    claim_enlist(core, slot);
-    place_attach(core, slot, command);
-    answer_queued(core, number, slot);
-}
-
-static void apply_acquire(struct core *core, uint32_t number, const struct core_command *command)
-{
-    uint32_t lease = lease_find(core, command->lease);
-    uint32_t lock = lock_find(core, command->name, command->flags & CORE_ONCE), claim = NONE;
-
-    if (lease != NONE && lease_at(core, lease)->ended && !SWITCHED(SWITCH_ENDED_ACQUIRES)) {
-        answer(core, number, ANSWER_ENDED, 0);
-        return;
-    }
-    if (lock != NONE && lock_at(core, lock)->record) {
-        const struct record *record = record_of(core, lock_at(core, lock));
-
-        if (record->bytes || command->flags & CORE_NO_HEIR) {
-            answer_record(core, number, record);
-            return;
-        }
-    }
-    if (lease != NONE && lock != NONE)
-        claim = claim_find(core, lock, lease);
-    if (claim != NONE)
-        acquire_again(core, number, command, claim);
-    else
-        acquire_anew(core, number, command, lease, lock);
-}
-
-/* ---- the others ------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------- */
 
 static uint32_t find_claim(const struct core *core, const struct core_command *command)
 {
@@ -299,13 +98,25 @@ static uint32_t find_claim(const struct core *core, const struct core_command *c
     return lease == NONE || lock == NONE ? NONE : claim_find(core, lock, lease);
 }
 
+/* There is nothing to release. A lease that is remembered was ended, by BREAK or END, and did not release it before. */
+static void answer_nothing(struct core *core, uint32_t number, struct core_text id)
+{
+    uint32_t lease = lease_find(core, id);
+    struct core_effect effect = {
+        .kind = EFFECT_ANSWER, .command = number, .answer = ANSWER_NUMBER, .number = 0};
+
+    if (lease != NONE && lease_at(core, lease)->ended)
+        effect.why = WHY_ENDED;
+    core_emit(core, &effect);
+}
+
 static void apply_release(struct core *core, uint32_t number, const struct core_command *command)
 {
     uint32_t slot = find_claim(core, command), lease;
     const struct claim *claim;
 
     if (slot == NONE) {
-        answer(core, number, ANSWER_NUMBER, 0);
+        answer_nothing(core, number, command->lease);
         return;
     }
     claim = claim_at(core, slot);
@@ -313,7 +124,7 @@ static void apply_release(struct core *core, uint32_t number, const struct core_
     /* A token names a hold, and that one only: a late duplicate touches nothing newer. */
     if (command->token && !SWITCHED(SWITCH_RELEASE_NEWER) &&
         (claim->state != CORE_HOLD || claim->number != command->token)) {
-        answer(core, number, ANSWER_NUMBER, 0);
+        core_reply(core, number, ANSWER_NUMBER, 0);
         return;
     }
     if (claim->state == CORE_HOLD)
@@ -321,7 +132,7 @@ static void apply_release(struct core *core, uint32_t number, const struct core_
     else
         place_end(core, slot, WHY_LEFT);
     lease_tidy(core, lease);
-    answer(core, number, ANSWER_NUMBER, 1);
+    core_reply(core, number, ANSWER_NUMBER, 1);
 }
 
 static void apply_leave(struct core *core, uint32_t number, const struct core_command *command)
@@ -332,13 +143,13 @@ static void apply_leave(struct core *core, uint32_t number, const struct core_co
     if (!claim || claim->state != CORE_PLACE || !(claim->flags & CLAIM_KEPT) ||
         (claim_attachment(core, claim) != command->attachment &&
          !SWITCHED(SWITCH_LEAVES_FOR_ANOTHER))) {
-        answer(core, number, ANSWER_NUMBER, 0);
+        core_reply(core, number, ANSWER_NUMBER, 0);
         return;
     }
     lease = claim->lease;
     place_end(core, slot, WHY_LEFT);
     lease_tidy(core, lease);
-    answer(core, number, ANSWER_NUMBER, 1);
+    core_reply(core, number, ANSWER_NUMBER, 1);
 }
 
 static int64_t renew_one(struct core *core, struct core_text id, uint32_t ttl_ms)
@@ -377,14 +188,14 @@ static void apply_end(struct core *core, uint32_t number, const struct core_comm
 
     if (slot == NONE) {
         if (core->leases.used >= CORE_LEASES_MAX) {
-            answer(core, number, ANSWER_LEASES_FULL, 0);
+            core_reply(core, number, ANSWER_LEASES_FULL, 0);
             return;
         }
         slot = lease_make(core, command->lease);
     }
     if (lease_at(core, slot)->ttl_ms > remember)
         remember = lease_at(core, slot)->ttl_ms;
-    answer(core, number, ANSWER_NUMBER, lease_end(core, slot, WHY_ENDED, false, remember));
+    core_reply(core, number, ANSWER_NUMBER, lease_end(core, slot, WHY_ENDED, false, remember));
 }
 
 /* Ghosts go at once, if nothing is to be withheld. Returns how many. */
@@ -412,7 +223,7 @@ static void apply_break(struct core *core, uint32_t number, const struct core_co
     uint32_t lock = lock_find(core, command->name, once), count = 0, dropped = 0, *leases;
 
     if (lock == NONE) {
-        answer(core, number, ANSWER_NUMBER, 0);
+        core_reply(core, number, ANSWER_NUMBER, 0);
         return;
     }
     /* Those who hold it now, not those who will because these go. */
@@ -430,14 +241,14 @@ static void apply_break(struct core *core, uint32_t number, const struct core_co
         core->broken++;
     }
     free(leases);
-    answer(core, number, ANSWER_NUMBER, count + dropped);
+    core_reply(core, number, ANSWER_NUMBER, count + dropped);
 }
 
 static void apply_floor(struct core *core, uint32_t number, const struct core_command *command)
 {
     if (command->token > core->last_token)
         core->last_token = command->token;
-    answer(core, number, ANSWER_NUMBER, core->last_token);
+    core_reply(core, number, ANSWER_NUMBER, core->last_token);
 }
 
 /* Those who waited for the result have it. */
@@ -484,9 +295,9 @@ static void apply_finish(struct core *core, uint32_t number, const struct core_c
 
     if (!claim || claim->state != CORE_HOLD || claim->number != command->token) {
         if (has_finished(core, command))
-            answer(core, number, ANSWER_NUMBER, 1);
+            core_reply(core, number, ANSWER_NUMBER, 1);
         else
-            answer(core, number, ANSWER_STALE, core->last_token);
+            core_reply(core, number, ANSWER_STALE, core->last_token);
         return;
     }
     lock = claim->lock;
@@ -496,7 +307,7 @@ static void apply_finish(struct core *core, uint32_t number, const struct core_c
     tell_result(core, lock);
     hold_end(core, slot, WHY_FINISHED);
     lease_tidy(core, lease);
-    answer(core, number, ANSWER_NUMBER, 1);
+    core_reply(core, number, ANSWER_NUMBER, 1);
 }
 
 uint64_t core_restored_token(uint64_t last, uint64_t clock)
@@ -526,7 +337,7 @@ static void apply_identity(struct core *core, uint32_t number, const struct core
             core->members_version++;
         }
     }
-    answer(core, number, ANSWER_NUMBER, core->last_token);
+    core_reply(core, number, ANSWER_NUMBER, core->last_token);
 }
 
 /* ---- entries ---------------------------------------------------------------------------------- */
@@ -541,7 +352,7 @@ static void apply_command(struct core *core, uint32_t number, const struct core_
         break;
     }
     case CORE_ACQUIRE:
-        apply_acquire(core, number, command);
+        core_acquire(core, number, command);
         break;
     case CORE_RELEASE:
         apply_release(core, number, command);
@@ -568,7 +379,7 @@ static void apply_command(struct core *core, uint32_t number, const struct core_
         apply_identity(core, number, command);
         break;
     case CORE_MEMBER:
-        answer(core, number, ANSWER_NUMBER, member_set(core, command->token, command->result));
+        core_reply(core, number, ANSWER_NUMBER, member_set(core, command->token, command->result));
         break;
     }
 }

@@ -33,6 +33,8 @@
  *   [C8] a lease waits without a deadline only while a place of it is kept by a connection.
  *   [C9] what only places, ghosts and holds with a lock-delay need is in a record beside the claim:
  *        each of them has one, of its own, and nobody else has.
+ *   [C10] what a user is said to have is what the leases have that are his, and the ghosts that were
+ *        theirs; a user who has nothing is forgotten.
  *
  * Memory that runs out ends the process: a node that skipped an effect would no longer be a copy. */
 #ifndef CORE_CORE_H
@@ -53,6 +55,8 @@
 #define CORE_RESULT_MAX 65536u     /* bytes of a once-record's result */
 #define CORE_MEMBERS_MAX 34u       /* members whose addresses are known, and the highest id ever */
 #define CORE_ADDRESS_MAX 271u      /* bytes of such an address */
+#define CORE_USERS_MAX 10000u      /* who have something and limits */
+#define CORE_USER_MAX 64u          /* bytes of a user's name */
 #define CORE_ENDINGS_MAX 4096u     /* deadlines that end in one entry; the rest in the next */
 #define CORE_ELAPSED_MAX_MS 1000u  /* time that one entry may bring */
 #define CORE_ENTRY_MAX (16u << 20) /* bytes of an entry */
@@ -91,10 +95,16 @@ enum core_flag {
     CORE_NOW = 4,      /* BREAK: nothing is withheld */
     CORE_ONCE = 8,     /* the name is a once-record's key, which is a name space of its own */
     CORE_NO_HEIR = 16, /* ACQUIRE of a once-record: if its runner died, say so instead of running */
-    CORE_FORCE = 32    /* IDENTITY: replaces one that is there, as after restoring a backup */
+    CORE_FORCE = 32,   /* IDENTITY: replaces one that is there, as after restoring a backup */
+    CORE_QUOTA = 64    /* ACQUIRE: says whose it is, and the limits of that user (quota.c) */
 };
 
 #define CORE_FOREVER UINT64_MAX
+
+/* What a user may have at a time; 0: any number. holds: of holds and places together, since each place may become a hold. */
+struct core_quota {
+    uint32_t leases, holds, places;
+};
 
 /* One command. What an op does not use is 0. Texts are borrowed. */
 struct core_command {
@@ -108,6 +118,8 @@ struct core_command {
     uint64_t wait_ms;       /* ACQUIRE with WAITS; CORE_FOREVER: no end */
     uint64_t delay_ms;      /* ACQUIRE: lock-delay; of a once-record: how long its death is known */
     struct core_text owner; /* ACQUIRE */
+    struct core_text user;  /* ACQUIRE with QUOTA, as is */
+    struct core_quota quota;
     uint64_t token;      /* RELEASE FINISH: of the hold (RELEASE: 0 is any); FLOOR; MEMBER: its id;
                        * IDENTITY: the clock, which the tokens of a new table begin above; see core_restored_token */
     uint64_t keep_ms;    /* FINISH: how long the result is kept */
@@ -122,6 +134,7 @@ struct core_packer {
     unsigned char *bytes;
     size_t size, capacity;
     uint32_t count;
+    bool users; /* some command says whose it is */
 };
 
 /* Returns the command's number in the entry, or CORE_NOT_PACKED if it does not obey the limits: such an
@@ -142,6 +155,8 @@ void core_packer_free(struct core_packer *packer);
 struct core_entry_header {
     uint32_t elapsed_ms, count;
     bool new_term;
+    bool
+        users; /* commands may say whose they are: only whoever reads version 2 of the formats can read it */
     uint64_t origin, sequence;
 };
 /* False: not an entry of ours. Looks at the header only. */
@@ -155,7 +170,8 @@ enum core_answer {
     ANSWER_QUEUED,    /* ACQUIRE: a place; `number` is its ticket */
     ANSWER_DONE,      /* ACQUIRE of a once-record: finished; `result`, and `number` is its token */
     ANSWER_DIED,      /* ACQUIRE with NO_HEIR: its runner, whose token is `number`, died */
-    ANSWER_NUMBER,    /* the others: `number`. RENEW: one for each `lease`, in order, ms or -1 */
+    ANSWER_NUMBER, /* the others: `number`. RENEW: one for each `lease`, in order, ms or -1. RELEASE by
+                       * a lease that was ended: 0, and `why` is WHY_ENDED */
     /* Refusals of ACQUIRE, nothing changed. */
     ANSWER_OTHER_MODE,    /* this lease has the name in another mode */
     ANSWER_OTHER_PERMITS, /* the name is in use with another number of permits, `number` */
@@ -165,6 +181,10 @@ enum core_answer {
     ANSWER_CLAIMS_FULL,
     ANSWER_QUEUE_FULL,
     ANSWER_TOKENS_SPENT,
+    ANSWER_USERS_FULL,
+    ANSWER_OVER_LEASES, /* `owner` is a user who has `number` of them, of at most `limit`; `name` as asked */
+    ANSWER_OVER_HOLDS, /* holds and places */
+    ANSWER_OVER_PLACES,
     ANSWER_STALE, /* FINISH: `number` is the newest token of all */
 };
 
@@ -197,6 +217,7 @@ struct core_effect {
     enum core_why why;
     uint64_t number; /* of RENEW: an int64_t */
     uint64_t ticket;
+    uint64_t limit;      /* ANSWER_OVER_… */
     uint32_t attachment; /* ANSWER_QUEUED with KEPT: for LEAVE */
     bool once;           /* the name is a once-record's key */
     struct core_text name, lease, owner, result;
@@ -228,12 +249,18 @@ struct core_counts {
     uint32_t locks, records; /* names in use; of these, once-records */
     uint32_t leases, ended;  /* living, remembered */
     uint32_t holds, places, ghosts;
+    uint32_t users; /* who have something and limits */
     uint64_t last_token, last_ticket;
     uint64_t grants, expired, broken; /* since this table was made or restored: not state */
     bool identified;
     char id[33]; /* of the store, in hex */
 };
 void core_count(const struct core *core, struct core_counts *ret_counts);
+/* What a user has who has limits; a ghost is a hold. False: nothing, or he has none. */
+struct core_usage {
+    uint32_t leases, holds, places;
+};
+bool core_usage(const struct core *core, struct core_text user, struct core_usage *ret_usage);
 /* What the tokens of a restored table are greater than, whose last was `last`: CORE_RESTORE_JUMP above the clock, so that whatever is
  * restored later gives greater ones, of whatever age its copy is. A table that is ahead even of that (somebody has raised its tokens, or the
  * clock is wrong) goes on above its last, and as much more as the clock's lower bits say. clock 0: it is not known. */

@@ -1,6 +1,6 @@
 /* entry.c: entries of the log as bytes. Numbers of the header are little-endian.
  *
- *     0  u8   version, 1
+ *     0  u8   version: 1, or 2 if a command may have the flag CORE_QUOTA
  *     1  u8   flags: 1 = first entry of its leader's term
  *     2  u16  elapsed ms
  *     4  u32  number of commands
@@ -13,7 +13,8 @@
  * their length before them.
  *
  *     READ
- *     ACQUIRE   name lease mode permits ttl wait delay owner     wait: plus 1, 0 is for ever
+ *     ACQUIRE   name lease mode permits ttl wait delay owner     wait: plus 1, 0 is for ever;
+ *               and with CORE_QUOTA: user leases holds places    limits: 0 is none
  *     RELEASE   name lease token
  *     RENEW     ttl count lease…
  *     END       lease ttl
@@ -30,10 +31,11 @@
 #include <string.h>
 
 #define ENTRY_VERSION 1
+#define ENTRY_VERSION_USERS 2
 #define HEADER_SIZE 24u
 #define FLAG_NEW_TERM 1
 #define VARINT_MAX 10u
-#define FIXED_MAX (2 + 10 * VARINT_MAX) /* bytes of a command besides its texts */
+#define FIXED_MAX (2 + 12 * VARINT_MAX) /* bytes of a command besides its texts */
 
 /* ---- packing ---------------------------------------------------------------------------------- */
 
@@ -100,6 +102,12 @@ static void pack_acquire(struct core_packer *packer, const struct core_command *
     put(packer, command->wait_ms == CORE_FOREVER ? 0 : command->wait_ms + 1);
     put(packer, command->delay_ms);
     put_text(packer, command->owner);
+    if (!(command->flags & CORE_QUOTA))
+        return;
+    put_text(packer, command->user);
+    put(packer, command->quota.leases);
+    put(packer, command->quota.holds);
+    put(packer, command->quota.places);
 }
 
 static void pack_renew(struct core_packer *packer, const struct core_command *command)
@@ -186,7 +194,7 @@ void core_packer_finish(struct core_packer *packer, uint32_t elapsed_ms, bool ne
     size = packer->size;
     INVARIANT(elapsed_ms <= CORE_ELAPSED_MAX_MS);
     packer->size = 0;
-    put8(packer, ENTRY_VERSION);
+    put8(packer, packer->users ? ENTRY_VERSION_USERS : ENTRY_VERSION);
     put8(packer, new_term ? FLAG_NEW_TERM : 0);
     put16(packer, elapsed_ms);
     put32(packer, packer->count);
@@ -198,9 +206,10 @@ void core_packer_finish(struct core_packer *packer, uint32_t elapsed_ms, bool ne
         put8(packer, 0);
 }
 
+/* Most entries are small, and are kept for as long as the end of the log: without the room that they did not need. */
 void *core_packer_take(struct core_packer *packer, size_t *ret_size)
 {
-    void *bytes = packer->bytes;
+    void *bytes = core_realloc(packer->bytes, packer->size);
 
     *ret_size = packer->size;
     memset(packer, 0, sizeof *packer);
@@ -211,6 +220,7 @@ void core_packer_clear(struct core_packer *packer)
 {
     packer->size = 0;
     packer->count = 0;
+    packer->users = false;
 }
 
 void core_packer_free(struct core_packer *packer)
@@ -280,6 +290,16 @@ static bool get_ttl(struct unpacker *unpacker, bool optional, uint32_t *ret_ttl_
            ((optional && *ret_ttl_ms == 0) || *ret_ttl_ms >= HF_TTL_MIN_MS);
 }
 
+static bool unpack_quota(struct unpacker *unpacker, struct core_command *command)
+{
+    struct core_quota *quota = &command->quota;
+
+    return unpacker->users && get_text(unpacker, 1, CORE_USER_MAX, &command->user) &&
+           get32(unpacker, CORE_CLAIMS_MAX, &quota->leases) &&
+           get32(unpacker, CORE_CLAIMS_MAX, &quota->holds) &&
+           get32(unpacker, CORE_CLAIMS_MAX, &quota->places);
+}
+
 static bool unpack_acquire(struct unpacker *unpacker, struct core_command *command)
 {
     uint32_t mode;
@@ -295,6 +315,8 @@ static bool unpack_acquire(struct unpacker *unpacker, struct core_command *comma
     command->wait_ms = wait == 0 ? CORE_FOREVER : wait - 1;
     command->mode = (int)mode;
     if (command->flags & CORE_ONCE && mode != HF_EXCLUSIVE)
+        return false;
+    if (command->flags & CORE_QUOTA && !unpack_quota(unpacker, command))
         return false;
     return (mode == HF_PERMIT) == (command->permits > 0);
 }
@@ -326,7 +348,9 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
     command->op = unpacker->at[0];
     command->flags = unpacker->at[1];
     unpacker->at += 2;
-    if (command->flags >= 2 * CORE_FORCE) /* the last flag there is */
+    if (command->flags >= 2 * CORE_QUOTA) /* the last flag there is */
+        return false;
+    if (command->flags & CORE_QUOTA && command->op != CORE_ACQUIRE)
         return false;
     switch (command->op) {
     case CORE_READ:
@@ -366,7 +390,7 @@ bool core_unpack(struct unpacker *unpacker, struct core_command *ret_command)
 uint32_t core_pack(struct core_packer *packer, const struct core_command *command)
 {
     struct core_command again;
-    struct unpacker unpacker = {.leases = NULL};
+    struct unpacker unpacker = {.users = true};
     size_t before;
 
     if (command->lease_count > CORE_RENEW_MAX)
@@ -374,7 +398,7 @@ uint32_t core_pack(struct core_packer *packer, const struct core_command *comman
     pack_header(packer);
     before = packer->size;
     reserve(packer, FIXED_MAX + command->name.size + command->lease.size + command->owner.size +
-                        command->result.size);
+                        command->user.size + command->result.size);
     put8(packer, command->op);
     put8(packer, command->flags);
     pack_fields(packer, command);
@@ -384,6 +408,7 @@ uint32_t core_pack(struct core_packer *packer, const struct core_command *comman
         packer->size = before;
         return CORE_NOT_PACKED;
     }
+    packer->users = packer->users || command->flags & CORE_QUOTA;
     return packer->count++;
 }
 
@@ -405,10 +430,11 @@ bool core_entry_header(const void *bytes, size_t size, struct core_entry_header 
     *ret_header = (struct core_entry_header){.elapsed_ms = le16toh(header.elapsed),
                                              .count = le32toh(header.count),
                                              .new_term = header.flags & FLAG_NEW_TERM,
+                                             .users = header.version == ENTRY_VERSION_USERS,
                                              .origin = le64toh(header.origin),
                                              .sequence = le64toh(header.sequence)};
-    return header.version == ENTRY_VERSION && header.flags <= FLAG_NEW_TERM &&
-           ret_header->elapsed_ms <= CORE_ELAPSED_MAX_MS;
+    return (header.version == ENTRY_VERSION || ret_header->users) &&
+           header.flags <= FLAG_NEW_TERM && ret_header->elapsed_ms <= CORE_ELAPSED_MAX_MS;
 }
 
 static bool only_padding(const struct unpacker *unpacker)
@@ -430,7 +456,8 @@ int core_unpack_begin(struct unpacker *unpacker, struct core *core, const void *
         return error_set(err, HF_EREFUSED, "an entry of the log that this version does not know");
     *unpacker = (struct unpacker){.at = (const unsigned char *)bytes + HEADER_SIZE,
                                   .end = (const unsigned char *)bytes + size,
-                                  .leases = core->renewing};
+                                  .leases = core->renewing,
+                                  .users = ret_header->users};
     for (uint32_t i = 0; i < ret_header->count; i++) {
         if (!core_unpack(unpacker, &command))
             return error_set(err, HF_EREFUSED, "command %u of an entry of the log is damaged", i);

@@ -168,12 +168,14 @@ void hold_end(struct core *core, uint32_t slot, enum core_why why)
 static void hold_haunt(struct core *core, uint32_t slot, int64_t until_ms, enum core_why why)
 {
     struct claim *claim = claim_at(core, slot);
+    uint32_t usage = claim_usage(core, claim);
 
     touch_lock(core, claim->lock);
     emit_changed(core, claim, why);
     claim_unbind(core, slot);
     claim->state = CORE_GHOST;
     extra_make(core, slot)->deadline_ms = until_ms;
+    extra_of(core, claim)->usage = usage;
     core->ghosts++;
     timers_set(&core->timers, TIMER_CLAIM, slot, until_ms);
 }
@@ -288,6 +290,7 @@ uint32_t lease_end(struct core *core, uint32_t slot, enum core_why why, bool wit
     if (!lease->ended) {
         lease->ended = true;
         core->ended++;
+        quota_leave(core, slot);
     } else if (lease_deadline(core, lease) > core->now_ms + remember_ms) {
         return count;
     }

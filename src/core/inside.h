@@ -33,10 +33,14 @@ struct lease {
     uint32_t first_claim, claims;
     uint32_t kept; /* places that a connection keeps alive: while there are any, no deadline */
     uint8_t id_size;
-    bool ended;   /* remembered, so that nobody revives it */
-    bool indexed; /* its claims are found by claim_index */
     uint8_t epoch;
+    /* Of 16 bits, since there is room for no more. */
+    unsigned usage : 14;  /* its user's slot plus 1; 0: it is nobody's, or has ended */
+    unsigned ended : 1;   /* remembered, so that nobody revives it */
+    unsigned indexed : 1; /* its claims are found by claim_index */
 };
+#define LEASE_USAGE_MASK 0x3fffu
+_Static_assert(CORE_USERS_MAX <= LEASE_USAGE_MASK, "a lease knows whose it is");
 
 struct claim {
     struct index_link link; /* used if its lease is indexed */
@@ -61,12 +65,14 @@ struct claim {
 #define CLAIM_NO_HEIR 2 /* a place that does not want to replace a dead runner */
 #define CLAIM_EXTRA 4   /* it has one; not told in a snapshot, since the rest says it [C9] */
 #define CLAIM_TOLD (CLAIM_KEPT | CLAIM_NO_HEIR)
+#define CLAIM_OF_USER 8 /* in a snapshot only: a ghost whose user's name follows */
 
 struct extra { /* of a place, a ghost, or a hold with a delay: most claims are none of them */
     int64_t deadline_ms; /* of a place's WAIT (INT64_MAX: none), or of a ghost */
     uint64_t delay_ms;   /* lock-delay; of a once-record: how long its runner's death is known */
     struct timer timer;
     uint32_t attachment; /* of a place: which of its connections keeps it, if one does */
+    uint32_t usage;      /* of a ghost whose lease had a user: as there */
 };
 
 struct record {  /* what became of a once-record */
@@ -89,9 +95,17 @@ struct lock {
     uint32_t record; /* slot plus 1; 0: none */
 };
 
+struct usage { /* what a user has who has limits: quota.c */
+    struct index_link link;
+    uint32_t name_slot;
+    uint32_t leases, holds, places; /* holds: ghosts included */
+    uint8_t name_size;
+};
+
 /* Millions of them are what memory is needed for. */
 _Static_assert(sizeof(struct lease) == 36, "a lease has its deadline in one place only");
 _Static_assert(sizeof(struct claim) == 56, "what few claims have is in their extra");
+_Static_assert(sizeof(struct extra) == 32, "an extra has no hole");
 _Static_assert(sizeof(struct lock) == 44, "what few locks have belongs elsewhere");
 
 struct prefetched { /* of a command: where its texts are, and their hashes */
@@ -110,8 +124,8 @@ struct member {
 };
 
 struct core {
-    struct slab leases, claims, extras, locks, records, texts[TEXT_CLASSES];
-    struct index lease_index, lock_index;
+    struct slab leases, claims, extras, locks, records, usages, texts[TEXT_CLASSES];
+    struct index lease_index, lock_index, usage_index;
     struct index claim_index; /* of leases that have many */
     struct timers timers;
     unsigned char seed[16];
@@ -181,6 +195,27 @@ static inline struct record *record_of(const struct core *core, const struct loc
     return lock->record ? slab_at(&core->records, lock->record - 1) : NULL;
 }
 
+static inline struct usage *usage_at(const struct core *core, uint32_t slot)
+{
+    return slab_at(&core->usages, slot);
+}
+
+/* Whose claim it is, as a lease has it. */
+static inline uint32_t claim_usage(const struct core *core, const struct claim *claim)
+{
+    if (core->usages.used == 0)
+        return 0;
+    if (claim->lease != NONE)
+        return lease_at(core, claim->lease)->usage;
+    return claim->state == CORE_GHOST && claim->flags & CLAIM_EXTRA ? extra_of(core, claim)->usage
+                                                                    : 0;
+}
+
+static inline bool texts_equal(struct core_text a, struct core_text b)
+{
+    return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0;
+}
+
 /* When a lease ends, a kept one if nobody kept it, an ended one in memory; 0: that was not set yet. */
 static inline int64_t lease_deadline(const struct core *core, const struct lease *lease)
 {
@@ -198,12 +233,44 @@ static inline int64_t deadline_max(const struct core *core)
     return core->now_ms + 3 * CORE_SPAN_MAX_MS;
 }
 
+/* What the hash of a key begins with: no two kinds are the same. */
+#define HASH_LEASE 1u
+#define HASH_LOCK 2u
+#define HASH_ONCE 3u
+#define HASH_CLAIM 4u
+#define HASH_USER 5u
+
 /* ---- texts.c ---- */
 void texts_init(struct core *core);
 void texts_free(struct core *core);
 uint32_t text_store(struct core *core, struct core_text text);
 void text_drop(struct core *core, uint32_t slot, size_t size);
 const char *text_bytes(const struct core *core, uint32_t slot, size_t size);
+
+/* ---- quota.c ---- */
+uint32_t usage_find(const struct core *core, struct core_text user);
+struct core_text usage_name(const struct core *core, const struct usage *usage);
+/* A claim has come into a list of its lock, or is about to leave it. */
+void quota_on_enlist(struct core *core, const struct claim *claim);
+void quota_on_delist(struct core *core, const struct claim *claim);
+/* From now on the lease is this user's, with all that it has. False: there are too many users. */
+bool quota_join(struct core *core, uint32_t lease, struct core_text user);
+/* The same of a ghost, which is to be enlisted next. */
+bool quota_of_ghost(struct core *core, struct core_text user, uint32_t *ret_usage);
+/* It is over, and nobody's. */
+void quota_leave(struct core *core, uint32_t lease);
+/* 0, or which limit keeps this lease (NONE: a new one) from one claim more, and what its user has of so many. */
+enum core_answer quota_exceeded(const struct core *core, const struct core_command *command,
+                                uint32_t lease, bool waits, uint64_t *ret_count,
+                                uint64_t *ret_limit);
+bool quota_is_sound(const struct core *core); /* [C10] */
+
+/* ---- acquire.c ---- */
+void core_acquire(struct core *core, uint32_t number, const struct core_command *command);
+/* Never sooner than it was: a TTL in ACQUIRE does not shorten a living lease. */
+void lease_prolong(struct core *core, uint32_t lease, uint32_t ttl_ms);
+/* An answer that is no more than a number. */
+void core_reply(struct core *core, uint32_t command, enum core_answer what, uint64_t number);
 
 /* ---- records.c: making, finding and forgetting records; who is in whose list ---- */
 struct core_text lease_id(const struct core *core, const struct lease *lease);
@@ -273,6 +340,7 @@ void core_unkeep_all(struct core *core);
 struct unpacker {
     const unsigned char *at, *end;
     struct core_text *leases; /* CORE_RENEW_MAX, lent; NULL: only looks */
+    bool users;               /* as in the header */
 };
 /* Checks the whole entry, then stands before its first command. HF_EREFUSED: it is none. */
 int core_unpack_begin(struct unpacker *unpacker, struct core *core, const void *bytes, size_t size,

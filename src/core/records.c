@@ -23,17 +23,7 @@ struct core_text claim_owner(const struct core *core, const struct claim *claim)
                               claim->owner_size};
 }
 
-static bool same_text(struct core_text a, struct core_text b)
-{
-    return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0;
-}
-
 /* ---- leases ----------------------------------------------------------------------------------- */
-
-#define HASH_LEASE 1u
-#define HASH_LOCK 2u
-#define HASH_ONCE 3u
-#define HASH_CLAIM 4u
 
 static uint32_t lease_hash(const struct core *core, struct core_text id)
 {
@@ -46,7 +36,7 @@ uint32_t lease_find(const struct core *core, struct core_text id)
 {
     uint32_t slot = index_first(&core->lease_index, lease_hash(core, id));
 
-    while (slot != NONE && !same_text(lease_id(core, lease_at(core, slot)), id))
+    while (slot != NONE && !texts_equal(lease_id(core, lease_at(core, slot)), id))
         slot = index_next(&core->lease_index, slot);
     return slot;
 }
@@ -84,6 +74,7 @@ void lease_forget(struct core *core, uint32_t slot)
 
     touch_lease(core, slot);
     INVARIANT(lease->claims == 0);
+    quota_leave(core, slot);
     timers_clear(&core->timers, TIMER_LEASE, slot);
     if (lease->ended)
         core->ended--;
@@ -139,7 +130,7 @@ uint32_t lock_find(const struct core *core, struct core_text name, bool once)
     uint32_t slot = index_first(&core->lock_index, lock_hash(core, name, once));
 
     while (slot != NONE && !(lock_at(core, slot)->once == once &&
-                             same_text(lock_name(core, lock_at(core, slot)), name)))
+                             texts_equal(lock_name(core, lock_at(core, slot)), name)))
         slot = index_next(&core->lock_index, slot);
     return slot;
 }
@@ -287,6 +278,7 @@ void claim_enlist(struct core *core, uint32_t slot)
         lock->holds++;
         core->ghosts += claim->state == CORE_GHOST;
     }
+    quota_on_enlist(core, claim);
 }
 
 void claim_delist(struct core *core, uint32_t slot)
@@ -310,6 +302,7 @@ void claim_delist(struct core *core, uint32_t slot)
         lock->holds--;
         core->ghosts -= claim->state == CORE_GHOST;
     }
+    quota_on_delist(core, claim);
 }
 
 static void index_claims(struct core *core, struct lease *lease)

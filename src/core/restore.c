@@ -109,10 +109,10 @@ static bool get_deadline(struct reader *reader, int64_t *ret_deadline_ms)
     return true;
 }
 
-static bool read_lease(struct reader *reader)
+static bool read_lease(struct reader *reader, bool of_user)
 {
     struct core *core = reader->core;
-    struct core_text id = {0};
+    struct core_text id = {0}, user = {0};
     struct lease *lease;
     uint32_t slot = 0, ttl_ms = 0;
     int64_t deadline_ms = 0;
@@ -120,7 +120,7 @@ static bool read_lease(struct reader *reader)
 
     if (!get32(reader, CORE_LEASES_MAX - 1, &slot) || !get_text(reader, 1, HF_LEASE_MAX, &id) ||
         !get32(reader, CORE_TTL_MAX_MS, &ttl_ms) || !get_deadline(reader, &deadline_ms) ||
-        !get_byte(reader, 1, &ended))
+        !get_byte(reader, 1, &ended) || (of_user && !get_text(reader, 1, CORE_USER_MAX, &user)))
         return false;
     if (!reader->leases_only)
         return true;
@@ -128,10 +128,10 @@ static bool read_lease(struct reader *reader)
         return wrong(reader, "a lease is there twice");
     lease = lease_at(core, slot);
     lease->ttl_ms = ttl_ms;
-    lease->ended = ended;
+    lease->ended = ended != 0;
     core->ended += lease->ended;
     lease_set_deadline(core, slot, deadline_ms);
-    return true;
+    return !of_user || quota_join(core, slot, user) || wrong(reader, "there are too many users");
 }
 
 /* In their order, so that equal tables have equal snapshots. */
@@ -156,7 +156,7 @@ struct claim_bytes {
     int state, mode, flags;
     uint64_t number, since, delay;
     int64_t deadline_ms;
-    struct core_text owner;
+    struct core_text owner, user;
 };
 
 static bool get_claim(struct reader *reader, struct claim_bytes *claim)
@@ -165,13 +165,14 @@ static bool get_claim(struct reader *reader, struct claim_bytes *claim)
            get32(reader, CORE_LEASES_MAX, &claim->lease) &&
            get_byte(reader, CORE_GHOST, &claim->state) &&
            get_byte(reader, HF_PERMIT, &claim->mode) &&
-           get_byte(reader, CLAIM_TOLD, &claim->flags) &&
+           get_byte(reader, CLAIM_TOLD | CLAIM_OF_USER, &claim->flags) &&
            get(reader, UINT64_MAX / 2, &claim->number) &&
            get(reader, (uint64_t)reader->core->now_ms, &claim->since) &&
            get_deadline(reader, &claim->deadline_ms) &&
            get(reader, CORE_SPAN_MAX_MS, &claim->delay) &&
            get32(reader, UINT32_MAX, &claim->attachment) &&
-           get_text(reader, 0, HF_OWNER_MAX, &claim->owner);
+           get_text(reader, 0, HF_OWNER_MAX, &claim->owner) &&
+           (!(claim->flags & CLAIM_OF_USER) || get_text(reader, 1, CORE_USER_MAX, &claim->user));
 }
 
 static bool bind(struct reader *reader, uint32_t slot, uint32_t lease_slot)
@@ -190,7 +191,7 @@ static bool bind(struct reader *reader, uint32_t slot, uint32_t lease_slot)
 }
 
 /* What only some have. */
-static void read_extra(struct core *core, const struct claim_bytes *bytes)
+static void read_extra(struct core *core, const struct claim_bytes *bytes, uint32_t usage)
 {
     struct extra *extra;
 
@@ -202,6 +203,7 @@ static void read_extra(struct core *core, const struct claim_bytes *bytes)
     if (bytes->state == CORE_HOLD)
         return;
     extra->deadline_ms = bytes->deadline_ms;
+    extra->usage = usage;
     if (bytes->state == CORE_PLACE && bytes->deadline_ms == 0)
         extra->deadline_ms = INT64_MAX;
     else
@@ -211,11 +213,14 @@ static void read_extra(struct core *core, const struct claim_bytes *bytes)
 static bool read_claim(struct reader *reader, uint32_t lock, bool place)
 {
     struct core *core = reader->core;
-    struct claim_bytes bytes;
+    struct claim_bytes bytes = {.slot = 0};
     struct claim *claim;
+    uint32_t usage = 0;
 
     if (!get_claim(reader, &bytes))
         return false;
+    if (bytes.flags & CLAIM_EXTRA || (bytes.flags & CLAIM_OF_USER && bytes.state != CORE_GHOST))
+        return wrong(reader, "a byte is out of its range");
     if (reader->leases_only)
         return true;
     if (!slab_take_at(&core->claims, bytes.slot))
@@ -223,7 +228,7 @@ static bool read_claim(struct reader *reader, uint32_t lock, bool place)
     claim = claim_at(core, bytes.slot);
     claim_fill(core, bytes.slot, lock, bytes.owner);
     claim->mode = (uint8_t)bytes.mode;
-    claim->flags = (uint8_t)bytes.flags;
+    claim->flags = bytes.flags & CLAIM_TOLD;
     claim->number = bytes.number;
     claim->since_ms = (int64_t)bytes.since;
     claim->state = (uint8_t)bytes.state;
@@ -232,7 +237,9 @@ static bool read_claim(struct reader *reader, uint32_t lock, bool place)
         return wrong(reader, "a claim is in the wrong list");
     if (bytes.lease && !bind(reader, bytes.slot, bytes.lease - 1))
         return false;
-    read_extra(core, &bytes);
+    if (bytes.user.size && !quota_of_ghost(core, bytes.user, &usage))
+        return wrong(reader, "there are too many users");
+    read_extra(core, &bytes, usage);
     claim_enlist(core, bytes.slot);
     return true;
 }
@@ -290,10 +297,11 @@ static bool read_records(struct reader *reader)
             return false;
         if (tag == SNAPSHOT_END)
             return reader->at == reader->end || wrong(reader, "there is more behind its end");
-        if (tag == SNAPSHOT_LEASE    ? !read_lease(reader)
-            : tag == SNAPSHOT_LOCK   ? !read_lock(reader)
-            : tag == SNAPSHOT_MEMBER ? !read_member(reader)
-                                     : !wrong(reader, "a record is of no known kind"))
+        if (tag == SNAPSHOT_LEASE           ? !read_lease(reader, false)
+            : tag == SNAPSHOT_LEASE_OF_USER ? !read_lease(reader, true)
+            : tag == SNAPSHOT_LOCK          ? !read_lock(reader)
+            : tag == SNAPSHOT_MEMBER        ? !read_member(reader)
+                                            : !wrong(reader, "a record is of no known kind"))
             return false;
     }
 }
@@ -342,11 +350,13 @@ static void replace(struct core *core, struct core *fresh)
     core->lease_index.slab = &core->leases;
     core->lock_index.slab = &core->locks;
     core->claim_index.slab = &core->claims;
+    core->usage_index.slab = &core->usages;
     timers_moved(&core->timers, core);
     *fresh = old;
     fresh->lease_index.slab = &fresh->leases;
     fresh->lock_index.slab = &fresh->locks;
     fresh->claim_index.slab = &fresh->claims;
+    fresh->usage_index.slab = &fresh->usages;
     timers_moved(&fresh->timers, fresh);
     core_free(fresh);
 }

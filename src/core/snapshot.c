@@ -109,15 +109,20 @@ void snapshot_write_header(struct snapshot_writer *writer, const struct core *co
 void snapshot_write_lease(struct snapshot_writer *writer, const struct core *core, uint32_t slot)
 {
     const struct lease *lease = lease_at(core, slot);
-    struct core_text id = lease_id(core, lease);
-    unsigned char *at = reserve(writer, 2 + 4 * VARINT_MAX + id.size);
+    struct core_text id = lease_id(core, lease), user = {NULL, 0};
+    unsigned char *at;
 
-    at = put_byte(at, SNAPSHOT_LEASE);
+    if (lease->usage && !SWITCHED(SWITCH_QUOTA_VOLATILE))
+        user = usage_name(core, usage_at(core, lease->usage - 1u));
+    at = reserve(writer, 2 + 5 * VARINT_MAX + id.size + user.size);
+    at = put_byte(at, user.size ? SNAPSHOT_LEASE_OF_USER : SNAPSHOT_LEASE);
     at = put(at, slot);
     at = put_text(at, id);
     at = put(at, lease->ttl_ms);
     at = put(at, (uint64_t)lease_deadline(core, lease));
     at = put_byte(at, lease->ended);
+    if (user.size)
+        at = put_text(at, user);
     commit(writer, at);
 }
 
@@ -125,20 +130,27 @@ void snapshot_write_claim(struct snapshot_writer *writer, const struct core *cor
 {
     const struct claim *claim = claim_at(core, slot);
     int64_t deadline_ms = claim_deadline(core, claim);
-    struct core_text owner = claim_owner(core, claim);
-    unsigned char *at = reserve(writer, 3 + 8 * VARINT_MAX + owner.size);
+    uint32_t usage = claim->state == CORE_GHOST ? claim_usage(core, claim) : 0;
+    struct core_text owner = claim_owner(core, claim), user = {NULL, 0};
+    unsigned char *at;
+
+    if (usage)
+        user = usage_name(core, usage_at(core, usage - 1));
+    at = reserve(writer, 3 + 9 * VARINT_MAX + owner.size + user.size);
 
     at = put(at, slot);
     at = put(at, claim->lease == NONE ? 0 : (uint64_t)claim->lease + 1);
     at = put_byte(at, claim->state);
     at = put_byte(at, claim->mode);
-    at = put_byte(at, claim->flags & CLAIM_TOLD);
+    at = put_byte(at, (claim->flags & CLAIM_TOLD) | (user.size ? CLAIM_OF_USER : 0));
     at = put(at, claim->number);
     at = put(at, (uint64_t)claim->since_ms);
     at = put(at, deadline_ms == INT64_MAX ? 0 : (uint64_t)deadline_ms);
     at = put(at, claim_delay(core, claim));
     at = put(at, claim_attachment(core, claim));
     at = put_text(at, owner);
+    if (user.size)
+        at = put_text(at, user);
     commit(writer, at);
 }
 

@@ -6,12 +6,17 @@
  *     records    in any order:
  *       'M'      member of the cluster: id, address; all of them before the others, by their ids
  *       'L'      lease: slot, id, ttl, deadline, then a byte, 1 if it has ended
+ *       'U'      the same of a lease that is a user's, and then his name
  *       'N'      name: slot, name, a byte (1: a once-record's key), permits, holds, places, then its
  *                claims (holds first, each list in order), then a byte for what became of it:
  *                0 nothing, 1 died, 2 result; and unless 0: token, deadline; and of 2: the result
  *       claim    slot, slot of its lease plus one (0: a ghost), state, mode and flags as three bytes,
- *                number, since, deadline (0: none), delay, attachment, owner
+ *                number, since, deadline (0: none), delay, attachment, owner; and of a ghost that
+ *                has the flag 8: the name of the user whose hold it was
  *     end        'E', then 8 bytes: the checksum of all before it
+ *
+ * A table without users has neither 'U' nor that flag, and can be read by whoever reads version 1 of the formats. What a user has follows from
+ * his leases and ghosts.
  *
  * Numbers are varints: seven bits to a byte, the least first, the eighth bit set if more follow.
  * Texts have their length before them. Slots are kept, because they decide in which order equal
@@ -30,6 +35,7 @@
     65536u /* the checksum goes over blocks of this size, each with the sum so far */
 #define SNAPSHOT_MEMBER 'M'
 #define SNAPSHOT_LEASE 'L'
+#define SNAPSHOT_LEASE_OF_USER 'U'
 #define SNAPSHOT_LOCK 'N'
 #define SNAPSHOT_END 'E'
 #define SNAPSHOT_NO_RECORD 0

@@ -150,6 +150,7 @@ void core_count(const struct core *core, struct core_counts *ret_counts)
     ret_counts->places = core->places;
     ret_counts->ghosts = core->ghosts;
     ret_counts->holds = core->claims.used - core->places - core->ghosts;
+    ret_counts->users = core->usages.used;
     ret_counts->last_token = core->last_token;
     ret_counts->last_ticket = core->last_ticket;
     ret_counts->grants = core->grants;

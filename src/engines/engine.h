@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 /* Raised whenever this file changes in a way that a module must be rebuilt for. */
-#define ENGINE_ABI 12
+#define ENGINE_ABI 15
 
 struct engine_store; /* each engine's own */
 
@@ -45,6 +45,10 @@ enum engine_outcome {
     ENGINE_DONE = 3,   /* a once-record that has been run: what came out is in claim->record */
     ENGINE_DIED = 4    /* a once-record whose runner died, and claim->no_heir; its token likewise */
 };
+
+/* An answer of release besides the errors: somebody else had ended that hold before. Where HF_ELOST may come of an earlier
+ * try whose answer was lost, this does not, however often it is asked. With words, as of an error. */
+#define ENGINE_ENDED 1
 
 /* Answers of renew for one claim, besides what is left of it in ms. */
 #define ENGINE_GONE (-1)      /* the store says so: it is over. Also of check */
@@ -142,6 +146,18 @@ struct engine_floor {
 
 enum engine_change { ENGINE_ADD = 1, ENGINE_REMOVE, ENGINE_TRANSFER, ENGINE_INIT };
 
+#define ENGINE_PIECE_MAX ((size_t)256 << 10)
+
+/* A piece of a backup, and what it is a piece of. */
+struct engine_piece {
+    char cluster[33];      /* its id */
+    uint64_t index, term;  /* of the last entry in it */
+    uint64_t size, offset; /* bytes of all of it, and where these belong */
+    uint32_t sum;          /* crc32c of all of it */
+    size_t count;          /* bytes; 0: there are no more */
+    unsigned char *bytes;  /* the caller's, ENGINE_PIECE_MAX of them */
+};
+
 struct engine {
     uint32_t abi; /* ENGINE_ABI; first, so that any two versions can compare it */
 
@@ -202,8 +218,8 @@ struct engine {
      * after HF_OK this lease holds nothing and never will. */
     int (*abandon)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                    struct error_text *err);
-    /* Gives up the hold with claim->token. HF_ELOST: it was over before, and nothing was touched.
-     */
+    /* Gives up the hold with claim->token. HF_ELOST: it was over before, and nothing was touched. ENGINE_ENDED: the same,
+     * by somebody else. */
     int (*release)(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                    struct error_text *err);
     /* NULL without HF_HAS_TTL. Renews claims that hold or wait, and tells of each by itself: what goes
@@ -212,6 +228,8 @@ struct engine {
      * known. An error: why one that is not known is not; what is known of the others counts. */
     int (*renew)(struct engine_store *store, struct engine_claim *const *claims, int count,
                  int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
+    /* How many are best renewed by one call; 0: 256. Fewer, where one of them takes long. The client has a limit of its own. */
+    int renew_batch;
     /* Frees claim->private, which may be NULL. No I/O that can block, no failure. */
     void (*dispose)(struct engine_store *store, struct engine_claim *claim);
     /* NULL without HF_HAS_PASS_FD. As hf_lock_pass_fd. */
@@ -263,6 +281,12 @@ struct engine {
      * itself: an answer that was lost is HF_EUNKNOWN. */
     int (*cluster_change)(struct engine_store *store, enum engine_change change, uint64_t id,
                           const char *address, int64_t deadline_ms, struct error_text *err);
+    /* NULL as those. A backup of what its leader has, which is asked for piece by piece. Whoever leaves it halfway has nothing to give back. */
+    int (*backup_begin)(struct engine_store *store, char ret_id[17], int64_t deadline_ms,
+                        struct error_text *err);
+    /* The piece at piece->offset. HF_EBUSY: it is not ready yet. HF_ELOST: there is no such backup (any more). */
+    int (*backup_piece)(struct engine_store *store, const char *id, struct engine_piece *piece,
+                        int64_t deadline_ms, struct error_text *err);
 };
 
 /* The one symbol of a module: const struct engine *holdfast_engine(void). */

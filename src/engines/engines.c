@@ -54,6 +54,9 @@ static const struct known_engine known_engines[] = {
 static const char *const refused_schemes[] = {"redis+sentinel", "redis-sentinel", "rediss+sentinel",
                                               "redis+cluster", "redis-cluster"};
 
+/* Modules of ours that are no stores: "http://..." is a mistake in a URL, and not in what was installed. */
+static const char *const other_modules[] = {"fence", "http", "sqlite", "tls"};
+
 static int load_engine(const struct known_engine *known, const struct engine **ret_engine,
                        struct error_text *err)
 {
@@ -112,6 +115,9 @@ int engines_find(const char *scheme, const struct engine **ret_engine, struct er
                              "redis:// with the address of one server, or redlock:// over "
                              "independent ones",
                              scheme);
+    for (size_t i = 0; i < sizeof other_modules / sizeof *other_modules; i++)
+        if (strcmp(other_modules[i], scheme) == 0)
+            return refuse_scheme(scheme, err);
     /* Somebody else's engine: a module of that name is all it needs. */
     if (module_exists(scheme))
         return load_engine(&(struct known_engine){.scheme = scheme}, ret_engine, err);

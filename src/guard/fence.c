@@ -86,8 +86,8 @@ static int stale(const struct marks_knock *knock, struct error_text *err)
                          (unsigned long long)knock->token, (unsigned long long)knock->mark,
                          (int)knock->size, knock->key);
     return error_set(err, HF_ESTALE,
-                     "stale token %llu: %llu is the newest seen, somebody else has held the lock "
-                     "since, for '%.*s'",
+                     "stale token %llu: %llu is the newest seen, somebody has entered with it, for "
+                     "'%.*s'",
                      (unsigned long long)knock->token, (unsigned long long)knock->mark,
                      (int)knock->size, knock->key);
 }

@@ -135,6 +135,16 @@ static void write_text(FILE *out, const struct sql_words *words, const char *tex
     }
 }
 
+static void write_rights(FILE *out, const struct sql_words *words, const char *rights)
+{
+    fputs(
+        "\n-- Until this is said, every role may raise any mark, and so shut all holders out. Each "
+        "role that enters, or writes to\n"
+        "-- a guarded table, needs the GRANT, here app:\n--\n",
+        out);
+    write_text(out, words, rights, "-- ");
+}
+
 static void write_all(FILE *out, const struct sql_wish *wish, const struct sql_dialect *dialect,
                       const struct sql_words *words)
 {
@@ -148,6 +158,8 @@ static void write_all(FILE *out, const struct sql_wish *wish, const struct sql_d
     write_text(out, words, dialect->enter, "");
     if (table)
         write_text(out, words, dialect->table, "");
+    if (dialect->rights)
+        write_rights(out, words, dialect->rights);
     fputs("\n-- To undo it:\n--\n", out);
     write_text(out, words, undo, "-- ");
 }

@@ -38,6 +38,7 @@ struct sql_wish {
 
 struct sql_dialect {
     const char *enter, *enter_undo, *table, *table_undo; /* texts */
+    const char *rights; /* of those who may enter; NULL: nobody is told apart */
     int (*check)(const struct sql_wish *wish, struct error_text *err);
     void (*fill)(const struct sql_wish *wish, struct sql_words *words);
 };

@@ -37,6 +37,22 @@ static void write_comment(FILE *out, const char *text)
     }
 }
 
+/* Where EXECUTE on functions is not everybody's (ALTER DEFAULT PRIVILEGES), it takes that, too, of each that the undoing drops. In one line. */
+static void write_execute(FILE *out, const char *undo)
+{
+    static const char before[] = "DROP FUNCTION IF EXISTS ";
+    const char *at = strstr(undo, before);
+
+    fputs("-- GRANT EXECUTE ON FUNCTION ", out);
+    for (at = at ? at + strlen(before) : ""; *at && *at != ';'; at++)
+        if (*at != '\n')
+            fputc(*at, out);
+        else
+            for (fputc(' ', out); at[1] == ' ';)
+                at++;
+    fputs(" TO app;\n", out);
+}
+
 int sql_write_locks(const hf_guard_sql_options *options, FILE *out, struct error_text *err)
 {
     struct pgnames names;
@@ -58,6 +74,7 @@ int sql_write_locks(const hf_guard_sql_options *options, FILE *out, struct error
         if (strcmp(names.schema, "public") != 0)
             fprintf(out, "-- GRANT USAGE ON SCHEMA \"%s\" TO app;\n", names.schema);
         write_comment(out, rights);
+        write_execute(out, undo);
         fputs("\n-- To undo it:\n--\n", out);
         write_comment(out, undo);
     }

@@ -133,6 +133,7 @@ static void fill(const struct sql_wish *wish, struct sql_words *words)
     put_quotes(wish, words);
     sql_put_name(words, "own", NULL, wish->schema);
     sql_put_literal_escaped(words, "own_name", sql_value(words, "own"));
+    sql_put_switch(words, "if_schema", strcmp(wish->schema, "public") != 0);
     sql_put_switch(words, "if_table", wish->table[0] != '\0');
     put_name_literal(words, "marks_name", wish->schema, "holdfast_marks");
     put_name_literal(words, "guards_name", wish->schema, "holdfast_guards");
@@ -143,6 +144,7 @@ static void fill(const struct sql_wish *wish, struct sql_words *words)
 const struct sql_dialect sql_postgres = {
     .enter = sql_text_postgres_enter,
     .enter_undo = sql_text_postgres_enter_undo,
+    .rights = sql_text_postgres_rights,
     .table = sql_text_postgres_table,
     .table_undo = sql_text_postgres_table_undo,
     .check = check,

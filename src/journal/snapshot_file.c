@@ -42,8 +42,8 @@ static void write_header(unsigned char header[HEADER_SIZE], const struct snapsho
 struct stream {
     const struct disk *disk;
     int file;
-    unsigned char *piece; /* PIECE bytes */
-    size_t used;
+    unsigned char *piece;
+    size_t room, used; /* of it */
     uint64_t offset;
 };
 
@@ -66,13 +66,13 @@ static int stream_put(struct stream *stream, struct iovec bytes)
     int failure = 0;
 
     for (size_t left = bytes.iov_len; left > 0 && !failure;) {
-        size_t size = left < PIECE - stream->used ? left : PIECE - stream->used;
+        size_t size = left < stream->room - stream->used ? left : stream->room - stream->used;
 
         memcpy(stream->piece + stream->used, from, size);
         stream->used += size;
         from += size;
         left -= size;
-        if (stream->used == PIECE)
+        if (stream->used == stream->room)
             failure = stream_flush(stream);
     }
     return failure;
@@ -81,9 +81,13 @@ static int stream_put(struct stream *stream, struct iovec bytes)
 static int write_pieces(const struct disk *disk, int file, const struct snapshot_file *snapshot)
 {
     unsigned char header[HEADER_SIZE];
-    struct stream stream = {.disk = disk, .file = file, .piece = blocks_new(PIECE)};
-    int failure = stream.piece ? 0 : ENOMEM;
+    uint64_t whole = HEADER_SIZE + snapshot->configuration.iov_len + snapshot->data.iov_len;
+    struct stream stream = {
+        .disk = disk, .file = file, .room = whole < PIECE ? round_up(whole, BLOCK) : PIECE};
+    int failure;
 
+    stream.piece = blocks_new(stream.room);
+    failure = stream.piece ? 0 : ENOMEM;
     write_header(header, snapshot);
     if (!failure)
         failure = stream_put(&stream, (struct iovec){header, sizeof header});
@@ -301,6 +305,68 @@ int snapshot_file_read(const struct open_snapshot *file, uint64_t offset, void *
         file->disk->read(file->disk, file->file, bytes, size, HEADER_SIZE + offset, ret_count);
 
     return failure ? error_set_errno(err, HF_EIO, failure, "cannot read a snapshot") : HF_OK;
+}
+
+/* The sums of so many bytes from the offset on: theirs alone, and going on with *sum. */
+static int sum_up(const struct open_snapshot *file, uint64_t offset, uint64_t size,
+                  unsigned char *piece, uint32_t *ret_own, uint32_t *sum, struct error_text *err)
+{
+    uint32_t own = 0;
+
+    while (size > 0) {
+        size_t want = size < PIECE ? (size_t)size : PIECE, count = 0;
+        int result = snapshot_file_read(file, offset, piece, want, &count, err);
+
+        if (result != HF_OK)
+            return result;
+        if (count != want)
+            return error_set(err, HF_EIO, "a snapshot ends before its end");
+        own = crc32c(own, piece, want);
+        *sum = crc32c(*sum, piece, want);
+        offset += want;
+        size -= want;
+    }
+    *ret_own = own;
+    return HF_OK;
+}
+
+static int verify(const struct open_snapshot *file, unsigned char *piece, uint32_t *ret_sum,
+                  struct error_text *err)
+{
+    uint32_t configuration_sum = 0, data_sum = 0, sum = 0;
+    unsigned char header[HEADER_SIZE];
+    uint64_t configuration;
+    size_t count = 0;
+    int failure = file->disk->read(file->disk, file->file, header, sizeof header, 0, &count);
+    int result;
+
+    if (failure)
+        return error_set_errno(err, HF_EIO, failure, "cannot read a snapshot");
+    configuration = count == sizeof header ? get_u64(header + 32) : UINT64_MAX;
+    if (configuration > CONFIGURATION_MAX || configuration > file->size ||
+        crc32c(0, header, HEADER_SUM_AT) != get_u32(header + HEADER_SUM_AT))
+        return error_set(err, HF_EIO, "a snapshot is damaged");
+    result = sum_up(file, 0, configuration, piece, &configuration_sum, &sum, err);
+    if (result == HF_OK)
+        result =
+            sum_up(file, configuration, file->size - configuration, piece, &data_sum, &sum, err);
+    if (result != HF_OK)
+        return result;
+    if (configuration_sum != get_u32(header + SUMS_AT) || data_sum != get_u32(header + SUMS_AT + 4))
+        return error_set(err, HF_EIO, "a snapshot is damaged");
+    *ret_sum = sum;
+    return HF_OK;
+}
+
+int snapshot_file_verify(const struct open_snapshot *file, uint32_t *ret_sum,
+                         struct error_text *err)
+{
+    unsigned char *piece = malloc(PIECE);
+    int result = piece ? verify(file, piece, ret_sum, err)
+                       : error_set(err, HF_ENOMEM, "no memory to look at a snapshot");
+
+    free(piece);
+    return result;
 }
 
 void snapshot_file_close(struct open_snapshot *file)

@@ -38,6 +38,10 @@ int snapshot_file_open(const struct directory *directory, uint64_t index,
 /* At most so many bytes, as many as there are from the offset on. */
 int snapshot_file_read(const struct open_snapshot *file, uint64_t offset, void *bytes, size_t size,
                        size_t *ret_count, struct error_text *err);
+/* Reads all of it once: is it what was written? ret_sum: crc32c of its bytes, for whoever sends them on. HF_EIO: it is damaged, or
+ * cannot be read. HF_ENOMEM. */
+int snapshot_file_verify(const struct open_snapshot *file, uint32_t *ret_sum,
+                         struct error_text *err);
 void snapshot_file_close(struct open_snapshot *file);
 
 /* Removes what was left by an interrupted snapshot_file_write. */

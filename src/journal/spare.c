@@ -45,18 +45,19 @@ void salt_write(unsigned char *block, uint64_t salt, uint64_t number, uint64_t m
 /* With zeros, but for the salt. */
 static int fill(const struct disk *disk, const struct journal_spare *spare)
 {
+    static _Alignas(BLOCK) unsigned char zeros[ZEROS_AT_ONCE]; /* nobody writes there */
     const size_t bytes = spare->bytes;
-    unsigned char *zeros = blocks_new(bytes < ZEROS_AT_ONCE ? bytes : ZEROS_AT_ONCE);
-    int failure = zeros ? disk->make_room(disk, spare->file, bytes) : ENOMEM;
+    unsigned char *block = blocks_new(BLOCK);
+    int failure = block ? disk->make_room(disk, spare->file, bytes) : ENOMEM;
 
     for (size_t at = 0; at < bytes && !failure; at += ZEROS_AT_ONCE)
         failure = disk->write(disk, spare->file, zeros,
                               bytes - at < ZEROS_AT_ONCE ? bytes - at : ZEROS_AT_ONCE, at, true);
     if (!failure) {
-        salt_write(zeros, spare->salt, spare->number, bytes);
-        failure = disk->write(disk, spare->file, zeros, BLOCK, 0, true);
+        salt_write(block, spare->salt, spare->number, bytes);
+        failure = disk->write(disk, spare->file, block, BLOCK, 0, true);
     }
-    free(zeros);
+    free(block);
     return failure;
 }
 

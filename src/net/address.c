@@ -294,6 +294,19 @@ int access_read(struct url *url, const char *userinfo, size_t userinfo_length,
     return result;
 }
 
+int access_read_revocations(struct url *url, const char *secure, struct access *access,
+                            struct error_text *err)
+{
+    int result = read_file_option(url, "crl-file", access->crl_file, err);
+
+    if (result == HF_OK && !access->tls &&
+        (access->ca_file[0] || access->cert_file[0] || access->crl_file[0]))
+        return error_set(err, HF_EINVAL,
+                         "store URL: ca-file, cert-file, key-file and crl-file are for TLS: use %s",
+                         secure);
+    return result;
+}
+
 void access_wipe(struct access *access)
 {
     explicit_bzero(access, sizeof *access);

@@ -29,6 +29,8 @@ struct access {
     /* PEM files; "": the system's authorities; no certificate of our own. */
     char ca_file[ADDRESS_FILE_MAX + 1];
     char cert_file[ADDRESS_FILE_MAX + 1], key_file[ADDRESS_FILE_MAX + 1];
+    char
+        crl_file[ADDRESS_FILE_MAX + 1]; /* which certificates were revoked; "": that is not asked */
 };
 
 /* What follows the scheme of a URL: "//userinfo@hosts/path", borrowed from it. */
@@ -48,6 +50,10 @@ bool address_same(const struct address *a, const struct address *b);
  * (userinfo, still encoded, or NULL), and HOLDFAST_PASSWORD for a password given nowhere else. */
 int access_read(struct url *url, const char *userinfo, size_t userinfo_length,
                 struct access *ret_access, struct error_text *err);
+/* The option crl-file, of stores whose TLS is ours; after access_read, and after it is known whether TLS is wanted. secure: the scheme that wants it, for
+ * messages: none of the files is of use without. */
+int access_read_revocations(struct url *url, const char *secure, struct access *access,
+                            struct error_text *err);
 /* The password as its file says now: it may have been exchanged since. Returns false, and leaves `password` as it is, if there is no
  * such file, or it cannot be used: it may be about to be written. Not for a file that can be read only once, such as a pipe. */
 bool access_password(const struct access *access, char password[PASSWORD_MAX + 1]);

@@ -8,6 +8,8 @@
 #define READ_BYTES 16384       /* asked for at a time */
 #define OUT_BYTES_MAX 16777216 /* queued for a server that does not read */
 
+#define TLS_ALERT 0x15 /* the first byte of one; no answer begins like this */
+
 static const struct resp_limits reply_limits = {
     .blob_max = 16777216, .value_max = 67108864, .nodes_max = 1000000};
 
@@ -172,6 +174,12 @@ static int take_value(struct link *link, const struct resp_node *value, link_val
     return result;
 }
 
+/* The first that comes is what TLS says to somebody who does not speak it. */
+static bool is_alert(const struct link *link, const char *bytes)
+{
+    return link->state == LINK_HANDSHAKE && link->greeted == 0 && bytes[0] == TLS_ALERT;
+}
+
 static int read_values(struct link *link, link_value_fn *fn, void *context, struct error_text *err)
 {
     bool more = true;
@@ -197,6 +205,11 @@ static int read_values(struct link *link, link_value_fn *fn, void *context, stru
             return (int)came;
         if (came == 0)
             return HF_OK;
+        if (is_alert(link, bytes))
+            return error_set(
+                err, HF_EREFUSED,
+                "it speaks TLS, and this connection does not: the scheme for that ends "
+                "in s, as holdfasts:// and rediss://");
         resp_reader_filled(link->reader, (size_t)came);
     }
     return HF_OK;

@@ -5,20 +5,17 @@
  *
  * We are a guest in somebody's process, which may use OpenSSL too. So: nothing at exit (the host's
  * threads, or ours, may still be busy then), no prompt on the terminal for a key's passphrase, no
- * SIGPIPE (the socket is behind a BIO of our own, because OpenSSL's calls plain write), and the
- * thread's queue of errors is left empty. */
+ * SIGPIPE (tls_socket.c), and the thread's queue of errors is left empty. */
 #include "net/tls.h"
 #include "net/stream.h"
+#include "net/tls_socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
-#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
@@ -28,98 +25,14 @@ struct tls_session {
     SSL *ssl;
     const struct access *access;
     const struct address *address;
-    int fd;            /* -1 until the handshake */
-    int socket_errno;  /* the last failure of the socket that was not "later" */
+    struct tls_socket sock;
     bool asked;        /* the server asked for a certificate of ours */
     bool done;         /* the handshake */
     short read_wants;  /* poll events: POLLIN, unless reading has to write first */
     short write_wants; /* POLLOUT, or the reverse */
 };
 
-/* What OpenSSL says about the first error in this thread's queue. */
-static const char *reason(void)
-{
-    unsigned long error = ERR_peek_error();
-    const char *text = ERR_SYSTEM_ERROR(error) ? strerrordesc_np(ERR_GET_REASON(error))
-                                               : ERR_reason_error_string(error);
-
-    return text ? text : "unknown reason";
-}
-
-/* ---- the socket, as OpenSSL sees it ---------------------------------------------------------- */
-
-static int socket_read(BIO *bio, char *bytes, int size)
-{
-    struct tls_session *session = BIO_get_data(bio);
-    ssize_t n;
-
-    BIO_clear_retry_flags(bio);
-    do {
-        n = recv(session->fd, bytes, (size_t)size, 0);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN)
-        BIO_set_retry_read(bio);
-    else if (n < 0)
-        session->socket_errno = errno;
-    return (int)n;
-}
-
-static int socket_write(BIO *bio, const char *bytes, int size)
-{
-    struct tls_session *session = BIO_get_data(bio);
-    ssize_t n;
-
-    BIO_clear_retry_flags(bio);
-    do {
-        n = send(session->fd, bytes, (size_t)size, MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN)
-        BIO_set_retry_write(bio);
-    else if (n < 0)
-        session->socket_errno = errno;
-    return (int)n;
-}
-
-static long socket_control(BIO *bio, int command, long number, void *pointer)
-{
-    (void)bio;
-    (void)number;
-    (void)pointer;
-    return command == BIO_CTRL_FLUSH; /* nothing is kept back; all else is unknown here */
-}
-
-static BIO_METHOD *socket_method; /* NULL: out of memory when it was made */
-
-static void prepare(void)
-{
-    BIO_METHOD *method;
-    int index;
-
-    /* Only counts if nobody initialised OpenSSL before. */
-    if (OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL) != 1)
-        return;
-    index = BIO_get_new_index();
-    method = index < 0 ? NULL : BIO_meth_new(index | BIO_TYPE_SOURCE_SINK, "holdfast socket");
-    if (!method)
-        return;
-    if (BIO_meth_set_read(method, socket_read) && BIO_meth_set_write(method, socket_write) &&
-        BIO_meth_set_ctrl(method, socket_control))
-        socket_method = method;
-    else
-        BIO_meth_free(method);
-}
-
 /* ---- certificates ---------------------------------------------------------------------------- */
-
-/* OpenSSL's own would ask on the terminal, in the middle of somebody's program. arg: a bool. */
-static int note_passphrase(char *ret_text, int size, int for_writing, void *arg)
-{
-    (void)ret_text;
-    (void)size;
-    (void)for_writing;
-    *(bool *)arg = true;
-    return -1;
-}
 
 static int note_request(SSL *ssl, void *arg)
 {
@@ -134,10 +47,25 @@ static int use_authorities(SSL_CTX *context, const struct access *access, struct
 {
     if (!access->ca_file[0]) {
         if (SSL_CTX_set_default_verify_paths(context) != 1)
-            return error_set(err, HF_EREFUSED, "the system's authorities: %s", reason());
+            return error_set(err, HF_EREFUSED, "the system's authorities: %s", tls_reason());
     } else if (SSL_CTX_load_verify_file(context, access->ca_file) != 1) {
-        return error_set(err, HF_EREFUSED, "ca-file %s: %s", access->ca_file, reason());
+        return error_set(err, HF_EREFUSED, "ca-file %s: %s", access->ca_file, tls_reason());
     }
+    return HF_OK;
+}
+
+/* Then each certificate of the chain needs a list of its authority: one that is missing, or out of date, is a refusal. */
+static int use_revocations(SSL_CTX *context, const struct access *access, struct error_text *err)
+{
+    X509_STORE *store = SSL_CTX_get_cert_store(context);
+    X509_LOOKUP *lookup;
+
+    if (!access->crl_file[0])
+        return HF_OK;
+    lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file());
+    if (!lookup || X509_load_crl_file(lookup, access->crl_file, X509_FILETYPE_PEM) < 1)
+        return error_set(err, HF_EREFUSED, "crl-file %s: %s", access->crl_file, tls_reason());
+    X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
     return HF_OK;
 }
 
@@ -148,10 +76,10 @@ static int use_certificate(SSL_CTX *context, const struct access *access, struct
 
     if (!access->cert_file[0])
         return HF_OK;
-    SSL_CTX_set_default_passwd_cb(context, note_passphrase);
+    SSL_CTX_set_default_passwd_cb(context, tls_note_passphrase);
     SSL_CTX_set_default_passwd_cb_userdata(context, &is_locked);
     if (SSL_CTX_use_certificate_chain_file(context, access->cert_file) != 1)
-        return error_set(err, HF_EREFUSED, "cert-file %s: %s", access->cert_file, reason());
+        return error_set(err, HF_EREFUSED, "cert-file %s: %s", access->cert_file, tls_reason());
     /* This also finds a key that belongs to another certificate. */
     result = SSL_CTX_use_PrivateKey_file(context, access->key_file, SSL_FILETYPE_PEM);
     SSL_CTX_set_default_passwd_cb_userdata(context, NULL);
@@ -161,7 +89,7 @@ static int use_certificate(SSL_CTX *context, const struct access *access, struct
         return error_set(err, HF_EREFUSED,
                          "key-file %s: protected by a passphrase, which cannot be asked for",
                          access->key_file);
-    return error_set(err, HF_EREFUSED, "key-file %s: %s", access->key_file, reason());
+    return error_set(err, HF_EREFUSED, "key-file %s: %s", access->key_file, tls_reason());
 }
 
 static int new_context(const struct access *access, SSL_CTX **ret_context, struct error_text *err)
@@ -170,17 +98,17 @@ static int new_context(const struct access *access, SSL_CTX **ret_context, struc
     int result;
 
     if (!context)
-        return error_set(err, HF_ENOMEM, "TLS: %s", reason());
+        return error_set(err, HF_ENOMEM, "TLS: %s", tls_reason());
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    /* The system's configuration may ask for more; never lower that. */
-    if (SSL_CTX_get_min_proto_version(context) < TLS1_2_VERSION &&
-        SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1)
-        result = error_set(err, HF_EREFUSED, "TLS 1.2: %s", reason());
+    if (!tls_set_least_version(context))
+        result = error_set(err, HF_EREFUSED, "TLS 1.2: %s", tls_reason());
     else
         result = use_authorities(context, access, err);
+    if (result == HF_OK)
+        result = use_revocations(context, access, err);
     if (result == HF_OK)
         result = use_certificate(context, access, err);
     if (result == HF_OK)
@@ -204,7 +132,8 @@ static bool expect_host(SSL *ssl, const char *host)
     memcpy(name, host, length + 1);
     if (length > 0 && name[length - 1] == '.')
         name[length - 1] = '\0';
-    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    SSL_set_hostflags(ssl,
+                      X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return name[0] && SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
 }
 
@@ -222,17 +151,12 @@ static void session_free(struct tls_session *session)
 static int make_ssl(struct tls_session *session, SSL_CTX *context, struct error_text *err)
 {
     SSL *ssl = session->ssl = SSL_new(context);
-    BIO *bio;
 
     if (!ssl || !expect_host(ssl, session->address->host))
         return error_set(err, HF_EREFUSED, "%s: TLS: %s", session->address->shown,
-                         ssl ? "no certificate can be for such a host" : reason());
-    bio = BIO_new(socket_method);
-    if (!bio)
+                         ssl ? "no certificate can be for such a host" : tls_reason());
+    if (!tls_socket_set(&session->sock, ssl))
         return error_set(err, HF_ENOMEM, "out of memory");
-    BIO_set_data(bio, session);
-    BIO_set_init(bio, 1);
-    SSL_set_bio(ssl, bio, bio); /* takes it, once for both directions */
     SSL_set_cert_cb(ssl, note_request, session);
     SSL_set_connect_state(ssl);
     return HF_OK;
@@ -241,18 +165,16 @@ static int make_ssl(struct tls_session *session, SSL_CTX *context, struct error_
 static int session_new(const struct access *access, const struct address *address,
                        struct tls_session **ret_session, struct error_text *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct tls_session *session;
     SSL_CTX *context = NULL;
     int result;
 
-    pthread_once(&once, prepare);
-    session = socket_method ? calloc(1, sizeof *session) : NULL;
+    session = tls_prepare() ? calloc(1, sizeof *session) : NULL;
     if (!session)
         return error_set(err, HF_ENOMEM, "TLS: out of memory");
     *session = (struct tls_session){.access = access,
                                     .address = address,
-                                    .fd = -1,
+                                    .sock = {.fd = -1},
                                     .read_wants = POLLIN,
                                     .write_wants = POLLOUT};
     ERR_clear_error();
@@ -301,30 +223,24 @@ static int say_untrusted(const struct tls_session *session, long verdict, struct
                          "%s: the server's certificate is not trusted: %s; name its authority "
                          "with ?ca-file=",
                          shown, why);
+    case X509_V_ERR_UNABLE_TO_GET_CRL:
+    case X509_V_ERR_CRL_HAS_EXPIRED:
+    case X509_V_ERR_CRL_NOT_YET_VALID:
+        return error_set(err, HF_EREFUSED,
+                         "%s: whether the server's certificate was revoked is not in %s: %s", shown,
+                         session->access->crl_file, why);
     default:
         return error_set(err, HF_EREFUSED, "%s: the server's certificate is not valid: %s", shown,
                          why);
     }
 }
 
-/* The server's alerts about a certificate of ours, or about the lack of one. */
+/* The server's alerts about a certificate of ours, or about the lack of one: for that TLS 1.2 has no better word than a failed handshake. */
 static bool is_about_our_certificate(const struct tls_session *session, int alert)
 {
-    switch (alert) {
-    case SSL_AD_HANDSHAKE_FAILURE: /* TLS 1.2 has no better word for "you sent none" */
+    if (alert == SSL_AD_HANDSHAKE_FAILURE)
         return session->asked && !session->access->cert_file[0];
-    case SSL_AD_BAD_CERTIFICATE:
-    case SSL_AD_UNSUPPORTED_CERTIFICATE:
-    case SSL_AD_CERTIFICATE_REVOKED:
-    case SSL_AD_CERTIFICATE_EXPIRED:
-    case SSL_AD_CERTIFICATE_UNKNOWN:
-    case SSL_AD_UNKNOWN_CA:
-    case SSL_AD_ACCESS_DENIED:
-    case SSL_AD_CERTIFICATE_REQUIRED:
-        return session->asked;
-    default:
-        return false;
-    }
+    return session->asked && tls_is_about_our_certificate(alert);
 }
 
 static int say_unaccepted(const struct tls_session *session, int alert, struct error_text *err)
@@ -340,14 +256,6 @@ static int say_unaccepted(const struct tls_session *session, int alert, struct e
                      SSL_alert_desc_string_long(alert));
 }
 
-/* What text looks like to OpenSSL, where a record of TLS should be. */
-static bool is_not_tls(int code)
-{
-    return code == SSL_R_WRONG_VERSION_NUMBER || code == SSL_R_PACKET_LENGTH_TOO_LONG ||
-           code == SSL_R_HTTP_REQUEST || code == SSL_R_HTTPS_PROXY_REQUEST ||
-           code == SSL_R_BAD_RECORD_TYPE || code == SSL_R_UNEXPECTED_MESSAGE;
-}
-
 /* For SSL_ERROR_SSL: what is wrong is in the queue of errors. */
 static int say_protocol_error(const struct tls_session *session, struct error_text *err)
 {
@@ -358,17 +266,17 @@ static int say_protocol_error(const struct tls_session *session, struct error_te
         return say_untrusted(session, verdict, err);
     if (is_about_our_certificate(session, alert))
         return say_unaccepted(session, alert, err);
-    if (!session->done && is_not_tls(code))
+    if (!session->done && tls_is_no_record(code))
         return error_set(err, HF_EUNREACH,
                          "%s: the server's answer is not TLS: is this its TLS port? (%s)",
-                         session->address->shown, reason());
-    return error_set(err, HF_EUNREACH, "%s: TLS: %s", session->address->shown, reason());
+                         session->address->shown, tls_reason());
+    return error_set(err, HF_EUNREACH, "%s: TLS: %s", session->address->shown, tls_reason());
 }
 
 /* For SSL_ERROR_SYSCALL: the socket failed, or came to its end, which is no error of the socket. */
 static int say_socket_error(const struct tls_session *session, struct error_text *err)
 {
-    int failure = session->socket_errno;
+    int failure = session->sock.failure;
 
     if (failure == 0 || failure == EPIPE || (failure == ECONNRESET && !session->done))
         return say_closed(session, err);
@@ -401,7 +309,7 @@ static int handshake(struct tls_session *session, int fd, struct error_text *err
 {
     int given, result;
 
-    session->fd = fd;
+    session->sock.fd = fd;
     ERR_clear_error();
     given = SSL_do_handshake(session->ssl);
     if (given != 1) {

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 /* Raised whenever this file or address.h changes in a way that the module must be rebuilt for. */
-#define TLS_ABI 1
+#define TLS_ABI 2
 
 struct tls_session;
 

@@ -204,6 +204,7 @@ static void count_write(struct log_writer *log)
     status->writes++;
     status->bytes += journal_size_of(log->writing, log->writing_count);
     status->total_us += log->took_us;
+    histogram_add(&status->took, (int64_t)log->took_us);
     if (log->took_us > status->longest_us)
         status->longest_us = log->took_us;
 }

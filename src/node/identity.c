@@ -66,7 +66,9 @@ static bool is_only(const struct replica_config *there, uint64_t id)
 static int refuse_number(const struct directory *directory, const struct identity_wanted *wanted,
                          const struct node_file *file, struct error_text *err)
 {
-    return error_set(err, HF_EREFUSED, "%s belongs to node %" PRIu64 ", and this is node %" PRIu64,
+    return error_set(err, HF_EREFUSED,
+                     "%s belongs to node %" PRIu64 ", and this is node %" PRIu64
+                     ": set id to this node's own, or data to its directory",
                      directory->path, file->id, wanted->id);
 }
 

@@ -3,9 +3,11 @@
  *     node.c         opening, rounds, closing
  *     disk.c         the log: writing it, segments for it, removing what nobody needs
  *     snapshot_io.c  snapshots to the disk
+ *     backup_taking.c   a backup, from a snapshot on the disk
  *     catch_up.c     log and snapshots from the disk, for those who miss them
  *     place.c        is the directory still there?
  *     links.c        messages and words to and from other nodes
+ *     known.c        what they say of themselves, and where they may be
  *     recovery.c     a replica from what the directory holds
  *     identity.c     whose directory is it?
  *     restore.c      a directory from a backup */
@@ -22,6 +24,7 @@
 
 #define KNOWN_MAX (REPLICA_MEMBERS_MAX + 2) /* others whom the replica may speak of at a time */
 #define NEVER_US INT64_MAX
+#define ADDRESSES_MAX 4u /* of one node */
 
 /* ---- disk.c ----------------------------------------------------------------------------------- */
 
@@ -98,16 +101,22 @@ struct place {
     int64_t next_us;
 };
 
-/* ---- links.c ---------------------------------------------------------------------------------- */
+/* ---- known.c ---------------------------------------------------------------------------------- */
 
-struct known { /* another node that has sent something */
+struct known { /* another node that has come here */
     uint64_t id;
     uint64_t incarnation;
-    char address[PEERS_ADDRESS_MAX + 1]; /* as it says itself */
-    bool goes_by_word;                   /* that one is tried, and not the log's */
-    int64_t tried_us;                    /* since when it is tried in vain; 0: it is not */
+    char address[PEERS_ADDRESS_MAX + 1]; /* as it says itself, */
+    char in_log[PEERS_ADDRESS_MAX + 1];  /* and where its log has it, by its word; "": there, too */
     int64_t heard_us;
 };
+
+struct addresses {
+    const char *at[ADDRESSES_MAX];
+    unsigned count;
+};
+
+/* ---- links.c ---------------------------------------------------------------------------------- */
 
 struct links {
     struct peers *peers; /* NULL: a node alone */
@@ -141,6 +150,7 @@ struct node {
     struct snapshot_writer snapshot;
     struct snapshot_reader readers[KNOWN_MAX];
     unsigned reads; /* threads that read for others */
+    struct list backups;
     struct place place;
     struct links links;
     bool moves; /* its address in the log is to be changed, see identity.h */
@@ -175,6 +185,10 @@ void snapshot_store(void *context, const struct replica_snapshot *snapshot, bool
 /* Tries again what has failed. Returns when. */
 int64_t snapshot_pump(struct node *node, int64_t now_us);
 
+/* backup_taking.c */
+/* Before the replica's round: what waits for a snapshot has one taken, or goes on with it. */
+void backup_taking_pump(struct node *node);
+
 /* catch_up.c */
 void catch_up_read_log(void *context, uint64_t to, uint64_t first, uint64_t last, size_t bytes_max);
 void catch_up_read_snapshot(void *context, uint64_t to, uint64_t index, uint64_t offset,
@@ -194,5 +208,23 @@ void links_send(void *context, uint64_t to, const char *address, const struct io
                 unsigned count);
 /* Tells the replica whose connections have ended, and connects with all members. Returns when to come again. */
 int64_t links_pump(struct node *node, int64_t now_us);
+
+/* known.c; about: what a node says of itself, "CLIENT/INCARNATION/VERSION" */
+uint64_t about_incarnation(const char *about);
+/* The newest version of the formats that it reads; 0: it does not say. */
+uint32_t about_version(const char *about);
+void about_client(const char *about, char ret_client[PEERS_ABOUT_MAX + 1]);
+/* NULL: it is none, as this node's log has it. */
+const struct replica_member *known_member(const struct node *node, uint64_t id);
+/* NULL: it has not come. */
+const struct known *known_find(const struct node *node, uint64_t id);
+/* It has come, or said something. NULL: it has the id of a member that has been here, and is another one. */
+struct known *known_note(struct node *node, uint64_t id, const char *about, const char *address);
+/* Whether who says this of himself is the one whose id it is: as the members know it, or, if it is none, as the last that came with that id. */
+bool known_is_right(const struct node *node, uint64_t id, const char *about);
+/* Where a node may be: as this node's log has it, which may be from before it had an address, or had another one; as its own does, which may be newer;
+ * as it says of itself, which need not be right for others. Whichever leads to it is used (peers.h). given: by whoever
+ * wants to reach it; NULL: he does not know. */
+struct addresses known_addresses(const struct node *node, uint64_t id, const char *given);
 
 #endif

@@ -16,68 +16,18 @@
 #define VERSION_DIGITS 3
 #define STRAY_US 60000000  /* one that has the id of another is noted so often */
 #define LATELY_MAX_MS 1000 /* however long elections take */
-/* Without a connection, until the other one of two addresses is tried. Longer than a handshake takes. */
-#define OTHER_ADDRESS_US 3000000
-#define DIAL_US 50000 /* connections with members that are not there are tried so often */
+#define DIAL_US 50000      /* connections with members that are not there are tried so often */
+/* Words of this room's own, which who is older does not know, and passes over: where the sender is, as its log has it. The number is none. */
+#define IN_LOG "at 0 "
 
 _Static_assert(CLUSTER_ID_DIGITS == PEERS_CLUSTER, "one length");
 _Static_assert(PEERS_PIECES_MAX >= MESSAGE_PIECES_MAX, "a replica's message");
 _Static_assert(REPLICA_VERSION_MAX <= 999, "VERSION_DIGITS");
 
-/* ---- what others say of themselves: "CLIENT/INCARNATION/VERSION" ----------------------------- */
-
-/* Where the incarnation begins; NULL: it says something else. */
-static const char *incarnation_at(const char *about)
-{
-    const char *slash = strrchr(about, '/');
-
-    if (!slash || slash - about < INCARNATION_DIGITS + 1 || slash[-INCARNATION_DIGITS - 1] != '/')
-        return NULL;
-    return slash - INCARNATION_DIGITS;
-}
-
-static uint64_t incarnation_in(const char *about)
-{
-    const char *at = incarnation_at(about);
-
-    return at ? incarnation_parse(at) : 0;
-}
-
-/* The newest version of the formats that it reads; 0: it does not say. */
-static uint32_t version_in(const char *about)
-{
-    const char *at = incarnation_at(about);
-    uint32_t version = 0;
-
-    if (!at)
-        return 0;
-    for (at += INCARNATION_DIGITS + 1; *at >= '0' && *at <= '9' && version <= REPLICA_VERSION_MAX;
-         at++)
-        version = version * 10 + (uint32_t)(*at - '0');
-    return *at == '\0' && version <= REPLICA_VERSION_MAX ? version : 0;
-}
-
-static void client_in(const char *about, char ret_client[PEERS_ABOUT_MAX + 1])
-{
-    const char *at = incarnation_at(about);
-
-    snprintf(ret_client, PEERS_ABOUT_MAX + 1, "%.*s", at ? (int)(at - 1 - about) : 0, about);
-}
-
-static const struct replica_member *find_member(const struct node *node, uint64_t id)
-{
-    const struct replica_config *members = replica_members(node->replica);
-
-    for (int i = 0; i < members->count; i++)
-        if (members->at[i].id == id)
-            return &members->at[i];
-    return NULL;
-}
-
 /* The members know this node with other data: it would be counted for one that has acknowledged more. */
 static bool is_another(struct node *node)
 {
-    const struct replica_member *own = find_member(node, node->id);
+    const struct replica_member *own = known_member(node, node->id);
     bool before = node->links.is_another;
 
     node->links.is_another = own && own->incarnation != node->identity.incarnation;
@@ -86,93 +36,28 @@ static bool is_another(struct node *node)
     return node->links.is_another;
 }
 
-/* ---- who has come ----------------------------------------------------------------------------- */
-
-static struct known *known_of(struct node *node, uint64_t id)
-{
-    struct known *oldest = &node->links.known[0];
-
-    for (unsigned i = 0; i < KNOWN_MAX; i++) {
-        struct known *known = &node->links.known[i];
-
-        if (known->id == id)
-            return known;
-        if (known->heard_us < oldest->heard_us)
-            oldest = known;
-    }
-    *oldest = (struct known){.id = id};
-    return oldest;
-}
-
-static const struct known *find_known(const struct node *node, uint64_t id)
-{
-    for (unsigned i = 0; i < KNOWN_MAX; i++)
-        if (node->links.known[i].id == id)
-            return &node->links.known[i];
-    return NULL;
-}
-
-int64_t node_silent_ms(const struct node *node, uint64_t id)
-{
-    const struct known *known = find_known(node, id);
-
-    return known ? (node_now_us() - known->heard_us) / 1000 : -1;
-}
-
 /* ---- to others -------------------------------------------------------------------------------- */
 
-/* To nobody in place of whom it is meant for. */
+/* Nothing is sent to anybody in place of whom it is meant for. */
 static bool is_meant(const struct node *node, uint64_t to)
 {
-    const struct replica_member *member = find_member(node, to);
     const char *about = peers_about(node->links.peers, to);
 
-    return !member || !about || incarnation_in(about) == member->incarnation;
+    return !about || known_is_right(node, to, about);
 }
 
-/* Who has said where it is. NULL: it has not, or another one with its id has. */
-static struct known *known_by_word(struct node *node, uint64_t id)
+/* Is there a connection with it, and not with another one that has its id? */
+static bool is_connected(const struct node *node, uint64_t id)
 {
-    const struct replica_member *member = find_member(node, id);
-
-    for (unsigned i = 0; i < KNOWN_MAX; i++) {
-        struct known *known = &node->links.known[i];
-
-        if (known->id == id && known->address[0] &&
-            (!member || member->incarnation == known->incarnation))
-            return known;
-    }
-    return NULL;
+    return peers_about(node->links.peers, id) && is_meant(node, id);
 }
 
-/* Where a node is. address: as the log has it so far, which may be from before it had one (then it is empty), or had another one; NULL: it is
- * no member that this node knows. What it says of itself may be another one, and need not be right: a connection that works is kept,
- * and while there is none the two are tried in turn. NULL: nobody knows. */
-static const char *address_of(struct node *node, uint64_t id, const char *address)
+static void dial_one(const struct node *node, uint64_t id, const char *given)
 {
-    struct known *known = known_by_word(node, id);
+    struct addresses addresses = known_addresses(node, id, given);
 
-    if (!known)
-        return address && address[0] ? address : NULL;
-    if (!address || !address[0])
-        known->goes_by_word = true;
-    return known->goes_by_word ? known->address : address;
-}
-
-static void try_other_address(struct node *node, uint64_t id, int64_t now_us)
-{
-    struct known *known = known_by_word(node, id);
-
-    if (!known)
-        return;
-    if (peers_about(node->links.peers, id)) {
-        known->tried_us = 0;
-    } else if (known->tried_us == 0) {
-        known->tried_us = now_us;
-    } else if (now_us - known->tried_us >= OTHER_ADDRESS_US) {
-        known->tried_us = now_us;
-        known->goes_by_word = !known->goes_by_word;
-    }
+    if (addresses.count > 0)
+        peers_dial(node->links.peers, id, addresses.at, addresses.count);
 }
 
 void links_send(void *context, uint64_t to, const char *address, const struct iovec *pieces,
@@ -180,41 +65,61 @@ void links_send(void *context, uint64_t to, const char *address, const struct io
 {
     struct node *node = context;
 
-    if (!node->links.peers || is_another(node) || !is_meant(node, to))
+    if (!node->links.peers || is_another(node))
         return;
-    address = address_of(node, to, address);
-    if (address)
-        peers_send(node->links.peers, to, address, pieces, count);
+    if (!is_meant(node, to) || peers_send(node->links.peers, to, pieces, count) == HF_EUNREACH)
+        dial_one(node, to, address);
 }
 
-bool node_say(struct node *node, uint64_t to, const char *address, const char *text)
+static int send_words(const struct node *node, uint64_t to, const char *text)
 {
     char mark = WORDS_MARK;
     struct iovec pieces[2] = {{&mark, 1}, {(void *)(uintptr_t)text, strlen(text)}};
 
     INVARIANT(pieces[1].iov_len <= NODE_WORDS_MAX);
-    return peers_send(node->links.peers, to, address, pieces, 2) == HF_OK;
+    return peers_send(node->links.peers, to, pieces, 2);
+}
+
+bool node_say(struct node *node, uint64_t to, const char *address, const char *text)
+{
+    int result = send_words(node, to, text);
+
+    if (result == HF_EUNREACH)
+        dial_one(node, to, address);
+    return result == HF_OK;
+}
+
+bool node_say_there(struct node *node, uint64_t to, const char *address, const char *text)
+{
+    peers_dial_only(node->links.peers, to, address);
+    return send_words(node, to, text) == HF_OK;
+}
+
+/* Who is to answer may not know this node yet, and its own word may lead nowhere from there: it was reached by what the log says. */
+static void on_opened(void *context, uint64_t id)
+{
+    const struct node *node = context;
+    const struct replica_member *own = known_member(node, node->id);
+    char text[sizeof IN_LOG + PEERS_ADDRESS_MAX];
+
+    if (!own || !own->address[0] || strcmp(own->address, node->address) == 0 ||
+        own->incarnation != node->identity.incarnation)
+        return;
+    snprintf(text, sizeof text, IN_LOG "%s", own->address);
+    send_words(node, id, text);
 }
 
 /* All members have connections to all others, or try to: what is said first, to be elected, would be lost otherwise. */
-static bool dial(struct node *node, int64_t now_us)
+static bool dial(const struct node *node)
 {
     const struct replica_config *members = replica_members(node->replica);
     bool all = true;
 
     for (int i = 0; i < members->count; i++) {
-        const char *address;
-
         if (members->at[i].id == node->id)
             continue;
-        try_other_address(node, members->at[i].id, now_us);
-        address = address_of(node, members->at[i].id, members->at[i].address);
-        if (!address) {
-            all = false;
-            continue;
-        }
-        peers_dial(node->links.peers, members->at[i].id, address);
-        all = all && peers_about(node->links.peers, members->at[i].id) != NULL;
+        dial_one(node, members->at[i].id, NULL);
+        all = all && is_connected(node, members->at[i].id);
     }
     return all;
 }
@@ -230,7 +135,7 @@ int64_t links_pump(struct node *node, int64_t now_us)
     if (now_us - links->dialled_us < DIAL_US)
         return links->dialled_us + DIAL_US;
     links->dialled_us = now_us;
-    return dial(node, now_us) ? NEVER_US : now_us + DIAL_US;
+    return dial(node) ? NEVER_US : now_us + DIAL_US;
 }
 
 /* ---- from others ------------------------------------------------------------------------------ */
@@ -248,7 +153,7 @@ static bool is_ours(struct node *node, const struct peers_message *message)
 static void on_message(struct node *node, const struct peers_message *message, int64_t now_us)
 {
     if (is_ours(node, message) &&
-        !replica_received(node->replica, message->from, incarnation_in(message->about),
+        !replica_received(node->replica, message->from, about_incarnation(message->about),
                           message->bytes, message->size, now_us))
         node->host.peer_note(
             node->host.context,
@@ -259,7 +164,16 @@ static void on_message(struct node *node, const struct peers_message *message, i
                            .peer = message->address});
 }
 
-static void on_words(struct node *node, const struct peers_message *message)
+/* known: NULL, as above. */
+static void note_in_log(struct known *known, const char *address)
+{
+    size_t length = strlen(address);
+
+    if (known && peers_address_ok(address) && length <= PEERS_ADDRESS_MAX)
+        memcpy(known->in_log, address, length + 1);
+}
+
+static void on_words(struct node *node, const struct peers_message *message, struct known *known)
 {
     char text[NODE_WORDS_MAX + 1];
     size_t size = message->size - 1;
@@ -268,28 +182,29 @@ static void on_words(struct node *node, const struct peers_message *message)
         return;
     memcpy(text, (const char *)message->bytes + 1, size);
     text[size] = '\0';
-    node->host.heard(node->host.context, &(struct node_words){.from = message->from,
-                                                              .version = version_in(message->about),
-                                                              .address = message->address,
-                                                              .cluster = message->cluster,
-                                                              .text = text});
+    if (strncmp(text, IN_LOG, strlen(IN_LOG)) == 0) {
+        note_in_log(known, text + strlen(IN_LOG));
+        return;
+    }
+    node->host.heard(node->host.context,
+                     &(struct node_words){.from = message->from,
+                                          .version = about_version(message->about),
+                                          .address = message->address,
+                                          .cluster = message->cluster,
+                                          .text = text});
 }
 
 static void on_received(void *context, const struct peers_message *message)
 {
     struct node *node = context;
-    int64_t now_us = node_now_us();
     struct known *known;
 
     if (!node->closing && node->replica) {
-        known = known_of(node, message->from);
-        snprintf(known->address, sizeof known->address, "%s", message->address);
-        known->incarnation = incarnation_in(message->about);
-        known->heard_us = now_us;
+        known = known_note(node, message->from, message->about, message->address);
         if (message->size > 0 && *(const char *)message->bytes == WORDS_MARK)
-            on_words(node, message);
+            on_words(node, message, known);
         else
-            on_message(node, message, now_us);
+            on_message(node, message, node_now_us());
     }
     free(message->bytes);
 }
@@ -318,7 +233,7 @@ static void on_note(void *context, const struct note *note)
 /* Now, or a moment ago: its connection may be made anew. */
 static bool was_there(const struct node *node, const struct replica_member *member)
 {
-    const struct known *known = find_known(node, member->id);
+    const struct known *known = known_find(node, member->id);
 
     return known && known->incarnation == member->incarnation &&
            node_now_us() - known->heard_us < node->links.lately_us;
@@ -347,43 +262,55 @@ static void note_stray(struct node *node, const struct peers_node *peer)
  * a member left behind that has died right now, and came back without its data, is let in soon, to be told. */
 static bool is_stray(struct node *node, const struct peers_node *peer)
 {
-    const struct replica_member *member = find_member(node, peer->id);
-    const char *about;
+    const struct replica_member *member = known_member(node, peer->id);
+    const char *from;
 
-    if (!member || incarnation_in(peer->about) == member->incarnation)
+    if (!member || about_incarnation(peer->about) == member->incarnation)
         return false;
-    about = peers_about(node->links.peers, peer->id);
-    if (about && incarnation_in(about) == member->incarnation) {
+    from = peers_about_from(node->links.peers, peer->id);
+    if (is_connected(node, peer->id) || (from && about_incarnation(from) == member->incarnation)) {
         note_stray(node, peer);
         return true;
     }
     return was_there(node, member);
 }
 
-static bool on_met(void *context, const struct peers_node *peer)
+static bool is_let_in(struct node *node, const struct peers_node *peer)
 {
-    struct node *node = context;
     char client[PEERS_ABOUT_MAX + 1];
 
-    client_in(peer->about, client);
+    about_client(peer->about, client);
     node->links.is_stray = node->replica && !node->closing && is_stray(node, peer);
     return node->replica && !node->closing && !node->links.is_stray &&
            node->host.met(node->host.context,
                           &(struct node_peer){.id = peer->id,
-                                              .incarnation = incarnation_in(peer->about),
-                                              .version = version_in(peer->about),
+                                              .incarnation = about_incarnation(peer->about),
+                                              .version = about_version(peer->about),
                                               .client = client,
-                                              .cluster = peer->cluster});
+                                              .cluster = peer->cluster,
+                                              .peer = peer->peer});
+}
+
+static bool on_met(void *context, const struct peers_node *peer)
+{
+    struct node *node = context;
+
+    if (!is_let_in(node, peer))
+        return false;
+    known_note(node, peer->id, peer->about, peer->address);
+    return true;
 }
 
 static bool on_reached(void *context, const struct peers_node *peer)
 {
-    struct node *node = context;
-    const struct replica_member *member = node->replica ? find_member(node, peer->id) : NULL;
+    return is_let_in(context, peer);
+}
 
-    peers_set_guarded(node->links.peers, peer->id,
-                      member && member->incarnation != incarnation_in(peer->about));
-    return on_met(context, peer);
+static bool on_meant(void *context, uint64_t id, const char *about)
+{
+    const struct node *node = context;
+
+    return !node->replica || known_is_right(node, id, about);
 }
 
 static char on_why_not(void *context, uint64_t id)
@@ -412,6 +339,7 @@ int links_open(struct node *node, const struct node_options *options, struct err
                                       .secret_size = options->secret_size,
                                       .other = options->other,
                                       .other_size = options->other_size,
+                                      .tls = options->tls,
                                       .about = about,
                                       .cluster = node->cluster};
     const struct peers_host host = {.context = node,
@@ -419,6 +347,8 @@ int links_open(struct node *node, const struct node_options *options, struct err
                                     .note = on_note,
                                     .met = on_met,
                                     .reached = on_reached,
+                                    .meant = on_meant,
+                                    .opened = on_opened,
                                     .why_not = on_why_not,
                                     .turned_away = on_turned_away,
                                     .ended = on_ended};
@@ -438,7 +368,7 @@ bool node_has_links(const struct node *node)
 
 bool node_is_connected(const struct node *node, uint64_t id)
 {
-    return node->links.peers && peers_about(node->links.peers, id) != NULL;
+    return node->links.peers && is_connected(node, id);
 }
 
 const char *node_why(const struct node *node, uint64_t id)
@@ -455,4 +385,10 @@ int node_set_secrets(struct node *node, const void *secret, size_t secret_size, 
                      size_t other_size, struct error_text *err)
 {
     return peers_set_secrets(node->links.peers, secret, secret_size, other, other_size, err);
+}
+
+void node_set_tls(struct node *node, struct tls_context *context)
+{
+    if (node->links.peers)
+        peers_set_tls(node->links.peers, context);
 }

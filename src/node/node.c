@@ -279,6 +279,7 @@ int node_open(struct uv_loop_s *loop, const struct node_options *options,
 
     INVARIANT(node != NULL && uv_mutex_init(&node->journal_mutex) == 0);
     node->loop = loop;
+    list_init(&node->backups);
     node->host = *host;
     node->id = options->id;
     snprintf(node->address, sizeof node->address, "%s", options->address);
@@ -373,6 +374,7 @@ int64_t node_pump(struct node *node, uint32_t expected)
     int64_t next_us = links_pump(node, now_us);
 
     move(node, now_us);
+    backup_taking_pump(node);
     next_us = min_us(next_us, replica_pump(node->replica, expected, now_us));
     next_us = min_us(next_us, snapshot_pump(node, now_us));
     next_us = min_us(next_us, place_pump(node, now_us));

@@ -27,8 +27,10 @@
 #ifndef NODE_NODE_H
 #define NODE_NODE_H
 
+#include "base/histogram.h"
 #include "base/note.h"
 #include "node/identity.h"
+#include "peers/peers.h"
 #include "replica/replica.h"
 
 struct node;
@@ -51,6 +53,7 @@ struct node_peer { /* what another node says of itself */
     uint32_t version;    /* of the formats: the newest that it reads; 0: it does not say */
     const char *client;  /* where clients find it; "": it does not say */
     const char *cluster; /* "": it belongs to none */
+    const char *peer;    /* where it came from, by the kernel, or was reached */
 };
 
 /* Beside messages of the replica there are words between nodes, short texts of the host's own. They pass between a member and a
@@ -91,6 +94,7 @@ struct node_options {
     const char *listen;         /* for peers, see peers.h; "" for a node alone */
     const void *secret, *other; /* see peers.h */
     size_t secret_size, other_size;
+    struct peers_tls tls; /* with other nodes, see peers.h */
     const char *client;   /* where clients find this node; "": it does not say */
     uint32_t election_ms; /* 0: as in replica/schedule.c, like the next */
     uint64_t snapshot_bytes;
@@ -144,12 +148,45 @@ int node_may_add(const struct node *node, const struct replica_member *member, b
 int node_remove(struct node *node, uint64_t id, void *request, struct error_text *err);
 int node_transfer(struct node *node, uint64_t to, void *request, struct error_text *err);
 
+/* ---- backups, see backup_taking.c -------------------------------------------------------------- */
+
+#define NODE_BACKUP_PIECE ((size_t)256 << 10)
+
+/* The bytes of a backup are those of a snapshot: replica_snapshot_decode reads them. */
+struct node_backup_about {
+    uint64_t index, term; /* of the last entry in it */
+    uint64_t size;        /* bytes */
+    uint32_t sum;         /* their crc32c, as it was when they were found to be what was written */
+};
+
+/* Both may call node_backup_end; never called after that, nor from within the functions below. */
+struct node_backup_host {
+    void *context;
+    /* about NULL: there will be none, for this reason. */
+    void (*ready)(void *context, const struct node_backup_about *about,
+                  const struct error_text *err);
+    /* bytes NULL: they cannot be read. */
+    void (*piece)(void *context, const void *bytes, size_t size, const struct error_text *err);
+};
+
+struct node_backup;
+
+/* Of all that is applied here now, or a little later. The replica is made to take a snapshot. */
+struct node_backup *node_backup_begin(struct node *node, const struct node_backup_host *host);
+/* When it is ready, and no other piece is being read. At most NODE_BACKUP_PIECE, none of them behind its end. */
+void node_backup_read(struct node_backup *backup, uint64_t offset, size_t size);
+/* Takes it. Before node_close. */
+void node_backup_end(struct node_backup *backup);
+
 /* ---- others ----------------------------------------------------------------------------------- */
 
 /* It has peers, or may get some: it was started with an address for them. */
 bool node_has_links(const struct node *node);
-/* False: there is no connection yet; one is being made. What is said may get lost. */
+/* By the connection that there is. False: there is none yet; one is being made, at this address or others that are known. What is said may get
+ * lost. */
 bool node_say(struct node *node, uint64_t to, const char *address, const char *text);
+/* To whoever has this id at this address, and to nobody at another one. */
+bool node_say_there(struct node *node, uint64_t to, const char *address, const char *text);
 /* Is there a connection to this node now? That of a process that has died ends at once; one whose machine is gone is there until
  * that is found out. */
 bool node_is_connected(const struct node *node, uint64_t id);
@@ -159,12 +196,15 @@ const char *node_why(const struct node *node, uint64_t id);
 void node_forget(struct node *node, uint64_t id);
 int node_set_secrets(struct node *node, const void *secret, size_t secret_size, const void *other,
                      size_t other_size, struct error_text *err);
+/* See peers_set_tls; a node without peers has no use for it. */
+void node_set_tls(struct node *node, struct tls_context *context);
 /* Milliseconds since it said something to this node; -1: it never did. */
 int64_t node_silent_ms(const struct node *node, uint64_t id);
 
 struct node_disk_status { /* of writing to the log, since it was opened */
     uint64_t writes, bytes;
     uint64_t total_us, longest_us; /* in which nothing else was done */
+    struct histogram took;
 };
 void node_disk_status(const struct node *node, struct node_disk_status *ret_status);
 

@@ -6,10 +6,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define LOOK_US 1000000
+#define SHOWN_MAX 200u /* bytes of its name */
 
 /* Any thread's: a disk that hangs takes its time. What cannot be told is no reason to stop. */
 static void look(uv_work_t *work)
@@ -28,19 +30,22 @@ static void look(uv_work_t *work)
 static void on_looked(uv_work_t *work, int status)
 {
     struct node *node = work->data;
+    size_t looked_for = strlen(node->place.lock) - strlen("/" DIRECTORY_LOCK);
     struct error_text why;
 
     (void)status;
+    if (looked_for > SHOWN_MAX)
+        looked_for = SHOWN_MAX;
     node->place.running = false;
     node->place.next_us = node_now_us() + LOOK_US;
     if (node->place.is_lost && !node->closing && replica_role(node->replica) != REPLICA_STOPPED) {
         error_write(&why,
-                    "the data directory %.200s, or its file '" DIRECTORY_LOCK
+                    "the data directory %.*s, or its file '" DIRECTORY_LOCK
                     "', was removed, moved, or replaced while this node ran: "
                     "what it acknowledged from now on would be lost; put the directory back and "
                     "restart this node, or restore a backup (holdfastd --restore-from), or, in a "
                     "cluster, remove this node and add another one",
-                    node->recovery.directory.path);
+                    (int)looked_for, node->place.lock);
         replica_fail(node->replica, why.text);
     }
     node_maybe_finish(node);

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "journal/text_file.h"
 #include "node/backup.h"
+#include "node/backup_image.h"
 #include "node/node_file.h"
 #include "node/recovery.h"
 
@@ -312,23 +313,77 @@ static void drop_advice(struct error_text *err)
         snprintf(advice, sizeof err->text - (size_t)(advice - err->text), ": take another backup");
 }
 
-static int restore_into(const struct restore_options *options, const struct directory *source,
+/* ---- the backup --------------------------------------------------------------------------------- */
+
+struct source {
+    bool is_file;               /* of 'holdfast cluster backup', */
+    struct backup_image image;  /* which is this; */
+    struct directory directory; /* or a copy of a data directory */
+};
+
+static int open_source(const struct restore_options *options, struct source *ret_source,
+                       struct error_text *err)
+{
+    int result;
+
+    *ret_source = (struct source){.is_file = backup_image_is_file(options->source)};
+    if (ret_source->is_file)
+        return backup_image_load(options->source, &ret_source->image, err);
+    result = backup_open(options->source, &ret_source->directory, err);
+    if (result != HF_OK)
+        return result;
+    result = backup_check_apart(options->source, options->target, err);
+    if (result != HF_OK)
+        directory_close(&ret_source->directory);
+    return result;
+}
+
+static void close_source(struct source *source)
+{
+    if (source->is_file)
+        backup_image_free(&source->image);
+    else
+        directory_close(&source->directory);
+}
+
+/* As a data directory that has been in use. An image may be large: it goes, before all of it is loaded from there. */
+static int unpack(struct source *source, const struct directory *target, struct error_text *err)
+{
+    int result;
+
+    if (!source->is_file)
+        return backup_copy(&source->directory, target, err);
+    result = backup_image_unpack(&source->image, target, err);
+    backup_image_free(&source->image);
+    return result;
+}
+
+/* Which node it is a copy of; 0: not known. */
+static uint64_t node_of(const struct source *source)
+{
+    struct node_file node;
+    struct error_text ignored;
+
+    return !source->is_file && node_file_read(&source->directory, &node, &ignored) == HF_OK
+               ? node.id
+               : 0;
+}
+
+static int restore_into(const struct restore_options *options, struct source *source,
                         struct restore_result *ret_result, struct error_text *err)
 {
     struct place before = look_at(options->target);
     struct directory target;
-    struct node_file node;
-    struct error_text ignored;
     int result = open_target(options->target, &target, err);
 
     if (result == HF_OK) {
-        result = backup_copy(source, &target, err);
+        result = unpack(source, &target, err);
         directory_close(&target); /* the mark keeps others from using it */
         if (result == HF_OK)
             result = change(options, ret_result, err);
     }
     if (result == HF_OK)
-        ret_result->id = node_file_read(source, &node, &ignored) == HF_OK ? node.id : 0;
+        ret_result->id = node_of(source);
     if (result != HF_OK) {
         tidy(options->target, before);
         drop_advice(err);
@@ -339,14 +394,12 @@ static int restore_into(const struct restore_options *options, const struct dire
 int restore_directory(const struct restore_options *options, struct restore_result *ret_result,
                       struct error_text *err)
 {
-    struct directory source;
-    int result = backup_open(options->source, &source, err);
+    struct source source;
+    int result = open_source(options, &source, err);
 
     if (result != HF_OK)
         return result;
-    result = backup_check_apart(options->source, options->target, err);
-    if (result == HF_OK)
-        result = restore_into(options, &source, ret_result, err);
-    directory_close(&source);
+    result = restore_into(options, &source, ret_result, err);
+    close_source(&source);
     return result;
 }

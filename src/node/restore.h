@@ -1,6 +1,7 @@
-/* restore.h: a data directory from a backup, which is a copy of one. Nobody runs in it meanwhile.
+/* restore.h: a data directory from a backup, which is a file of 'holdfast cluster backup', or a copy of a data directory. Nobody runs in it
+ * meanwhile.
  *
- * What the copy has is all of its log, whether or not it was committed when the copy was made: nobody here can know that, and what
+ * What a file has was committed. What a copy has is all of its log, whether or not it was committed when the copy was made: nobody here can know that, and what
  * is too much does less harm than what is missing. What was acknowledged afterwards is not in it: tokens among it. So what is
  * restored is another store, in a cluster of its own with one member:
  *

@@ -1,6 +1,5 @@
 /* address.c: "host:port" as text. A host is a number (1.2.3.4, [::1]) or a name; nothing here asks what a name
  * stands for. */
-#include "base/hostport.h"
 #include "peers/inside.h"
 
 #include <stdio.h>
@@ -9,9 +8,9 @@
 _Static_assert(PEERS_ADDRESS_MAX >= HOSTPORT_HOST_MAX + sizeof "[]:65535" - 1,
                "every address fits");
 
-bool address_parse(const char *text, struct address *ret_address)
+bool peer_address_parse(const char *text, struct peer_address *ret_address)
 {
-    struct address address = {0};
+    struct peer_address address = {0};
     struct hostport at;
 
     if (hostport_parse(text, strnlen(text, PEERS_ADDRESS_MAX + 1), &at) != HOSTPORT_OK ||
@@ -30,27 +29,6 @@ bool address_parse(const char *text, struct address *ret_address)
     return true;
 }
 
-static bool is_usable(const struct addrinfo *result)
-{
-    return result->ai_family == AF_INET || result->ai_family == AF_INET6;
-}
-
-const struct sockaddr *address_choose(const struct addrinfo *results, unsigned turn,
-                                      unsigned *ret_count)
-{
-    unsigned count = 0;
-
-    for (const struct addrinfo *each = results; each; each = each->ai_next)
-        count += is_usable(each);
-    if (count == 0)
-        return NULL;
-    *ret_count = count;
-    turn %= count;
-    for (;; results = results->ai_next)
-        if (is_usable(results) && turn-- == 0)
-            return results->ai_addr;
-}
-
 /* The listener of both protocols shows an IPv4 address as one of IPv6. */
 static void write_ip6(const struct sockaddr_in6 *at, char ret_text[PEERS_ADDRESS_MAX + 1])
 {
@@ -67,7 +45,7 @@ static void write_ip6(const struct sockaddr_in6 *at, char ret_text[PEERS_ADDRESS
     snprintf(ret_text, PEERS_ADDRESS_MAX + 1, "[%s]:%u", host, (unsigned)ntohs(at->sin6_port));
 }
 
-void address_of_connection(const uv_tcp_t *tcp, char ret_text[PEERS_ADDRESS_MAX + 1])
+void peer_address_of(const uv_tcp_t *tcp, char ret_text[PEERS_ADDRESS_MAX + 1])
 {
     struct sockaddr_storage at = {0};
     int size = sizeof at;
@@ -88,14 +66,14 @@ void address_of_connection(const uv_tcp_t *tcp, char ret_text[PEERS_ADDRESS_MAX 
 
 bool peers_address_ok(const char *address)
 {
-    struct address parsed;
+    struct peer_address parsed;
 
-    return address_parse(address, &parsed) && parsed.port_number != 0;
+    return peer_address_parse(address, &parsed) && parsed.port_number != 0;
 }
 
 bool peers_address_is_loopback(const char *address)
 {
-    struct address parsed;
+    struct peer_address parsed;
 
-    return address_parse(address, &parsed) && parsed.is_loopback;
+    return peer_address_parse(address, &parsed) && parsed.is_loopback;
 }

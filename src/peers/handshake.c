@@ -3,6 +3,7 @@
 #include "base/hmac.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "base/switches.h"
 
 #include <endian.h>
 #include <string.h>
@@ -107,20 +108,28 @@ static bool is_elsewhere(const struct handshake *handshake)
            strcmp(handshake->cluster, handshake->own->cluster) != 0;
 }
 
+static void bind_to(struct handshake *handshake, const unsigned char *binding)
+{
+    if (!binding || SWITCHED(SWITCH_PEER_UNBOUND))
+        return;
+    handshake->is_bound = true;
+    memcpy(handshake->binding, binding, HANDSHAKE_BINDING);
+}
+
 static void prove(const struct handshake *handshake, const char *side,
                   unsigned char ret_digest[HANDSHAKE_DIGEST])
 {
-    unsigned char words[SIDE_SIZE + 2 * SHA256_SIZE] = {0};
+    unsigned char words[SIDE_SIZE + 2 * SHA256_SIZE + HANDSHAKE_BINDING] = {0};
+    size_t size = sizeof words - (handshake->is_bound ? 0 : HANDSHAKE_BINDING);
 
     memcpy(words, side, strlen(side));
     sha256(handshake->hello, HANDSHAKE_HELLO, words + SIDE_SIZE); /* base/hmac is for short texts */
     sha256(handshake->words, HANDSHAKE_WORDS, words + SIDE_SIZE + SHA256_SIZE);
+    memcpy(words + SIDE_SIZE + 2 * SHA256_SIZE, handshake->binding, HANDSHAKE_BINDING);
     if (handshake->by_other)
-        hmac_sha256(handshake->own->other, handshake->own->other_size, words, sizeof words,
-                    ret_digest);
+        hmac_sha256(handshake->own->other, handshake->own->other_size, words, size, ret_digest);
     else
-        hmac_sha256(handshake->own->secret, handshake->own->secret_size, words, sizeof words,
-                    ret_digest);
+        hmac_sha256(handshake->own->secret, handshake->own->secret_size, words, size, ret_digest);
 }
 
 /* Whether the other side has proved that it knows a secret of ours; by_other is which. */
@@ -141,9 +150,10 @@ static bool is_proved(struct handshake *handshake, const char *side,
 }
 
 void handshake_hello(struct handshake *handshake, const struct handshake_own *own, uint64_t to,
-                     unsigned char ret_hello[HANDSHAKE_HELLO])
+                     const unsigned char *binding, unsigned char ret_hello[HANDSHAKE_HELLO])
 {
     *handshake = (struct handshake){.own = own, .from = own->id, .to = to};
+    bind_to(handshake, binding);
     memcpy(handshake->hello, magic, sizeof magic);
     put_id(handshake->hello + 8, own->id);
     put_id(handshake->hello + 16, to);
@@ -174,11 +184,13 @@ bool handshake_may_be_hello(const unsigned char *bytes, size_t size)
 }
 
 enum handshake_result handshake_reply(struct handshake *handshake, const struct handshake_own *own,
+                                      const unsigned char *binding,
                                       const unsigned char hello[HANDSHAKE_HELLO],
                                       unsigned char ret_reply[HANDSHAKE_REPLY])
 {
     *handshake =
         (struct handshake){.own = own, .from = get_id(hello + 8), .to = get_id(hello + 16)};
+    bind_to(handshake, binding);
     if (!handshake_may_be_hello(hello, HANDSHAKE_HELLO) ||
         !get_cluster(hello + CLUSTER_AT, handshake->cluster) ||
         !get_text(hello + ADDRESS_AT, handshake->address) ||

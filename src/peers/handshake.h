@@ -9,9 +9,10 @@
  *
  * Each proof is an HMAC over the digests of hello and reply, and says on which side it was made: it is
  * worth nothing on another connection, another day, or the other way round, and nothing in either can be
- * changed under way. Two nodes of different clusters have nothing to say to each other; one that belongs to none yet waits
+ * changed under way. Inside TLS it is over what both ends of that connection have in common, too: whoever stands between them, with a
+ * certificate for each, cannot pass it on. Two nodes of different clusters have nothing to say to each other; one that belongs to none yet waits
  * to be founded or added, and may talk to all. The secret itself is never sent. After that the connection is trusted as far as the
- * network under it is; encryption is TLS's business.
+ * network under it is; encryption is TLS's business (seal.h).
  *
  * While the secret is exchanged for another, a node knows two. Who is connected to speaks first, and proves its first secret; who
  * connects takes a proof of either of its own, and proves that one in turn. So two nodes understand each other as long as each
@@ -25,6 +26,7 @@
 
 #define HANDSHAKE_NONCE 32
 #define HANDSHAKE_DIGEST 32
+#define HANDSHAKE_BINDING 32 /* bytes that the two ends of a connection of TLS have in common */
 #define HANDSHAKE_TEXT 272   /* bytes of each text, with its NUL; zeros follow it */
 #define HANDSHAKE_CLUSTER 32 /* characters of a cluster's id: lower-case hex; zeros: of none */
 #define HANDSHAKE_HELLO (8 + 8 + 8 + HANDSHAKE_NONCE + HANDSHAKE_CLUSTER + 2 * HANDSHAKE_TEXT)
@@ -46,7 +48,9 @@ struct handshake_own {
 struct handshake {
     const struct handshake_own *own; /* borrowed */
     bool by_other;                   /* proofs are of the other secret */
-    uint64_t from, to;               /* ids: who connects, to whom */
+    bool is_bound;                   /* proofs are of this connection of TLS: */
+    unsigned char binding[HANDSHAKE_BINDING];
+    uint64_t from, to; /* ids: who connects, to whom */
     /* Of the other side, as soon as it has said so: */
     char address[HANDSHAKE_TEXT]; /* where it can be reached (of who connects), */
     char about[HANDSHAKE_TEXT];   /* what it says about itself, */
@@ -70,8 +74,9 @@ bool handshake_text_ok(const char *text);
 bool handshake_cluster_ok(const char *text);
 
 /* ---- who connects ---- */
+/* binding: HANDSHAKE_BINDING bytes, copied; NULL: the connection is in the clear. */
 void handshake_hello(struct handshake *handshake, const struct handshake_own *own, uint64_t to,
-                     unsigned char ret_hello[HANDSHAKE_HELLO]);
+                     const unsigned char *binding, unsigned char ret_hello[HANDSHAKE_HELLO]);
 /* HANDSHAKE_ELSEWHERE: ret_proof is there, so that the other side can know it for sure, too. */
 enum handshake_result handshake_prove(struct handshake *handshake,
                                       const unsigned char reply[HANDSHAKE_REPLY],
@@ -81,6 +86,7 @@ enum handshake_result handshake_prove(struct handshake *handshake,
 /* Whether what has come so far may become a hello: who speaks something else need not be waited for. */
 bool handshake_may_be_hello(const unsigned char *bytes, size_t size);
 enum handshake_result handshake_reply(struct handshake *handshake, const struct handshake_own *own,
+                                      const unsigned char *binding,
                                       const unsigned char hello[HANDSHAKE_HELLO],
                                       unsigned char ret_reply[HANDSHAKE_REPLY]);
 enum handshake_result handshake_accept(struct handshake *handshake,

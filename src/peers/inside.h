@@ -2,12 +2,13 @@
  *
  *     address.c    "host:port" as text
  *     peers.c      opening and closing, listening
- *     outgoing.c   to a node: connecting, handshake
- *     send.c       to a node: messages
- *     incoming.c   from a node: handshake, receiving */
+ *     outgoing.h   to a node: its addresses, attempts, the connection, messages
+ *     incoming.c   from a node: handshake, receiving
+ *     seal.h       TLS of a connection, in either direction */
 #ifndef PEERS_INSIDE_H
 #define PEERS_INSIDE_H
 
+#include "base/hostport.h"
 #include "base/list.h"
 #include "peers/handshake.h"
 #include "peers/peers.h"
@@ -18,6 +19,8 @@
 #define PEERS_NOTED_MAX 32
 /* Before each message: its size and its checksum, 4 bytes each, the lowest first. */
 #define FRAME_HEADER 8
+#define SEALED_MAX 65536 /* bytes of TLS that are read at a time */
+#define TLS_RECORD 0x16  /* how TLS begins, and nothing else here */
 
 _Static_assert(PEERS_CLUSTER == HANDSHAKE_CLUSTER, "one length");
 _Static_assert(PEERS_ADDRESS_MAX < HANDSHAKE_TEXT && PEERS_ABOUT_MAX < HANDSHAKE_TEXT,
@@ -32,6 +35,12 @@ struct peers {
     unsigned char secret[SECRET_MAX], other[SECRET_MAX];
     uv_tcp_t listener;
     struct list outgoing, incoming; /* all that are not yet freed */
+    struct peers_tls tls;
+    struct list steps;                /* those of incoming whose TLS handshake may go on */
+    uv_idle_t idle;                   /* while there are some */
+    unsigned char sealed[SEALED_MAX]; /* for the connection that is being read from */
+    struct list searches;             /* for numbers behind names, */
+    unsigned searches_count;          /* and how many there are */
     unsigned unauthenticated;
     unsigned
         notes; /* lines about those that have not proved themselves, in the span that began then */
@@ -41,7 +50,8 @@ struct peers {
         int64_t ms;
     } elsewhere
         [PEERS_NOTED_MAX], /* nodes of other clusters, and when that was last said of them; */
-        unproven[PEERS_NOTED_MAX]; /* machines without the secret, by a hash of their address */
+        refused[PEERS_NOTED_MAX],  /* machines, by a hash of their address and of why; */
+        in_clear[PEERS_NOTED_MAX]; /* nodes that are spoken to in the clear, though TLS was tried */
     unsigned handles;              /* that are open, or closing */
     bool stopped;                  /* nothing more is sent */
     bool closing;
@@ -60,8 +70,8 @@ void peers_release(struct peers *peers);
 /* What makes small messages quick, and dead nodes known. */
 void peers_tune(uv_tcp_t *tcp);
 
-struct address {
-    char host[PEERS_ADDRESS_MAX + 1]; /* without brackets */
+struct peer_address {
+    char host[HOSTPORT_HOST_MAX + 1]; /* without brackets */
     char port[6];
     uint16_t port_number;           /* perhaps 0: then it can only be listened at */
     bool is_loopback;               /* only this machine can reach it */
@@ -72,23 +82,32 @@ struct address {
 #define PEERS_UNPROVEN \
     "it does not know the cluster's secret, or this node does not: compare secret-file on both"
 
-bool address_parse(const char *text, struct address *ret_address);
-/* Whose turn it is, of those that a name stands for: *ret_count of them. NULL: none at all, and the count is left alone. */
-const struct sockaddr *address_choose(const struct addrinfo *results, unsigned turn,
-                                      unsigned *ret_count);
+#define PEERS_NO_TLS "it does not speak TLS, which peer-tls asks for here: set peer-tls on both"
+#define PEERS_NO_ANSWER \
+    "it does not answer a TLS handshake: set peer-tls on both, or is that its port for clients?"
+#define PEERS_ONLY_TLS "it speaks TLS with other nodes, and this one does not: set peer-tls on both"
+
+/* Instead of a reply: one byte, and the end. No reply is as short. */
+#define REFUSES_CLEAR 'T' /* only TLS is spoken here */
+#define REFUSES_CERTIFICATE \
+    'H' /* that certificate is not for the host of the address in the hello */
+
+bool peer_address_parse(const char *text, struct peer_address *ret_address);
 /* Whom the other end is, by the kernel: "1.2.3.4:567"; "" if that cannot be told. */
-void address_of_connection(const uv_tcp_t *tcp, char ret_text[PEERS_ADDRESS_MAX + 1]);
+void peer_address_of(const uv_tcp_t *tcp, char ret_text[PEERS_ADDRESS_MAX + 1]);
 
 /* Another node belongs to another cluster. */
 void peers_note_elsewhere(struct peers *peers, uint64_t id, const char *address,
                           const char *cluster);
 
 void outgoing_close_all(struct peers *peers);
-/* All of them are made anew. */
+/* All of them are made anew, when they are dialled next. */
 void outgoing_handshake_again(struct peers *peers);
 /* It has come to us: no need to wait before it is tried again. */
-void outgoing_is_there(struct peers *peers, uint64_t id);
+void outgoing_is_there(struct peers *peers, uint64_t id, const struct sockaddr_storage *from);
 void incoming_accept(struct peers *peers);
+/* TLS handshakes of strangers go on for a while. */
+void incoming_go_on(uv_idle_t *idle);
 void incoming_close_from(struct peers *peers, uint64_t id);
 void incoming_close_all(struct peers *peers);
 /* Those from nodes of another cluster than this node's. */

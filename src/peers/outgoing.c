@@ -1,332 +1,232 @@
-/* outgoing.c: the connection to a node.
+/* outgoing.c: which of a node's addresses are tried, and the one connection to it that is used.
  *
- *     CLOSED ──dialled, or something to send──▶ RESOLVING ──▶ CONNECTING ──▶ HANDSHAKE ──proved──▶ OPEN
- *        ▲                              │              │             │                 │
- *        └──────── any failure: not again for a while ─┴─────────────┴─────────────────┘
- *
- * A number needs no RESOLVING. A name may have several addresses: one is tried at a time, after a failure the
- * next one, and at once; only when none of them is left, it is said and waited. */
+ * A node may have several addresses, and nobody knows which of them are right. Each is a route with its own attempts, waits and failures: what hangs
+ * at one of them keeps nobody from the others. The one that worked last has a head start. The first connection that is open
+ * to whom is meant ends all other attempts, before the other side hears of them. One to somebody else with that id is used for what is to be
+ * said to him, and the other routes are tried on. */
 #include "peers/outgoing.h"
 #include "base/clock.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AGAIN_MIN_MS 50
 #define AGAIN_MAX_MS 1000
-#define LASTS_MS 1000 /* a connection that is as old as this */
+#define LASTS_MS 1000     /* a connection that is as old as this */
+#define HEAD_START_MS 250 /* for the route that worked last, unless it fails */
+#define STALE_MS 250      /* an attempt that is older may have begun when the node was not there */
+#define STRANGER_MS \
+    2000 /* so long after somebody else with its id was found, the node is looked for there again */
 
-/* ---- connections ------------------------------------------------------------------------------ */
+/* ---- notes ------------------------------------------------------------------------------------ */
 
-static void release(struct connection *connection)
+static void note(const struct route *route, int level, const char *words, const char *why)
 {
-    struct peers *peers = connection->peers;
+    const struct outgoing *outgoing = route->outgoing;
 
-    if (--connection->users > 0)
+    peers_note(outgoing->peers, &(struct note){level, words, outgoing->to, route->address, why});
+}
+
+/* While one of its routes may still work, the node is not out of reach. */
+static bool is_out_of_reach(const struct outgoing *outgoing)
+{
+    LIST_EACH(node, &outgoing->routes)
+    {
+        const struct route *route = LIST_ENTRY(node, struct route, node);
+
+        if (route->is_wanted && !route->failed)
+            return false;
+    }
+    return !outgoing->open;
+}
+
+static void complain(struct outgoing *outgoing)
+{
+    bool all = is_out_of_reach(outgoing);
+
+    LIST_EACH(node, &outgoing->routes)
+    {
+        struct route *route = LIST_ENTRY(node, struct route, node);
+
+        if (!route->failed || route->noted || (!all && !route->mistrusted))
+            continue;
+        route->noted = true;
+        note(route, route->mistrusted ? 2 : 3, "a node cannot be reached", route->why);
+    }
+}
+
+static void set_why(struct route *route, const char *why)
+{
+    size_t size = strnlen(why, WHY_MAX);
+
+    memcpy(route->why, why, size);
+    route->why[size] = '\0';
+}
+
+void route_complain(struct route *route, const char *why)
+{
+    set_why(route, why);
+    route->failed = true;
+    complain(route->outgoing);
+}
+
+void route_mistrust(struct route *route)
+{
+    route->noted = route->noted && route->mistrusted;
+    route->mistrusted = true;
+}
+
+/* ---- ends ------------------------------------------------------------------------------------- */
+
+static void close_route(struct route *route)
+{
+    struct outgoing *outgoing = route->outgoing;
+
+    if (!route->connection)
         return;
-    free(connection);
-    peers_release(peers);
+    if (outgoing->open == route) {
+        outgoing->open = NULL;
+        outgoing->unsent = 0;
+    }
+    attempt_close(route->connection);
+    route->connection = NULL;
+    route->state = CLOSED;
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+static void wait_a_while(struct route *route)
 {
-    release(handle->data);
+    route->again_ms = clock_boot_ms() + route->wait_ms;
+    route->wait_ms = route->wait_ms * 2 < AGAIN_MAX_MS ? route->wait_ms * 2 : AGAIN_MAX_MS;
 }
 
-static void note(const struct outgoing *outgoing, int level, const char *words, const char *why)
+void route_drop(struct route *route, const char *why)
 {
-    peers_note(outgoing->peers, &(struct note){level, words, outgoing->to, outgoing->address, why});
-}
+    struct outgoing *outgoing = route->outgoing;
+    enum route_state state = route->state;
+    bool is_tried = state == CONNECTING || state == HANDSHAKE, has_next;
 
-static void complain(struct outgoing *outgoing, const char *why)
-{
-    if (!outgoing->noted)
-        note(outgoing, outgoing->mistrusted ? 2 : 3, "a node cannot be reached", why);
-    outgoing->noted = true;
-}
-
-static void wait_a_while(struct outgoing *outgoing)
-{
-    outgoing->again_ms = clock_boot_ms() + outgoing->wait_ms;
-    outgoing->wait_ms = outgoing->wait_ms * 2 < AGAIN_MAX_MS ? outgoing->wait_ms * 2 : AGAIN_MAX_MS;
-}
-
-void outgoing_drop(struct outgoing *outgoing, const char *why)
-{
-    struct connection *connection = outgoing->connection;
-    bool is_tried = outgoing->state == CONNECTING || outgoing->state == HANDSHAKE;
-    bool has_another =
-        outgoing->state == CONNECTING && (outgoing->turn + 1) % outgoing->addresses != 0;
-
-    if (!connection)
+    if (!route->connection)
         return;
-    snprintf(outgoing->why, sizeof outgoing->why, "%.*s", (int)sizeof outgoing->why - 1,
-             why ? why : "");
-    if (why && !has_another)
-        complain(outgoing, why);
-    if (why && outgoing->state == OPEN)
+    has_next = is_tried && numbers_next(&route->numbers, &route->connection->number);
+    close_route(route);
+    set_why(route, why ? why : "");
+    if (has_next && !route->mistrusted)
+        return; /* to be tried at once */
+    wait_a_while(route);
+    if (!why)
+        return;
+    route->failed = true;
+    complain(outgoing);
+    if (state == OPEN)
         peers_ended(outgoing->peers, outgoing->to);
-    if (outgoing->state == RESOLVING) /* perhaps too late; on_resolved comes in any case */
-        uv_cancel((uv_req_t *)&connection->resolve);
-    outgoing->turn += is_tried;
-    outgoing->state = CLOSED;
-    outgoing->connection = NULL;
-    outgoing->unsent = 0;
-    if (!has_another)
-        wait_a_while(outgoing);
-    connection->outgoing = NULL;
-    uv_close((uv_handle_t *)&connection->tcp, on_handle_closed);
-    uv_close((uv_handle_t *)&connection->timer, on_handle_closed);
 }
 
-/* A resolver that hangs is waited for: it could not be stopped, and another would hang beside it. */
-static void on_late(uv_timer_t *timer)
+static void remove_route(struct route *route)
 {
-    struct connection *connection = timer->data;
-    struct outgoing *outgoing = connection->outgoing;
+    struct outgoing *outgoing = route->outgoing;
 
-    if (outgoing && outgoing->state == RESOLVING)
-        complain(outgoing, "the resolver does not answer in time");
-    else if (outgoing)
-        outgoing_drop(outgoing, "it does not answer in time");
+    close_route(route);
+    names_abandon(route);
+    if (outgoing->best == route)
+        outgoing->best = NULL;
+    list_remove(&route->node);
+    free(route);
 }
 
-/* ---- handshake --------------------------------------------------------------------------------- */
+/* ---- one that is open ------------------------------------------------------------------------- */
 
-static void on_handshake_written(uv_write_t *write, int status)
+/* To whom is meant, as far as the host knows. */
+static bool is_meant(const struct route *route)
 {
-    struct connection *connection = write->data;
+    const struct outgoing *outgoing = route->outgoing;
+    const struct peers_host *host = &outgoing->peers->host;
 
-    if (status != 0 && connection->outgoing)
-        outgoing_drop(connection->outgoing, uv_strerror(status));
+    return !host->meant ||
+           host->meant(host->context, outgoing->to, route->connection->handshake.about);
 }
 
-static void say(struct connection *connection, const unsigned char *bytes, unsigned size)
+static bool is_there(const struct outgoing *outgoing)
 {
-    uv_buf_t buffer = uv_buf_init((char *)(uintptr_t)bytes, size);
-
-    connection->write.data = connection;
-    if (uv_write(&connection->write, (uv_stream_t *)&connection->tcp, &buffer, 1,
-                 on_handshake_written) != 0)
-        outgoing_drop(connection->outgoing, "it cannot be written to");
+    return outgoing->open && is_meant(outgoing->open);
 }
 
-static bool is_wanted(const struct connection *connection)
+static bool is_wanted_by_host(const struct route *route)
 {
-    const struct peers_host *host = &connection->peers->host;
-    const struct handshake *handshake = &connection->handshake;
+    const struct peers_host *host = &route->outgoing->peers->host;
+    const struct handshake *handshake = &route->connection->handshake;
     const struct peers_node node = {handshake->to, handshake->about, handshake->cluster,
-                                    connection->outgoing->address};
+                                    route->address, ""};
 
     return !host->reached || host->reached(host->context, &node);
 }
 
-/* What is sent goes to the kernel at once, before the connection is closed: the other side knows who it was, and can say so. */
-static void on_elsewhere(struct connection *connection, const unsigned char *proof)
+/* It is found: nobody looks for it any more. */
+static void end_others(struct outgoing *outgoing)
 {
-    struct outgoing *outgoing = connection->outgoing;
+    outgoing->best = outgoing->open;
+    outgoing->begun_ms = 0;
+    LIST_EACH(node, &outgoing->routes)
+    {
+        struct route *route = LIST_ENTRY(node, struct route, node);
 
-    peers_note_elsewhere(outgoing->peers, outgoing->to, outgoing->address,
-                         connection->handshake.cluster);
-    say(connection, proof, HANDSHAKE_PROOF);
-    if (connection->outgoing)
-        outgoing_drop(outgoing, NULL);
-    snprintf(outgoing->why, sizeof outgoing->why, "it belongs to another cluster");
-}
-
-/* It hears of it by a proof that cannot be: nothing that could be tried against words is given to whom is not trusted. */
-static void on_unproven(struct connection *connection, unsigned char *proof)
-{
-    struct outgoing *outgoing = connection->outgoing;
-
-    memset(proof, 0, HANDSHAKE_PROOF);
-    outgoing->noted = outgoing->noted && outgoing->mistrusted;
-    outgoing->mistrusted = true;
-    say(connection, proof, HANDSHAKE_PROOF);
-    if (connection->outgoing)
-        outgoing_drop(outgoing, PEERS_UNPROVEN);
-}
-
-static void on_reply(struct connection *connection)
-{
-    struct outgoing *outgoing = connection->outgoing;
-    unsigned char *proof = connection->words + HANDSHAKE_HELLO;
-    enum handshake_result result =
-        handshake_prove(&connection->handshake, connection->reply, proof);
-
-    if (result == HANDSHAKE_ELSEWHERE) {
-        on_elsewhere(connection, proof);
-        return;
+        route->failed = false;
+        if (route != outgoing->open)
+            close_route(route);
     }
-    if (result != HANDSHAKE_OK) {
-        on_unproven(connection, proof);
-        return;
-    }
-    if (!is_wanted(connection)) {
-        if (connection->outgoing)
-            outgoing_drop(outgoing, NULL); /* the host knows why */
-        return;
-    }
-    outgoing->state = OPEN;
-    outgoing->why[0] = '\0';
-    outgoing->open_ms = clock_boot_ms();
-    uv_timer_stop(&connection->timer);
-    say(connection, proof, HANDSHAKE_PROOF);
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buffer)
+bool route_open(struct route *route)
 {
-    struct connection *connection = handle->data;
+    struct outgoing *outgoing = route->outgoing;
+    const struct connection *connection = route->connection;
 
-    (void)suggested; /* the reply, and one byte more, which must not come */
-    *ret_buffer = uv_buf_init((char *)connection->reply + connection->got,
-                              (unsigned)(sizeof connection->reply - connection->got));
-    if (ret_buffer->len == 0)
-        *ret_buffer = uv_buf_init((char *)connection->reply, 1);
-}
-
-static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
-{
-    struct connection *connection = stream->data;
-    struct outgoing *outgoing = connection->outgoing;
-    const struct peers_host *host = &connection->peers->host;
-
-    (void)buffer;
-    if (!outgoing || count == 0)
-        return;
-    if (count < 0) {
-        outgoing_drop(outgoing,
-                      outgoing->state == OPEN
-                          ? "it has closed the connection, and its log may say why"
-                          : "it closed the connection at our handshake: has it another id or "
-                            "secret, or is that its port for clients?");
-        return;
-    }
-    if (outgoing->state == OPEN) { /* one byte, if it does not let this node in */
-        if (host->turned_away)
-            host->turned_away(host->context, outgoing->to, (char)connection->reply[0]);
-        if (connection->outgoing)
-            outgoing_drop(outgoing, "it does not let this node in");
-        return;
-    }
-    connection->got += (size_t)count;
-    if (connection->got == sizeof connection->reply)
-        on_reply(connection);
-}
-
-static void on_connected(uv_connect_t *connect, int status)
-{
-    struct connection *connection = connect->data;
-    struct outgoing *outgoing = connection->outgoing;
-
-    if (!outgoing)
-        return;
-    if (status != 0) {
-        outgoing_drop(outgoing, uv_strerror(status));
-        return;
-    }
-    outgoing->state = HANDSHAKE;
-    peers_tune(&connection->tcp);
-    handshake_hello(&connection->handshake, &outgoing->peers->own, outgoing->to, connection->words);
-    if (uv_read_start((uv_stream_t *)&connection->tcp, on_alloc, on_read) != 0)
-        outgoing_drop(outgoing, "it cannot be read from");
-    else
-        say(connection, connection->words, HANDSHAKE_HELLO);
-}
-
-/* ---- connecting -------------------------------------------------------------------------------- */
-
-static void connect_at(struct outgoing *outgoing, const struct sockaddr *address)
-{
-    struct connection *connection = outgoing->connection;
-    int failure;
-
-    outgoing->state = CONNECTING;
-    uv_timer_start(&connection->timer, on_late, PEERS_HANDSHAKE_MS, 0);
-    failure = uv_tcp_connect(&connection->connect, &connection->tcp, address, on_connected);
-    if (failure != 0)
-        outgoing_drop(outgoing, uv_strerror(failure));
-}
-
-static void drop_unresolved(struct outgoing *outgoing, const char *why)
-{
-    char text[ERROR_TEXT_MAX];
-
-    snprintf(text, sizeof text, "its name cannot be resolved: %s", why);
-    outgoing_drop(outgoing, text);
-}
-
-static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *results)
-{
-    struct connection *connection = resolve->data;
-    struct outgoing *outgoing = connection->outgoing;
-    const struct sockaddr *address =
-        outgoing && status == 0 ? address_choose(results, outgoing->turn, &outgoing->addresses)
-                                : NULL;
-
-    if (outgoing)
-        outgoing->state = CLOSED; /* there is nothing to cancel any more */
-    if (address)
-        connect_at(outgoing, address);
-    else if (outgoing)
-        drop_unresolved(outgoing, status == 0 ? "it has no address" : uv_strerror(status));
-    uv_freeaddrinfo(results);
-    release(connection);
-}
-
-static void resolve(struct outgoing *outgoing, const struct address *address)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct connection *connection = outgoing->connection;
-    int failure;
-
-    failure = uv_getaddrinfo(outgoing->peers->loop, &connection->resolve, on_resolved,
-                             address->host, address->port, &hints);
-    if (failure != 0) {
-        drop_unresolved(outgoing, uv_strerror(failure));
-        return;
-    }
-    outgoing->state = RESOLVING;
-    connection->users++;
-    uv_timer_start(&connection->timer, on_late, PEERS_HANDSHAKE_MS, 0);
-}
-
-static bool begin(struct outgoing *outgoing)
-{
-    struct peers *peers = outgoing->peers;
-    struct connection *connection = calloc(1, sizeof *connection);
-
-    if (!connection)
+    if (!is_wanted_by_host(route)) {
+        if (connection->route)
+            route_drop(route, NULL); /* the host knows why */
         return false;
-    connection->outgoing = outgoing;
-    connection->peers = peers;
-    connection->users = 2;
-    peers_hold(peers);
-    uv_tcp_init(peers->loop, &connection->tcp);
-    uv_timer_init(peers->loop, &connection->timer);
-    connection->tcp.data = connection->timer.data = connection;
-    connection->connect.data = connection->resolve.data = connection;
-    outgoing->connection = connection;
+    }
+    if (!connection->route) /* the host has closed everything */
+        return false;
+    if (outgoing->open && (is_there(outgoing) || !is_meant(route))) {
+        route_drop(route, NULL);
+        return false;
+    }
+    if (outgoing->open)
+        route_drop(outgoing->open, NULL);
+    route->state = OPEN;
+    route->why[0] = '\0';
+    outgoing->open = route;
+    outgoing->is_new = true;
+    outgoing->open_ms = clock_boot_ms();
+    outgoing->unsent = 0;
+    if (is_meant(route)) {
+        numbers_keep(&route->numbers, &route->connection->number);
+        end_others(outgoing);
+    }
     return true;
 }
 
-static void connect_to(struct outgoing *outgoing)
+/* One that does not want this node closes the connection when it knows who it is: only what lasts is a connection. */
+static void welcome(struct outgoing *outgoing)
 {
-    struct address address;
+    bool was_noted = false;
 
-    if (clock_boot_ms() < outgoing->again_ms || !begin(outgoing))
+    if (clock_boot_ms() - outgoing->open_ms < LASTS_MS || !is_there(outgoing))
         return;
-    if (!address_parse(outgoing->address, &address))
-        outgoing_drop(outgoing, outgoing->address[0] ? "that is no address: it is HOST:PORT"
-                                                     : "its address is not known here yet");
-    else if (address.is_number)
-        connect_at(outgoing, (const struct sockaddr *)&address.number);
-    else
-        resolve(outgoing, &address);
+    outgoing->is_new = false;
+    LIST_EACH(node, &outgoing->routes)
+    {
+        struct route *route = LIST_ENTRY(node, struct route, node);
+
+        was_noted = was_noted || route->noted;
+        route->noted = route->mistrusted = false;
+        route->wait_ms = AGAIN_MIN_MS;
+    }
+    if (was_noted)
+        note(outgoing->open, 3, "a node is there again", NULL);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------ */
 
 static struct outgoing *find(struct peers *peers, uint64_t to)
 {
@@ -340,73 +240,157 @@ static struct outgoing *find(struct peers *peers, uint64_t to)
     return NULL;
 }
 
-/* A node that has moved is connected to anew. */
-static struct outgoing *make(struct peers *peers, uint64_t to, const char *address)
+static struct outgoing *find_or_make(struct peers *peers, uint64_t to)
 {
     struct outgoing *outgoing = find(peers, to);
 
-    if (outgoing && strcmp(outgoing->address, address) == 0)
+    if (outgoing)
         return outgoing;
-    if (strlen(address) > PEERS_ADDRESS_MAX)
+    outgoing = calloc(1, sizeof *outgoing);
+    if (!outgoing)
         return NULL;
-    if (outgoing) {
-        outgoing_drop(outgoing, NULL);
-    } else {
-        outgoing = calloc(1, sizeof *outgoing);
-        if (!outgoing)
-            return NULL;
-        outgoing->peers = peers;
-        outgoing->to = to;
-        list_append(&peers->outgoing, &outgoing->node);
-    }
-    memcpy(outgoing->address, address, strlen(address) + 1);
-    outgoing->again_ms = 0;
-    outgoing->wait_ms = AGAIN_MIN_MS;
-    outgoing->addresses = 1;
-    outgoing->turn = 0;
-    outgoing->noted = outgoing->mistrusted = false;
+    outgoing->peers = peers;
+    outgoing->to = to;
+    list_init(&outgoing->routes);
+    list_append(&peers->outgoing, &outgoing->node);
     return outgoing;
 }
 
-/* One that does not want this node closes the connection when it knows who it is: only what lasts is a connection. */
-static void welcome(struct outgoing *outgoing)
+static struct route *find_route(const struct outgoing *outgoing, const char *address)
 {
-    if (clock_boot_ms() - outgoing->open_ms < LASTS_MS)
+    LIST_EACH(node, &outgoing->routes)
+    {
+        struct route *route = LIST_ENTRY(node, struct route, node);
+
+        if (strcmp(route->address, address) == 0)
+            return route;
+    }
+    return NULL;
+}
+
+static void want_route(struct outgoing *outgoing, const char *address)
+{
+    struct route *route = find_route(outgoing, address);
+
+    if (!route) {
+        route = strlen(address) <= PEERS_ADDRESS_MAX ? calloc(1, sizeof *route) : NULL;
+        if (!route)
+            return;
+        memcpy(route->address, address, strlen(address) + 1);
+        route->outgoing = outgoing;
+        route->wait_ms = AGAIN_MIN_MS;
+        list_append(&outgoing->routes, &route->node);
+    }
+    route->is_wanted = true;
+}
+
+static void want_routes(struct outgoing *outgoing, const char *const *addresses, unsigned count)
+{
+    LIST_EACH(node, &outgoing->routes)
+    LIST_ENTRY(node, struct route, node)->is_wanted = false;
+    for (unsigned i = 0; i < count; i++)
+        want_route(outgoing, addresses[i]);
+}
+
+/* What is under way elsewhere may come to its end. */
+static void remove_unwanted(const struct outgoing *outgoing)
+{
+    LIST_EACH_SAFE(node, &outgoing->routes)
+    {
+        struct route *route = LIST_ENTRY(node, struct route, node);
+
+        if (!route->is_wanted && !route->connection)
+            remove_route(route);
+    }
+}
+
+static bool has_turn(const struct outgoing *outgoing, const struct route *route)
+{
+    const struct route *best = outgoing->best;
+
+    return !best || route == best || best->failed || !best->is_wanted || outgoing->open ||
+           clock_boot_ms() - outgoing->begun_ms >= HEAD_START_MS;
+}
+
+/* What has led to somebody else with that id may lead to the right one by now, or by another of its numbers. */
+static void leave_stranger(struct outgoing *outgoing)
+{
+    if (!outgoing->open || clock_boot_ms() - outgoing->open_ms < STRANGER_MS)
         return;
-    if (outgoing->noted && !outgoing->guarded)
-        note(outgoing, 3, "a node is there again", NULL);
-    outgoing->noted = outgoing->mistrusted = false;
-    outgoing->wait_ms = AGAIN_MIN_MS;
+    numbers_next(&outgoing->open->numbers, &outgoing->open->connection->number);
+    route_drop(outgoing->open, NULL);
 }
 
-void peers_dial(struct peers *peers, uint64_t to, const char *address)
+void peers_dial(struct peers *peers, uint64_t to, const char *const *addresses, unsigned count)
 {
-    struct outgoing *outgoing = peers->stopped ? NULL : make(peers, to, address);
+    struct outgoing *outgoing = peers->stopped ? NULL : find_or_make(peers, to);
 
-    if (outgoing && !outgoing->connection)
-        connect_to(outgoing);
+    if (!outgoing || is_there(outgoing))
+        return;
+    leave_stranger(outgoing);
+    want_routes(outgoing, addresses, count);
+    if (outgoing->begun_ms == 0)
+        outgoing->begun_ms = clock_boot_ms();
+    LIST_EACH(node, &outgoing->routes)
+    {
+        struct route *route = LIST_ENTRY(node, struct route, node);
+
+        if (route->is_wanted && !route->connection && has_turn(outgoing, route))
+            attempt_begin(route);
+    }
+    remove_unwanted(outgoing);
 }
 
-void outgoing_is_there(struct peers *peers, uint64_t id)
+void peers_dial_only(struct peers *peers, uint64_t to, const char *address)
 {
-    struct outgoing *outgoing = find(peers, id);
+    const struct outgoing *outgoing = find(peers, to);
 
     if (outgoing)
-        outgoing->again_ms = 0;
+        LIST_EACH_SAFE(node, &outgoing->routes)
+        {
+            struct route *route = LIST_ENTRY(node, struct route, node);
+
+            if (strcmp(route->address, address) != 0)
+                remove_route(route);
+        }
+    peers_dial(peers, to, &address, 1);
 }
 
-int outgoing_find_open(struct peers *peers, uint64_t to, const char *address, size_t size,
+/* A try to connect that began before is not waited for: the kernel says it again only after a second, then two, then four. Nor is one of
+ * another number than that where the node is. */
+static void begin_anew(struct route *route, const struct sockaddr_storage *from)
+{
+    bool is_tried = route->state == CONNECTING || route->state == HANDSHAKE;
+
+    route->again_ms = 0;
+    if (!is_tried) {
+        numbers_return(&route->numbers, from);
+        return;
+    }
+    if (clock_boot_ms() - route->connection->begun_ms < STALE_MS)
+        return;
+    if (numbers_return(&route->numbers, from) ||
+        (route->state == CONNECTING && route->numbers.count == 1))
+        close_route(route);
+}
+
+void outgoing_is_there(struct peers *peers, uint64_t id, const struct sockaddr_storage *from)
+{
+    const struct outgoing *outgoing = find(peers, id);
+
+    if (outgoing)
+        LIST_EACH(node, &outgoing->routes)
+    begin_anew(LIST_ENTRY(node, struct route, node), from);
+}
+
+int outgoing_find_open(struct peers *peers, uint64_t to, size_t size,
                        struct outgoing **ret_outgoing)
 {
-    struct outgoing *outgoing = peers->stopped ? NULL : make(peers, to, address);
+    struct outgoing *outgoing = peers->stopped ? NULL : find(peers, to);
 
-    if (!outgoing)
+    if (!outgoing || !outgoing->open)
         return HF_EUNREACH;
-    if (!outgoing->connection)
-        connect_to(outgoing);
-    if (outgoing->state != OPEN)
-        return HF_EUNREACH;
-    if (outgoing->noted || outgoing->wait_ms > AGAIN_MIN_MS)
+    if (outgoing->is_new)
         welcome(outgoing);
     if (size > PEERS_MESSAGE_MAX ||
         (outgoing->unsent > 0 && outgoing->unsent + size > PEERS_UNSENT_MAX))
@@ -419,27 +403,28 @@ const char *peers_about(struct peers *peers, uint64_t id)
 {
     const struct outgoing *outgoing = find(peers, id);
 
-    return outgoing && outgoing->state == OPEN ? outgoing->connection->handshake.about : NULL;
+    return outgoing && outgoing->open ? outgoing->open->connection->handshake.about : NULL;
 }
 
 const char *peers_why(struct peers *peers, uint64_t id)
 {
     const struct outgoing *outgoing = find(peers, id);
 
-    return outgoing ? outgoing->why : "";
-}
+    if (outgoing && !outgoing->open)
+        LIST_EACH(node, &outgoing->routes)
+        {
+            const struct route *route = LIST_ENTRY(node, struct route, node);
 
-void peers_set_guarded(struct peers *peers, uint64_t id, bool guarded)
-{
-    struct outgoing *outgoing = find(peers, id);
-
-    if (outgoing)
-        outgoing->guarded = guarded;
+            if (route->is_wanted && route->why[0])
+                return route->why;
+        }
+    return "";
 }
 
 static void forget(struct outgoing *outgoing)
 {
-    outgoing_drop(outgoing, NULL);
+    LIST_EACH_SAFE(node, &outgoing->routes)
+    remove_route(LIST_ENTRY(node, struct route, node));
     list_remove(&outgoing->node);
     free(outgoing);
 }
@@ -453,19 +438,26 @@ void peers_forget(struct peers *peers, uint64_t id)
     incoming_close_from(peers, id);
 }
 
+static void handshake_again(const struct outgoing *outgoing)
+{
+    LIST_EACH(node, &outgoing->routes)
+    {
+        struct route *route = LIST_ENTRY(node, struct route, node);
+
+        close_route(route);
+        route->again_ms = 0;
+    }
+}
+
 void outgoing_handshake_again(struct peers *peers)
 {
     LIST_EACH(node, &peers->outgoing)
-    {
-        struct outgoing *outgoing = LIST_ENTRY(node, struct outgoing, node);
-
-        outgoing_drop(outgoing, NULL);
-        outgoing->again_ms = 0;
-    }
+    handshake_again(LIST_ENTRY(node, struct outgoing, node));
 }
 
 void outgoing_close_all(struct peers *peers)
 {
     LIST_EACH_SAFE(node, &peers->outgoing)
     forget(LIST_ENTRY(node, struct outgoing, node));
+    names_close(peers);
 }

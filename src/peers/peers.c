@@ -91,9 +91,9 @@ static void on_connection(uv_stream_t *listener, int status)
                                          .why = uv_strerror(status)});
 }
 
-static void on_listener_closed(uv_handle_t *listener)
+static void on_handle_closed(uv_handle_t *handle)
 {
-    peers_release(listener->data);
+    peers_release(handle->data);
 }
 
 /* A kernel may know IPv6 and have it switched off. */
@@ -110,7 +110,7 @@ static bool has_ip6(void)
 
 /* Where a name leads is for others to know: it may be the address of something in front of this machine. But
  * who says "localhost" does not mean to be reached from elsewhere. libuv opens [::] for IPv4 as well. */
-static void choose_number(struct address *address)
+static void choose_number(struct peer_address *address)
 {
     struct sockaddr_in *ip4 = (struct sockaddr_in *)&address->number;
     struct sockaddr_in6 *ip6 = (struct sockaddr_in6 *)&address->number;
@@ -125,10 +125,10 @@ static void choose_number(struct address *address)
 
 static int begin_listening(struct peers *peers, const char *text, struct error_text *err)
 {
-    struct address address;
+    struct peer_address address;
     int failure;
 
-    if (!address_parse(text, &address))
+    if (!peer_address_parse(text, &address))
         return error_set(err, HF_EINVAL, "'%s' is no address of a node: it is HOST:PORT", text);
     if (!address.is_number)
         choose_number(&address);
@@ -136,8 +136,12 @@ static int begin_listening(struct peers *peers, const char *text, struct error_t
     if (failure == 0)
         failure = uv_listen((uv_stream_t *)&peers->listener, BACKLOG, on_connection);
     if (failure != 0)
-        return error_set(err, HF_EIO, "cannot listen at %s for other nodes: %s", text,
-                         uv_strerror(failure));
+        return error_set(err, HF_EIO, "cannot listen at %s for other nodes: %s%s", text,
+                         uv_strerror(failure),
+                         failure == UV_EADDRINUSE || failure == UV_EADDRNOTAVAIL
+                             ? " (is id this node's own, and no other holdfastd there? "
+                               "--peer-listen takes another address)"
+                             : "");
     return HF_OK;
 }
 
@@ -205,6 +209,12 @@ int peers_open(struct uv_loop_s *loop, const struct peers_options *options,
     }
     list_init(&peers->outgoing);
     list_init(&peers->incoming);
+    list_init(&peers->searches);
+    list_init(&peers->steps);
+    peers->tls = options->tls;
+    uv_idle_init(loop, &peers->idle);
+    peers->idle.data = peers;
+    peers_hold(peers);
     uv_tcp_init(loop, &peers->listener);
     peers->listener.data = peers;
     peers_hold(peers);
@@ -231,6 +241,11 @@ int peers_set_secrets(struct peers *peers, const void *secret, size_t secret_siz
     peers->own.other = other ? peers->other : NULL;
     peers->own.other_size = other_size;
     return HF_OK;
+}
+
+void peers_set_tls(struct peers *peers, struct tls_context *context)
+{
+    peers->tls.context = context;
 }
 
 uint16_t peers_port(const struct peers *peers)
@@ -264,5 +279,6 @@ void peers_close(struct peers *peers, void (*done)(void *context), void *context
     peers->done_context = context;
     peers_hang_up(peers);
     incoming_close_all(peers);
-    uv_close((uv_handle_t *)&peers->listener, on_listener_closed);
+    uv_close((uv_handle_t *)&peers->listener, on_handle_closed);
+    uv_close((uv_handle_t *)&peers->idle, on_handle_closed);
 }

@@ -1,16 +1,21 @@
 /* peers.h: the connections between the nodes of a cluster, on a libuv loop: whole messages, only to and from
  * nodes that know the cluster's secret (handshake.h). Nothing here knows what is in them.
  *
- * A connection is used in one direction, by who made it. One that fails is made again when there is
- * something to send; what was on its way is lost, and whoever sent it must be able to live with that. A
- * node's name is looked up each time, by another thread: the address behind it may change.
+ * A connection is used in one direction, by who made it. One that fails is made again when the node is dialled
+ * next; what was on its way is lost, and whoever sent it must be able to live with that. A node may have several
+ * addresses, which are tried beside each other; the connection that works is kept. A node's name is looked up each time, by
+ * another thread: the number behind it may change. If nobody answers that, the number of before is taken.
+ *
+ * With TLS (seal.h) what is said here is inside of it: both sides show a certificate, and the proof of the secret is of that connection.
  *
  * [P1] Not a byte of a message is looked at before the other side has proved that it knows the secret.
  * [P2] What has not proved itself yet may send a handshake, has five seconds for it, and there are at most
  *      PEERS_UNAUTHENTICATED_MAX of that kind: the oldest makes room for the next.
  * [P3] A message arrives whole, unchanged (by its checksum), once, in order, or not at all.
  * [P4] A node of another cluster is not heard, and hears nothing. One that belongs to no cluster yet is: the host decides
- *      what its messages are worth. */
+ *      what its messages are worth.
+ * [P5] Where TLS is a must, nothing is said or taken in the clear, and nobody is heard, or told anything, whose certificate is not of the
+ *      nodes' authority and for the host that he is reached at, or says that he is. Strangers' handshakes have PEERS_TLS_ROUND_US of each round of the loop. */
 #ifndef PEERS_PEERS_H
 #define PEERS_PEERS_H
 
@@ -27,6 +32,8 @@
 #define PEERS_UNSENT_MAX ((size_t)64 << 20) /* to one node; with more, nothing is added */
 #define PEERS_UNAUTHENTICATED_MAX 64        /* connections that have not proved themselves */
 #define PEERS_HANDSHAKE_MS 5000
+#define PEERS_TLS_ROUND_US \
+    5000u                     /* of CPU for strangers' TLS, and then all others have their turn */
 #define PEERS_NOTES_MAX 10u   /* lines about them that are logged within, */
 #define PEERS_NOTES_MS 10000  /* so long: who sends nothing but a packet must not fill a disk */
 #define PEERS_ADDRESS_MAX 271 /* bytes of "host:port" */
@@ -34,13 +41,29 @@
 #define PEERS_CLUSTER 32 /* characters of a cluster's id: lower-case hex */
 
 struct peers;
+struct tls_context;
+struct tls_peer_provider;
 struct uv_loop_s;
+
+enum peers_tls_mode {
+    PEERS_IN_CLEAR,
+    PEERS_TLS_MAY, /* for a change-over: TLS is tried first, and whoever does not speak it is spoken to in the clear */
+    PEERS_TLS_MUST
+};
+
+struct peers_tls {
+    enum peers_tls_mode mode;
+    const struct tls_peer_provider *provider; /* net/tls_peer.h; NULL: in the clear */
+    struct tls_context *context;              /* borrowed, until another one is set */
+};
 
 struct peers_node { /* what another node has said of itself, and proved to be a node's words */
     uint64_t id;
     const char *about;   /* visible ASCII, perhaps empty */
     const char *cluster; /* its id; "": it belongs to none yet */
     const char *peer;    /* where it came from, by the kernel, or was reached */
+    const char *
+        address; /* where it can be reached, as it says itself; "": it was reached, and does not say */
 };
 
 struct peers_message {
@@ -63,6 +86,11 @@ struct peers_host {
     bool (*met)(void *context, const struct peers_node *node);
     /* The same of a node that this one has connected to, before anything is sent to it. */
     bool (*reached)(void *context, const struct peers_node *node);
+    /* Whether this is what the node says of itself that is meant by the id. If not, it is somebody else: the connection may serve for some words,
+     * and the node is looked for at its other addresses. May be NULL: it is. */
+    bool (*meant)(void *context, uint64_t id, const char *about);
+    /* There is a connection to a node now: what is sent here goes before all else. May be NULL. */
+    void (*opened)(void *context, uint64_t id);
     /* `met` was false: a byte that says why, for the other side's `turned_away`; 0: it is told nothing. May be NULL. */
     char (*why_not)(void *context, uint64_t id);
     /* Another node has not let this one in. May be NULL. */
@@ -85,6 +113,7 @@ struct peers_options {
     /* What others are told about this node: visible ASCII, at most PEERS_ABOUT_MAX bytes; NULL is "". Copied. */
     const char *about;
     const char *cluster; /* this node's; NULL or "": it belongs to none yet. Copied. */
+    struct peers_tls tls;
 };
 
 /* "name:port", "1.2.3.4:port" or "[v6]:port", the port from 1 on. It says nothing about whether anybody is
@@ -111,20 +140,23 @@ void peers_set_cluster(struct peers *peers, const char *cluster);
 int peers_set_secrets(struct peers *peers, const void *secret, size_t secret_size,
                       const void *other, size_t other_size, struct error_text *err);
 
+/* These are the certificates from now on, if this node was opened with TLS. Connections that are open stay. */
+void peers_set_tls(struct peers *peers, struct tls_context *context);
+
 /* One message, of several pieces, which are borrowed for the call: what the kernel does not take at once is copied. HF_OK: it is on its way.
- * HF_EUNREACH: there is no connection (yet; one is being made). HF_EBUSY: too much is unsent, or there is no memory. */
-int peers_send(struct peers *peers, uint64_t to, const char *address, const struct iovec *pieces,
-               unsigned count);
-/* Makes a connection, if there is none, before there is something to send: votes must not wait for one. To be
- * called now and then. */
-void peers_dial(struct peers *peers, uint64_t to, const char *address);
+ * HF_EUNREACH: there is no connection; peers_dial makes one. HF_EBUSY: too much is unsent, or there is no memory. */
+int peers_send(struct peers *peers, uint64_t to, const struct iovec *pieces, unsigned count);
+/* Makes a connection, at whichever of these addresses that can be done, if there is none to whom is meant: votes must not wait for one. To
+ * be called now and then. */
+void peers_dial(struct peers *peers, uint64_t to, const char *const *addresses, unsigned count);
+/* It is there, or nowhere: a connection at another address ends. */
+void peers_dial_only(struct peers *peers, uint64_t to, const char *address);
 /* What the node says of itself that this one is connected to; NULL: there is no connection (yet). Lives until the loop goes on. */
 const char *peers_about(struct peers *peers, uint64_t id);
+/* What the node says of itself that has connected to this one; NULL: there is none. As above. */
+const char *peers_about_from(struct peers *peers, uint64_t id);
 /* Why this node could not be reached the last time, in words; "": not known. Lives until the loop goes on. */
 const char *peers_why(struct peers *peers, uint64_t id);
-/* The connection to this node is one for some words, and no sign that it is back: "is there again" is not noted of it. To be
- * called by `reached`. */
-void peers_set_guarded(struct peers *peers, uint64_t id, bool guarded);
 /* Forgets a node that is no member any more: connections to it and from it end. */
 void peers_forget(struct peers *peers, uint64_t id);
 

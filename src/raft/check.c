@@ -3,6 +3,8 @@
 
 static const char *check_log(const struct raft *raft)
 {
+    uint64_t before;
+
     if (raft->base.index > raft->last || raft->commit > raft->last || raft->verified > raft->last ||
         raft->written > raft->last || raft->durable > raft->written)
         return "an index is beyond the end of the log";
@@ -10,9 +12,14 @@ static const char *check_log(const struct raft *raft)
         return "what is committed is not verified";
     if (raft->last - raft->base.index > raft->limits.window)
         return "the window is larger than it may be";
-    for (uint64_t i = raft->base.index + 1; i <= raft->last; i++)
-        if (window_term(raft, i) < window_term(raft, i - 1) || window_term(raft, i) > raft->term)
+    before = window_term(raft, raft->base.index);
+    for (uint64_t i = raft->base.index + 1; i <= raft->last; i++) {
+        uint64_t term = window_term(raft, i);
+
+        if (term < before || term > raft->term)
             return "terms go back within the log, or are ahead of the node's";
+        before = term;
+    }
     return NULL;
 }
 

@@ -46,13 +46,16 @@ static void apply_command(struct replica *replica, uint64_t index, const struct 
     struct applying applying = {replica, is_own && !proposal->new_term ? proposal : NULL};
     const struct core_sink sink = {&applying, on_effect};
     struct core_entry_header header;
-    struct error_text err = {"it is none of ours"};
+    struct error_text err;
+    bool is_entry;
 
     if (SWITCHED(SWITCH_TABLE_DIVERGES) && !is_own && replica->live &&
         replica->options.id % 2 == 0 && index % 101 == 0)
         return;
-    if (!core_entry_header(entry->bytes, entry->size, &header) ||
-        core_apply(replica->table, entry->bytes, entry->size, &sink, &err) != HF_OK) {
+    is_entry = core_entry_header(entry->bytes, entry->size, &header);
+    if (!is_entry)
+        error_set(&err, HF_EIO, "it is none of ours");
+    if (!is_entry || core_apply(replica->table, entry->bytes, entry->size, &sink, &err) != HF_OK) {
         replica_stop(replica, "entry %" PRIu64 " of the log cannot be applied: %s", index,
                      err.text);
         return;

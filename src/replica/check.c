@@ -24,6 +24,11 @@ const unsigned char *replica_cluster(const struct replica *replica)
                : NULL;
 }
 
+const struct histogram *replica_commits(const struct replica *replica)
+{
+    return &replica->commits;
+}
+
 void replica_status(const struct replica *replica, struct replica_status *ret_status)
 {
     const struct snapshots *snapshots = &replica->snapshots;
@@ -41,7 +46,8 @@ void replica_status(const struct replica *replica, struct replica_status *ret_st
                                           .snapshots = snapshots->taken,
                                           .snapshot_bytes = snapshots->last_size,
                                           .snapshots_installed = snapshots->installed,
-                                          .snapshotting = snapshots->state != TAKING_NOTHING};
+                                          .snapshotting = snapshots->state != TAKING_NOTHING,
+                                          .snapshot = snapshots->stored};
 }
 
 bool replica_progress(const struct replica *replica, uint64_t id, uint64_t *ret_match)

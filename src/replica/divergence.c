@@ -135,7 +135,7 @@ static void judge(struct replica *replica, bool over)
     const struct digest *round = &replica->divergence.round;
     bool sure = 2 * count_voters(replica, round->hash) > voters(replica);
 
-    for (unsigned i = 0; i < PEERS_MAX && !is_stopped(replica); i++) {
+    for (unsigned i = 0; i < replica->peer_count && !is_stopped(replica); i++) {
         struct peer *peer = &replica->peers[i];
 
         if (!peer->id || !members_find(replica, peer->id) || !has_answered(replica, peer) ||

@@ -243,6 +243,7 @@ struct members {
 };
 
 #define VERSION_FIRST 1u
+#define VERSION_USERS 2u /* commands may say whose they are, and the limits of that user */
 
 struct versions { /* version.c */
     uint32_t now;
@@ -250,6 +251,7 @@ struct versions { /* version.c */
     uint32_t asked_version;     /* and what it says */
     uint64_t said_to;           /* to this leader was said what this node reads, */
     int64_t said_us;            /* then */
+    bool told_of_users;         /* that their limits are not in force yet */
 };
 
 #define DIGEST_EVERY 64u /* entries; all nodes of a cluster have the same, like the next */
@@ -313,7 +315,9 @@ struct replica {
     struct versions versions;
     struct divergence divergence;
     struct peer peers[PEERS_MAX];
+    unsigned peer_count; /* of them: those from there on were never used */
     uint64_t entries, commands, ticks;
+    struct histogram commits;
 };
 
 void *replica_realloc(void *memory, size_t size) __attribute__((returns_nonnull));
@@ -452,6 +456,8 @@ uint32_t version_of_entry(const void *bytes, size_t size);
 /* It is in effect. HF_EIO, in words: this node does not read it. */
 int version_use(struct replica *replica, uint32_t version, struct error_text *err);
 void version_applied(struct replica *replica, uint64_t index, const void *bytes, size_t size);
+/* May a command say whose it is? If not yet, the first time it is noted that limits of users are not in force. */
+bool version_has_users(struct replica *replica);
 /* To the leader, who was sent an acknowledgement, if there is something to say. */
 void version_say(struct replica *replica, uint64_t to);
 void version_heard(struct replica *replica, const struct message *message);

@@ -157,7 +157,7 @@ static void watch_sending(struct replica *replica, struct peer *peer)
 
 void install_send_pump(struct replica *replica)
 {
-    for (unsigned i = 0; i < PEERS_MAX; i++)
+    for (unsigned i = 0; i < replica->peer_count; i++)
         if (replica->peers[i].id && replica->peers[i].sending.active)
             watch_sending(replica, &replica->peers[i]);
 }
@@ -166,7 +166,7 @@ int64_t install_next_us(const struct replica *replica)
 {
     int64_t next_us = NEVER_US;
 
-    for (unsigned i = 0; i < PEERS_MAX; i++) {
+    for (unsigned i = 0; i < replica->peer_count; i++) {
         const struct sending *sending = &replica->peers[i].sending;
 
         if (replica->peers[i].id && sending->active && !sending->reads && sending->id.index > 0 &&

@@ -16,12 +16,18 @@ int replica_submit(struct replica *replica, const struct core_command *command, 
                    int64_t now_us)
 {
     struct batch *batch = &replica->batch;
+    struct core_command plain;
     uint32_t number;
 
     if (replica->role != REPLICA_LEADING)
         return HF_EUNREACH;
     if (schedule_batch_full(replica))
         return HF_EBUSY;
+    if (command->flags & CORE_QUOTA && !version_has_users(replica)) {
+        plain = *command;
+        plain.flags &= ~(uint32_t)CORE_QUOTA;
+        command = &plain;
+    }
     number = core_pack(&batch->packer, command);
     if (number == CORE_NOT_PACKED)
         return HF_EINVAL;
@@ -158,8 +164,10 @@ void propose_committed(struct replica *replica)
 
         if (proposal->index > raft_commit(replica->raft))
             return;
-        if (!proposal->committed)
+        if (!proposal->committed) {
             schedule_committed(replica, replica->now_us - proposal->since_us);
+            histogram_add(&replica->commits, replica->now_us - proposal->since_us);
+        }
         proposal->committed = true;
     }
 }

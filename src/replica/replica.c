@@ -66,7 +66,7 @@ static void step_down(struct replica *replica)
     served = replica->role == REPLICA_LEADING;
     replica->leading = LEAD_IDLE;
     replica->role = REPLICA_FOLLOWING;
-    for (unsigned i = 0; i < PEERS_MAX; i++)
+    for (unsigned i = 0; i < replica->peer_count; i++)
         replica->peers[i].held.active = replica->peers[i].sending.active = false;
     propose_fail(replica);
     if (served)
@@ -199,12 +199,13 @@ static void stop_for(struct replica *replica, const struct raft_event *event, co
 static void carry_out(struct replica *replica, const struct raft_event *event)
 {
     const struct raft_output *output = &replica->output;
-    struct error_text err = {""};
+    struct error_text err;
 
     if (output->fatal) {
         stop_for(replica, event, output->fatal);
         return;
     }
+    err.text[0] = '\0';
     if (output->persist && replica_store_term(replica, output->term, output->vote, &err) != HF_OK) {
         replica_stop(replica, "the term cannot be stored: %s" REPLICA_MEND_DISK, err.text);
         return;
@@ -242,17 +243,19 @@ struct peer *peer_of(struct replica *replica, uint64_t id, bool makes)
 {
     struct peer *unused = NULL;
 
-    for (unsigned i = 0; i < PEERS_MAX; i++) {
+    for (unsigned i = 0; i < replica->peer_count; i++) {
         struct peer *peer = &replica->peers[i];
 
         if (peer->id == id)
             return peer;
         /* One that nobody here knows any more, and for whom nothing is being read. */
-        if (!unused && (peer->id == 0 || (!members_address(replica, peer->id) &&
-                                          !peer->reading.active && !peer->sending.reads)))
+        if (makes && !unused && !members_address(replica, peer->id) && !peer->reading.active &&
+            !peer->sending.reads)
             unused = peer;
     }
-    if (!makes || !unused)
+    if (makes && !unused && replica->peer_count < PEERS_MAX)
+        unused = &replica->peers[replica->peer_count++];
+    if (!unused)
         return NULL;
     *unused = (struct peer){.id = id, .heard_us = -1};
     return unused;
@@ -261,7 +264,7 @@ struct peer *peer_of(struct replica *replica, uint64_t id, bool makes)
 /* What raft is to be told of them, and could not be while it put something out. */
 static void tell_of_peers(struct replica *replica)
 {
-    for (unsigned i = 0; i < PEERS_MAX; i++) {
+    for (unsigned i = 0; i < replica->peer_count; i++) {
         struct peer *peer = &replica->peers[i];
 
         if (peer->id && peer->snapshot_over) {

@@ -32,6 +32,7 @@
 #define REPLICA_REPLICA_H
 
 #include "base/error.h"
+#include "base/histogram.h"
 #include "core/core.h"
 #include "journal/journal.h"
 #include "raft/raft.h"
@@ -44,8 +45,8 @@
 #define REPLICA_MEMBERS_MAX RAFT_MEMBERS_MAX
 #define REPLICA_ADDRESS_MAX 271u /* bytes: as in core.h, and as peers can reach */
 #define REPLICA_CLUSTER 16u      /* bytes of a cluster's id */
-#ifndef REPLICA_VERSION          /* tests build a newer one */
-#define REPLICA_VERSION 1u       /* of the formats: the newest that this code reads (version.c) */
+#ifndef REPLICA_VERSION          /* tests build an older and a newer one */
+#define REPLICA_VERSION 2u       /* of the formats: the newest that this code reads (version.c) */
 #endif
 #define REPLICA_VERSION_MAX 255u
 #define REPLICA_PIECE_BYTES \
@@ -289,6 +290,10 @@ int replica_move(struct replica *replica, uint64_t id, const char *address, void
 int replica_transfer(struct replica *replica, uint64_t to, void *request, int64_t now_us,
                      struct error_text *err);
 
+/* A snapshot is to be stored that has this entry, which is applied, though the log is short; replica_status says when it is there
+ * (`snapshot`). To ask again does nothing, unless it was given up meanwhile. */
+void replica_want_snapshot(struct replica *replica, uint64_t index);
+
 /* ---- looking at it ---------------------------------------------------------------------------- */
 
 const struct core *replica_table(const struct replica *replica);
@@ -312,8 +317,11 @@ struct replica_status {
     uint64_t memory_bytes;             /* and in memory */
     uint64_t snapshots, snapshot_bytes, snapshots_installed;
     bool snapshotting;
+    struct raft_id snapshot; /* the newest that is on disk; index 0: none */
 };
 void replica_status(const struct replica *replica, struct replica_status *ret_status);
+/* From the proposal of each of this node's entries until it is committed. */
+const struct histogram *replica_commits(const struct replica *replica);
 /* So much of the log this member has on its disk. False: that is not known; it is to a leader whom the member has answered in its
  * term. */
 bool replica_progress(const struct replica *replica, uint64_t id, uint64_t *ret_match);

@@ -123,7 +123,7 @@ static void hold(struct replica *replica, struct peer *peer, const struct raft_m
 
 void send_held(struct replica *replica, bool all)
 {
-    for (unsigned i = 0; i < PEERS_MAX; i++) {
+    for (unsigned i = 0; i < replica->peer_count; i++) {
         struct peer *peer = &replica->peers[i];
 
         if (peer->id && peer->held.active &&
@@ -136,7 +136,7 @@ int64_t send_next_us(const struct replica *replica)
 {
     int64_t next_us = NEVER_US, overdue_us = schedule_overdue_us(replica);
 
-    for (unsigned i = 0; i < PEERS_MAX; i++) {
+    for (unsigned i = 0; i < replica->peer_count; i++) {
         const struct peer *peer = &replica->peers[i];
 
         if (peer->id && peer->held.active && peer->held.since_us + tuning.deferred_us < next_us)

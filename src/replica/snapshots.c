@@ -54,6 +54,16 @@ bool snapshots_pump(struct replica *replica)
     return false;
 }
 
+/* One that is being taken, or written, may have it. */
+void replica_want_snapshot(struct replica *replica, uint64_t index)
+{
+    struct snapshots *snapshots = &replica->snapshots;
+    bool comes = snapshots->state != TAKING_NOTHING && snapshots->snapshot.id.index >= index;
+
+    if (!comes && index > snapshots->stored.index)
+        snapshots->wanted = true;
+}
+
 void snapshots_give_up(struct replica *replica)
 {
     size_t size;

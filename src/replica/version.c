@@ -7,6 +7,9 @@
  *
  *     1 in effect ──all say 2──▶ RAFT_VERSION 2 in the log ──committed, applied──▶ 2 in effect, for good
  *
+ *     1   what there was at first
+ *     2   commands in the log say whose they are, and the limits of that user; leases in a snapshot, whose they are (CORE_QUOTA)
+ *
  * What never changes: the head of a message, the message that says what a node reads, the entry itself, and the head of a snapshot. */
 #include "replica/bytes.h"
 #include "replica/inside.h"
@@ -66,6 +69,22 @@ uint32_t replica_version_read(void)
 uint32_t replica_version(const struct replica *replica)
 {
     return replica->versions.now;
+}
+
+/* Not all members could read such a command yet: it goes into the log without that, as before there were limits. */
+bool version_has_users(struct replica *replica)
+{
+    struct versions *versions = &replica->versions;
+
+    if (versions->now >= VERSION_USERS || SWITCHED(SWITCH_QUOTA_TOO_EARLY))
+        return true;
+    if (!versions->told_of_users)
+        replica_note(replica, 2,
+                     "the limits of users (leases, holds, places) are not in force yet: that needs "
+                     "version %u of the formats, and not all members have said that they read it",
+                     VERSION_USERS);
+    versions->told_of_users = true;
+    return false;
 }
 
 /* ---- what nodes say --------------------------------------------------------------------------- */

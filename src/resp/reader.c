@@ -24,18 +24,19 @@ struct kind {
     const char *name; /* for messages */
 };
 
+/* Those that come most are found first. */
 static const struct kind kinds[] = {
+    {'$', SHAPE_BODY, RESP_BLOB, true, "a string"},
+    {'*', SHAPE_ITEMS, RESP_ARRAY, true, "an array"},
+    {':', SHAPE_LINE, RESP_INTEGER, false, "an integer"},
     {'+', SHAPE_LINE, RESP_SIMPLE, false, "a simple string"},
     {'-', SHAPE_LINE, RESP_ERROR, false, "an error"},
-    {':', SHAPE_LINE, RESP_INTEGER, false, "an integer"},
     {'_', SHAPE_LINE, RESP_NIL, false, "a nil"},
     {'#', SHAPE_LINE, RESP_BOOL, false, "a boolean"},
     {',', SHAPE_LINE, RESP_DOUBLE, false, "a double"},
     {'(', SHAPE_LINE, RESP_BIG, false, "a big number"},
-    {'$', SHAPE_BODY, RESP_BLOB, true, "a string"},
     {'!', SHAPE_BODY, RESP_ERROR, false, "an error"},
     {'=', SHAPE_BODY, RESP_BLOB, false, "a verbatim string"},
-    {'*', SHAPE_ITEMS, RESP_ARRAY, true, "an array"},
     {'~', SHAPE_ITEMS, RESP_SET, false, "a set"},
     {'%', SHAPE_PAIRS, RESP_MAP, false, "a map"},
     {'>', SHAPE_ITEMS, RESP_PUSH, false, "a push"},

@@ -1,6 +1,8 @@
 #include "server/adding.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "server/cluster.h"
+#include "server/cluster_commands.h"
 #include "server/initial_members.h"
 #include "server/server.h"
 
@@ -75,23 +77,39 @@ static struct request *end(struct server *server)
 
 static void reply_error(struct server *server, const char *text)
 {
-    struct request *request = end(server);
+    request_fail(end(server), text);
+}
 
-    resp_write_error(&request->session->out, text);
-    request_finish(request);
+/* Where a newcomer looks for this node: at its own word, and where the log has it. */
+static void own_addresses(const struct server *server, char *ret_text, size_t size)
+{
+    const struct config_member *own =
+        initial_members_find(&server->config->cluster, server->config->id);
+    const char *word = own ? own->address : "";
+    struct member seen[REPLICA_MEMBERS_MAX];
+    unsigned count = cluster_members(server, seen);
+
+    snprintf(ret_text, size, "%s", word);
+    for (unsigned i = 0; i < count; i++)
+        if (seen[i].id == server->config->id && seen[i].address[0] &&
+            strcmp(seen[i].address, word) != 0)
+            snprintf(ret_text, size, "%s or %s", word, seen[i].address);
 }
 
 static void reply_silent(struct server *server)
 {
     const struct adding *adding = &server->adding;
     const char *why = node_why(server->node, adding->id);
-    char text[ERROR_TEXT_MAX];
+    char text[ERROR_TEXT_MAX], own[2 * REPLICA_ADDRESS_MAX + 8], back[sizeof own + 64] = "";
 
+    own_addresses(server, own, sizeof own);
+    if (node_is_connected(server->node, adding->id))
+        snprintf(back, sizeof back, "; or it cannot reach this node at %s: see its log", own);
     snprintf(text, sizeof text,
              "NOREPLY node %" PRIu64
              " at %s does not answer, and is not added: start it there first, with this id, an "
-             "empty directory and the same secret%s%s%s",
-             adding->id, adding->address, why[0] ? " (" : "", why, why[0] ? ")" : "");
+             "empty directory and the same secret%s%s%s%s",
+             adding->id, adding->address, back, why[0] ? " (" : "", why, why[0] ? ")" : "");
     reply_error(server, text);
 }
 
@@ -140,7 +158,8 @@ static void on_timer(uv_timer_t *timer)
         return;
     }
     snprintf(text, sizeof text, "ask %" PRIu64, adding->number);
-    if (now_ms >= adding->next_ms && node_say(server->node, adding->id, adding->address, text))
+    if (now_ms >= adding->next_ms &&
+        node_say_there(server->node, adding->id, adding->address, text))
         adding->next_ms = now_ms + AGAIN_MS;
     uv_timer_start(timer, on_timer, ROUND_MS, 0);
 }
@@ -207,8 +226,6 @@ enum verdict command_cluster_add(struct session *session, const struct resp_node
     char text[ENDPOINT_TEXT_MAX + 24];
     uint64_t id;
 
-    if (value->count != 4)
-        return refuse(session, "ERR CLUSTER ADD id host:port");
     if (!parse_number(session, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
         return VERDICT_REFUSED;
     snprintf(text, sizeof text, "%" PRIu64 "=%.*s", id,

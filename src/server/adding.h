@@ -8,11 +8,10 @@
 #define SERVER_ADDING_H
 
 #include "node/node.h"
+#include "session/commands.h"
 
 #include <uv.h>
 
-struct request;
-struct node_words;
 struct server;
 
 struct adding {
@@ -25,6 +24,7 @@ struct adding {
     int64_t until_ms, next_ms;
 };
 
+enum verdict command_cluster_add(struct session *, const struct resp_node *);
 void adding_open(struct server *server);
 /* Answers who waits. */
 void adding_close(struct server *server);

@@ -30,12 +30,13 @@
 
 #include "node/node.h"
 #include "server/config.h"
+#include "session/commands.h"
 
 #include <uv.h>
 
 #define BOOTSTRAP_ASKERS_MAX 16 /* who may wait for one INIT */
 
-struct request;
+struct record;
 struct server;
 
 enum bootstrap_answer {
@@ -76,10 +77,23 @@ struct bootstrap {
     unsigned node_count;
 };
 
+enum verdict command_cluster_init(struct session *, const struct resp_node *);
 void bootstrap_open(struct server *server);
 /* Answers those who wait. */
 void bootstrap_close(struct server *server);
 /* Another node has said something about founding. */
 void bootstrap_heard(struct server *server, const struct node_words *words);
+
+/* For founding.c. Is this the i-th of the members that are listed? */
+bool bootstrap_is_own(const struct server *server, int i);
+/* It belongs to no cluster yet. */
+bool bootstrap_waits(const struct server *server);
+/* False: there is no connection yet. */
+bool bootstrap_say(struct server *server, uint64_t to, const char *address, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Hands the record of the founding to the i-th member. */
+bool bootstrap_tell(struct server *server, const struct record *record, int i);
+/* The timer looks now, and as often as the phase wants it. */
+void bootstrap_wake(struct server *server);
 
 #endif

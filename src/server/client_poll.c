@@ -9,6 +9,8 @@
  *  2. Who asks for other events than before is told of what is there already.
  *  3. Who has not read all that has come asks again. One that read less than it had room for has read all, except for the end of
  *     what the client sends: that is why EPOLLRDHUP is asked for together with EPOLLIN. */
+#include "server/client_poll.h"
+#include "server/connection.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -93,7 +95,7 @@ void client_poll_want(struct connection *connection, uint32_t events)
 
 void client_poll_again(struct connection *connection)
 {
-    if (!connection->session.closed && connection->asked)
+    if (!session_is_closed(&connection->session) && connection->asked)
         tell_kernel(connection, EPOLL_CTL_MOD);
 }
 
@@ -105,6 +107,7 @@ void client_poll_read(struct server *server)
     struct epoll_event events[EVENTS_AT_ONCE];
     int count = EVENTS_AT_ONCE;
 
+    server_look_at_clock(server);
     for (int turn = 0; turn < POLLS_MAX && count == EVENTS_AT_ONCE; turn++) {
         if (node_has_enough(server->node))
             break;

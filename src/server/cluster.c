@@ -6,6 +6,8 @@
  * An id is used once. Whoever was away still counts by the members it knows: if another node had an id of theirs by then, its votes
  * would be counted for those of one that had acknowledged more. So the highest id that there ever was stays in the table, whether
  * it is a member or not, and a new one must be above it. */
+#include "server/cluster.h"
+#include "base/clock.h"
 #include "base/switches.h"
 #include "base/text.h"
 #include "server/initial_members.h"
@@ -23,7 +25,8 @@
 #define REMOVED_ADVICE                                                                            \
     "stop it, and do not start it again with this data; to let the machine come back, empty its " \
     "data directory, start it with a new id and --join, and add that"
-#define WAS_REMOVED 'R' /* between nodes, beside NODE_IS_STRAY */
+#define LOST_SURE_MS 3000 /* whoever has the data comes meanwhile, if he runs */
+#define WAS_REMOVED 'R'   /* between nodes, beside NODE_IS_STRAY */
 
 #define STRAY                                                                                    \
     "a node with this id is a member of a cluster already, and runs, with other data than this " \
@@ -120,10 +123,10 @@ static bool is_among(const uint64_t *ids, uint64_t id)
 /* A node that was removed does not know it, and goes on calling. It is not answered. */
 static bool is_removed(const struct server *server, uint64_t id)
 {
-    return is_among(server->removed, id) && !cluster_is_member(server, id);
+    return is_among(server->membership.removed, id) && !cluster_is_member(server, id);
 }
 
-/* It belonged to this cluster, by its own word, and does not any more. server->removed has those that were removed in this process's
+/* It belonged to this cluster, by its own word, and does not any more. server->membership.removed has those that were removed in this process's
  * time; the table knows up to which id all others were. */
 static bool was_removed(const struct server *server, const struct node_peer *peer)
 {
@@ -135,7 +138,7 @@ static bool was_removed(const struct server *server, const struct node_peer *pee
 
 static void note_removed(struct server *server, const struct agreed *member)
 {
-    uint64_t *removed = server->removed;
+    uint64_t *removed = server->membership.removed;
 
     if (is_among(removed, member->id))
         return;
@@ -149,8 +152,8 @@ static void note_removed(struct server *server, const struct agreed *member)
 static const struct agreed *find_agreed(const struct server *server, uint64_t id)
 {
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->agreed[i].id == id)
-            return &server->agreed[i];
+        if (server->membership.agreed[i].id == id)
+            return &server->membership.agreed[i];
     return NULL;
 }
 
@@ -170,36 +173,37 @@ static void log_new(const struct server *server, const struct member *seen)
 /* What is agreed on is not taken back: who is no member now will never be one again. */
 static void note_agreed(struct server *server)
 {
-    struct member seen[REPLICA_MEMBERS_MAX];
+    struct member seen[REPLICA_MEMBERS_MAX] = {{0}};
     unsigned count = cluster_members(server, seen);
-    bool first = server->agreed[0].id == 0; /* of this process: nothing has changed */
+    bool first = server->membership.agreed[0].id == 0; /* of this process: nothing has changed */
 
     for (unsigned i = 0; i < count && !first; i++)
         log_new(server, &seen[i]);
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->agreed[i].id != 0 && !cluster_is_member(server, server->agreed[i].id))
-            note_removed(server, &server->agreed[i]);
-    memset(server->agreed, 0, sizeof server->agreed);
+        if (server->membership.agreed[i].id != 0 &&
+            !cluster_is_member(server, server->membership.agreed[i].id))
+            note_removed(server, &server->membership.agreed[i]);
+    memset(server->membership.agreed, 0, sizeof server->membership.agreed);
     for (unsigned i = 0; i < count; i++) {
-        struct agreed *agreed = &server->agreed[i];
+        struct agreed *agreed = &server->membership.agreed[i];
 
         agreed->id = seen[i].id;
         agreed->votes = seen[i].votes;
         snprintf(agreed->address, sizeof agreed->address, "%s", seen[i].address);
     }
-    server->agreed_version = cluster_version(server);
-    server->said_new = true; /* what the table has of those that were removed */
+    server->membership.agreed_version = cluster_version(server);
+    server->membership.said_new = true; /* what the table has of those that were removed */
 }
 
 void cluster_cut_off(struct server *server)
 {
     if (!server->has_links || !replica_members_agreed(server->replica))
         return;
-    if (server->agreed_version != cluster_version(server))
+    if (server->membership.agreed_version != cluster_version(server))
         note_agreed(server);
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->removed[i] != 0 && is_removed(server, server->removed[i]))
-            node_forget(server->node, server->removed[i]);
+        if (server->membership.removed[i] != 0 && is_removed(server, server->membership.removed[i]))
+            node_forget(server->node, server->membership.removed[i]);
 }
 
 /* ---- who comes ----------------------------------------------------------------------------------- */
@@ -208,8 +212,8 @@ void cluster_cut_off(struct server *server)
 static struct said *find_said(const struct server *server, uint64_t id)
 {
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->said[i].id == id)
-            return (struct said *)&server->said[i];
+        if (server->membership.said[i].id == id)
+            return (struct said *)&server->membership.said[i];
     return NULL;
 }
 
@@ -219,8 +223,8 @@ static struct said *room_for_said(struct server *server)
     struct said *said = find_said(server, 0);
 
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX && !said; i++)
-        if (!cluster_is_member(server, server->said[i].id))
-            said = &server->said[i];
+        if (!cluster_is_member(server, server->membership.said[i].id))
+            said = &server->membership.said[i];
     return said;
 }
 
@@ -232,19 +236,40 @@ bool cluster_is_lost(const struct server *server, uint64_t id)
     return said && incarnation != 0 && said->incarnation != incarnation;
 }
 
-/* The log says once what STATUS shows as long as it is so. */
+static void note_lost(struct said *said)
+{
+    log_error(
+        "a node has come back without its data, and is not let in: remove it, and add it under "
+        "another id; or, if the one with the data is elsewhere, stop this one, and start that",
+        log_number("node", (int64_t)said->id), log_text("peer", said->peer));
+    said->lost_noted = true;
+}
+
+/* The log says once what STATUS shows as long as it is so. One that has the id of another may be there first: that one, if it runs, is not long
+ * in coming. */
+static void look_at_lost(struct server *server, struct said *said)
+{
+    int64_t now_ms = clock_boot_ms();
+    bool is_there = said->id != 0 && cluster_incarnation(server, said->id) == said->incarnation;
+
+    said->lost = said->id != 0 && cluster_is_lost(server, said->id);
+    if (said->lost && said->lost_ms == 0)
+        said->lost_ms = now_ms;
+    if (said->lost && !said->lost_noted && now_ms - said->lost_ms >= LOST_SURE_MS)
+        note_lost(said);
+    if (said->lost)
+        return;
+    if (is_there && said->lost_noted)
+        log_info("a node is there, with its data: it was another one that has its id",
+                 log_number("node", (int64_t)said->id), log_text("peer", said->peer));
+    said->lost_ms = 0;
+    said->lost_noted = false;
+}
+
 static void look_for_lost(struct server *server)
 {
-    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++) {
-        uint64_t id = server->said[i].id;
-        bool lost = id != 0 && cluster_is_lost(server, id);
-
-        if (lost && !server->said[i].lost)
-            log_error("a node has come back without its data, and is not let in: remove it, and "
-                      "add it under another id",
-                      log_number("node", (int64_t)id));
-        server->said[i].lost = lost;
-    }
+    for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
+        look_at_lost(server, &server->membership.said[i]);
 }
 
 static void note_said(struct server *server, const struct node_peer *peer)
@@ -255,19 +280,20 @@ static void note_said(struct server *server, const struct node_peer *peer)
         said = room_for_said(server);
     if (!said)
         return;
-    *said = (struct said){.id = peer->id,
-                          .incarnation = peer->incarnation,
-                          .lost = said->id == peer->id && said->lost};
+    if (said->id != peer->id)
+        *said = (struct said){.id = peer->id};
+    said->incarnation = peer->incarnation;
     snprintf(said->client, sizeof said->client, "%s", peer->client);
-    server->said_new = true;
+    snprintf(said->peer, sizeof said->peer, "%s", peer->peer);
+    server->membership.said_new = true;
     look_for_lost(server);
 }
 
 /* Who may say what to whom is decided for each message, by the members of that moment (node/links.c): here it is remembered. */
 bool cluster_met(struct server *server, const struct node_peer *peer)
 {
-    server->told_removed = server->replica && was_removed(server, peer);
-    if (!server->replica || server->told_removed)
+    server->membership.told_removed = server->replica && was_removed(server, peer);
+    if (!server->replica || server->membership.told_removed)
         return false;
     note_said(server, peer);
     return true;
@@ -278,6 +304,7 @@ void cluster_tell_lost(struct server *server)
     struct member seen[REPLICA_MEMBERS_MAX];
     unsigned count = cluster_members(server, seen);
 
+    look_for_lost(server);
     for (unsigned i = 0; i < count; i++)
         if (cluster_is_lost(server, seen[i].id))
             node_say(server->node, seen[i].id, seen[i].address, "lost 0");
@@ -285,28 +312,28 @@ void cluster_tell_lost(struct server *server)
 
 void cluster_told_lost(struct server *server)
 {
-    if (!node_waits(server->node) || (server->shut_out && !cluster_is_stray(server)))
+    if (!node_waits(server->node) || (server->membership.shut_out && !cluster_is_stray(server)))
         return;
-    server->shut_out = NODE_LOST;
+    server->membership.shut_out = NODE_LOST;
     log_error(NODE_LOST);
 }
 
 char cluster_why_not(struct server *server, uint64_t id)
 {
     (void)id; /* the one that cluster_met has just refused */
-    return server->told_removed ? WAS_REMOVED : 0;
+    return server->membership.told_removed ? WAS_REMOVED : 0;
 }
 
 bool cluster_is_stray(const struct server *server)
 {
-    return server->shut_out && strcmp(server->shut_out, STRAY) == 0;
+    return server->membership.shut_out && strcmp(server->membership.shut_out, STRAY) == 0;
 }
 
 static void told_stray(struct server *server)
 {
-    if (!node_waits(server->node) || server->shut_out)
+    if (!node_waits(server->node) || server->membership.shut_out)
         return;
-    server->shut_out = STRAY;
+    server->membership.shut_out = STRAY;
     log_error(STRAY);
 }
 
@@ -314,16 +341,16 @@ void cluster_turned_away(struct server *server, char why)
 {
     if (why == NODE_IS_STRAY && server->replica)
         told_stray(server);
-    if (why != WAS_REMOVED || server->shut_out || !server->replica ||
+    if (why != WAS_REMOVED || server->membership.shut_out || !server->replica ||
         replica_leader(server->replica) != 0)
         return;
-    server->shut_out = REMOVED;
+    server->membership.shut_out = REMOVED;
     log_warning(REMOVED ": " REMOVED_ADVICE);
 }
 
 bool cluster_was_removed(const struct server *server)
 {
-    return server->shut_out && strcmp(server->shut_out, REMOVED) == 0;
+    return server->membership.shut_out && strcmp(server->membership.shut_out, REMOVED) == 0;
 }
 
 void cluster_advice(const struct server *server, char *ret_text, size_t size)
@@ -336,12 +363,19 @@ void cluster_advice(const struct server *server, char *ret_text, size_t size)
         snprintf(ret_text, size, "%s", REPLACED_ADVICE);
     else if (cluster_was_removed(server))
         snprintf(ret_text, size, "%s", REMOVED_ADVICE);
-    else if (server->shut_out || !own || !node_waits(server->node))
+    else if (server->membership.shut_out || !own || !node_waits(server->node))
         return;
     else if (config->join == CONFIG_JOINS)
         snprintf(ret_text, size,
                  "it was started with --join: add it, at a member of the cluster that it is to "
                  "belong to, with 'holdfast cluster add %" PRIu64 " %s'",
+                 config->id, own->address);
+    else if (config->cluster.count == 1)
+        snprintf(ret_text, size,
+                 "it lists nobody else: add it, at a member of the cluster that it is to belong "
+                 "to, with 'holdfast cluster add %" PRIu64
+                 " %s'; or 'holdfast cluster init' founds "
+                 "a cluster of it alone",
                  config->id, own->address);
     else
         snprintf(ret_text, size,
@@ -352,8 +386,8 @@ void cluster_advice(const struct server *server, char *ret_text, size_t size)
 void cluster_tidy(struct server *server)
 {
     for (unsigned i = 0; i < REPLICA_MEMBERS_MAX; i++)
-        if (server->said[i].id != 0 && is_removed(server, server->said[i].id))
-            server->said[i] = (struct said){0};
+        if (server->membership.said[i].id != 0 && is_removed(server, server->membership.said[i].id))
+            server->membership.said[i] = (struct said){0};
     look_for_lost(server);
 }
 
@@ -425,5 +459,5 @@ void cluster_publish(struct server *server)
 {
     bool members = publish_members(server), removed = publish_removed(server);
 
-    server->said_new = !members || !removed;
+    server->membership.said_new = !members || !removed;
 }

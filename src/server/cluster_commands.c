@@ -1,4 +1,10 @@
 /* cluster_commands.c: CLUSTER, by which operators look at the cluster and change it. */
+#include "server/cluster_commands.h"
+#include "server/adding.h"
+#include "server/backup.h"
+#include "server/bootstrap.h"
+#include "server/cluster.h"
+#include "server/info.h"
 #include "server/log.h"
 #include "server/membership.h"
 #include "server/server.h"
@@ -38,8 +44,7 @@ static void write_member(struct session *session, const struct member *seen,
     write_number(out, "lost", cluster_is_lost(server_of(session), seen->id));
 }
 
-/* What keeps this node from taking part; "": nothing that it knows. */
-static const char *trouble_of(const struct server *server)
+const char *cluster_trouble(const struct server *server)
 {
     uint64_t incarnation = cluster_incarnation(server, server->config->id);
 
@@ -49,10 +54,10 @@ static const char *trouble_of(const struct server *server)
         return NODE_LOST;
     if (membership_hears_nothing(server))
         return MEMBERSHIP_HEARS_NOTHING;
-    return server->shut_out ? server->shut_out : "";
+    return server->membership.shut_out ? server->membership.shut_out : "";
 }
 
-static void cluster_status(struct session *session)
+static enum verdict cluster_status(struct session *session, const struct resp_node *value)
 {
     struct resp_writer *out = &session->out;
     struct member seen[REPLICA_MEMBERS_MAX];
@@ -60,6 +65,7 @@ static void cluster_status(struct session *session)
     unsigned count = cluster_members(server_of(session), seen);
     char advice[ERROR_TEXT_MAX];
 
+    (void)value;
     replica_status(server_of(session)->replica, &status);
     cluster_advice(server_of(session), advice, sizeof advice);
     resp_write_map(out, 10, session->resp3);
@@ -73,13 +79,14 @@ static void cluster_status(struct session *session)
     resp_write_text(out, "cluster");
     resp_write_text(out, node_cluster(server_of(session)->node));
     resp_write_text(out, "trouble");
-    resp_write_text(out, trouble_of(server_of(session)));
+    resp_write_text(out, cluster_trouble(server_of(session)));
     resp_write_text(out, "advice");
     resp_write_text(out, advice);
     resp_write_text(out, "members");
     resp_write_array(out, count);
     for (unsigned i = 0; i < count; i++)
         write_member(session, &seen[i], &status);
+    return VERDICT_DONE;
 }
 
 static void write_hash(struct resp_writer *out, const char *field, uint64_t hash)
@@ -92,12 +99,13 @@ static void write_hash(struct resp_writer *out, const char *field, uint64_t hash
 }
 
 /* From this node's own table, whatever others have: what is compared must not come from one place. */
-static void cluster_digest(struct session *session)
+static enum verdict cluster_digest(struct session *session, const struct resp_node *value)
 {
     struct resp_writer *out = &session->out;
     struct replica_digest digest;
     struct error_text err = {""};
 
+    (void)value;
     replica_digest(server_of(session)->replica, &digest);
     core_check(replica_table(server_of(session)->replica), &err);
     resp_write_map(out, 5, session->resp3);
@@ -107,10 +115,11 @@ static void cluster_digest(struct session *session)
     write_number(out, "members_index", (int64_t)digest.members_index);
     resp_write_text(out, "broken");
     resp_write_text(out, err.text);
+    return VERDICT_DONE;
 }
 
 /* One range of slots, on the node that leads: what `redis-cli -c` and cluster clients want to know. */
-static void cluster_slots(struct session *session)
+static enum verdict cluster_slots(struct session *session, const struct resp_node *value)
 {
     struct resp_writer *out = &session->out;
     const struct server *server = server_of(session);
@@ -118,10 +127,11 @@ static void cluster_slots(struct session *session)
     char text[CORE_ADDRESS_MAX + 1], id[24];
     struct endpoint at;
 
+    (void)value;
     if (leader == 0 || !cluster_client_address(server, leader, text, sizeof text) ||
         endpoint_parse(text, &at, NULL) != HF_OK) {
         resp_write_array(out, 0);
-        return;
+        return VERDICT_DONE;
     }
     snprintf(id, sizeof id, "%" PRIu64, leader);
     resp_write_array(out, 1);
@@ -132,6 +142,17 @@ static void cluster_slots(struct session *session)
     resp_write_text(out, at.host);
     resp_write_integer(out, at.port);
     resp_write_text(out, id);
+    return VERDICT_DONE;
+}
+
+static enum verdict cluster_my_id(struct session *session, const struct resp_node *value)
+{
+    char id[24];
+
+    (void)value;
+    snprintf(id, sizeof id, "%" PRIu64, server_of(session)->config->id);
+    resp_write_text(&session->out, id);
+    return VERDICT_DONE;
 }
 
 /* ---- changing -------------------------------------------------------------------------------------- */
@@ -161,13 +182,14 @@ static void log_transfer(const struct server *server, enum replica_change result
 int cluster_hand_over(struct server *server, uint64_t to, struct request *request,
                       struct error_text *err)
 {
-    bool before = server->transferring; /* another transfer, which this one does not end */
+    bool before =
+        server->hand_over.transferring; /* another transfer, which this one does not end */
     int result;
 
-    server->transferring = true;
+    server->hand_over.transferring = true;
     result = node_transfer(server->node, to, request, err);
     if (result != HF_OK)
-        server->transferring = before;
+        server->hand_over.transferring = before;
     return result;
 }
 
@@ -184,29 +206,29 @@ void cluster_changed(void *context, void *about, enum replica_change result)
 {
     struct server *server = context;
     struct request *request = about;
-    bool transfer = server->transferring;
+    bool transfer = server->hand_over.transferring;
     char text[ERROR_TEXT_MAX];
-    struct resp_writer *out;
 
     if (transfer)
         log_transfer(server, result);
-    server->transferring = false;
+    server->hand_over.transferring = false;
     if (!request) { /* the hand-over of a clean stop: whatever came of it, we go */
-        server->handed_over = true;
+        server->hand_over.is_over = true;
         return;
     }
-    out = &request->session->out;
-    if (result == REPLICA_CHANGED)
-        resp_write_simple(out, "OK");
-    else if (result == REPLICA_NO_MAJORITY)
-        resp_write_error(out, no_majority(request->about, text, sizeof text));
-    else if (result == REPLICA_UNCHANGED)
-        resp_write_error(
-            out, transfer ? "TRYAGAIN it did not take over in time"
-                          : "TRYAGAIN nothing was changed: this node leads no more, or is busy");
-    else
-        resp_write_error(out, "UNKNOWN this node leads no more: see CLUSTER STATUS");
-    request_finish(request);
+    if (result == REPLICA_CHANGED) {
+        resp_write_simple(&request->session->out, "OK");
+        request_finish(request);
+    } else if (result == REPLICA_NO_MAJORITY) {
+        request_fail(request, no_majority(request->about, text, sizeof text));
+    } else if (result == REPLICA_UNCHANGED) {
+        request_fail(request,
+                     transfer
+                         ? "TRYAGAIN it did not take over in time"
+                         : "TRYAGAIN nothing was changed: this node leads no more, or is busy");
+    } else {
+        request_fail(request, "UNKNOWN this node leads no more: see CLUSTER STATUS");
+    }
 }
 
 void cluster_refusal(struct server *server, int result, const struct error_text *err,
@@ -239,8 +261,6 @@ static enum verdict cluster_remove(struct session *session, const struct resp_no
     struct request *request;
     uint64_t id;
 
-    if (value->count != 3)
-        return refuse(session, "ERR CLUSTER REMOVE id");
     if (!parse_number(session, word_at(value, 2), "id", 1, UINT64_C(1) << 32, &id))
         return VERDICT_REFUSED;
     if (server_of(session)->sessions.role == REPLICA_LEADING &&
@@ -268,31 +288,25 @@ static enum verdict cluster_transfer(struct session *session, const struct resp_
     return changed(request, cluster_hand_over(server_of(session), id, request, &err), &err);
 }
 
-enum verdict command_cluster(struct session *session, const struct resp_node *value)
-{
-    const struct resp_node *what = word_at(value, 1);
-    char id[24];
-
-    if (word_is(what, "INIT"))
-        return command_cluster_init(session, value);
-    if (word_is(what, "ADD"))
-        return command_cluster_add(session, value);
-    if (word_is(what, "REMOVE"))
-        return cluster_remove(session, value);
-    if (word_is(what, "TRANSFER"))
-        return cluster_transfer(session, value);
-    if (word_is(what, "STATUS")) {
-        cluster_status(session);
-    } else if (word_is(what, "DIGEST")) {
-        cluster_digest(session);
-    } else if (word_is(what, "SLOTS")) {
-        cluster_slots(session);
-    } else if (word_is(what, "MYID")) {
-        snprintf(id, sizeof id, "%" PRIu64, server_of(session)->config->id);
-        resp_write_text(&session->out, id);
-    } else {
-        return refuse(session, "ERR CLUSTER is followed by STATUS, DIGEST, INIT, ADD, REMOVE, "
-                               "TRANSFER, SLOTS or MYID");
-    }
-    return VERDICT_DONE;
-}
+const struct command cluster_parts[] = {
+    {"STATUS", 2, cluster_status, 0, RIGHT_LOOK_OR_ADMIN, NAMES_NONE,
+     "The members, as this node sees them", "", NULL},
+    {"DIGEST", 2, cluster_digest, 0, RIGHT_LOOK, NAMES_NONE, "What of this node can be compared",
+     "", NULL},
+    {"INIT", 2, command_cluster_init, COMMAND_WRITES, RIGHT_ADMIN, NAMES_NONE, "Founds the cluster",
+     "", NULL},
+    {"ADD", 4, command_cluster_add, COMMAND_WRITES, RIGHT_ADMIN, NAMES_NONE, "Adds a member",
+     "id host:port", NULL},
+    {"REMOVE", 3, cluster_remove, COMMAND_WRITES, RIGHT_ADMIN, NAMES_NONE, "Removes a member", "id",
+     NULL},
+    {"TRANSFER", -2, cluster_transfer, COMMAND_WRITES, RIGHT_ADMIN, NAMES_NONE,
+     "Lets another member lead", "[id]", NULL},
+    {"BACKUP", 2, command_cluster_backup, COMMAND_WRITES, RIGHT_ADMIN, NAMES_NONE,
+     "Begins a backup, by an operator", "", NULL},
+    {"PIECE", 4, command_cluster_piece, 0, RIGHT_ADMIN, NAMES_NONE, "A piece of a backup",
+     "id offset", NULL},
+    {"SLOTS", 2, cluster_slots, 0, RIGHT_NONE, NAMES_NONE, "Who leads, for clients of a cluster",
+     "", NULL},
+    {"MYID", 2, cluster_my_id, 0, RIGHT_NONE, NAMES_NONE, "The id of this node", "", NULL},
+    {.name = NULL},
+};

@@ -1,7 +1,12 @@
 /* cmd_connection.c: what is between a client and us, and has nothing to do with locks. */
+#include "server/cmd_connection.h"
+#include "server/audit.h"
+#include "server/connection.h"
 #include "server/log.h"
+#include "server/login.h"
 #include "server/server.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,25 +37,61 @@ enum verdict command_ping(struct session *session, const struct resp_node *value
 
 #define NO_PASSWORD "this server has no password (--password-file)"
 
-/* The user is "default", as in Redis; there are no others yet. */
-static bool log_in(struct session *session, const struct resp_node *user,
-                   const struct resp_node *password)
+/* As was said, for those who read of it: "" if that is nothing that could be a user. */
+static void copy_user(char ret_text[USER_NAME_MAX + 1], const struct resp_node *user)
 {
-    const struct secret *secret = &server_of(session)->config->password;
-    bool right = secret_matches(secret, password->text, password->size);
+    if (!user)
+        snprintf(ret_text, USER_NAME_MAX + 1, "%s", user_of_all.name);
+    else if (user->size > USER_NAME_MAX || memchr(user->text, '\0', user->size))
+        ret_text[0] = '\0';
+    else
+        snprintf(ret_text, USER_NAME_MAX + 1, "%.*s", (int)user->size, user->text);
+}
 
-    if (!secret->set) {
-        refuse(session, "ERR " NO_PASSWORD ": leave it out");
-        return false;
-    }
-    if (right && (!user || word_is(user, "default"))) {
-        connection_authenticated(connection_of(session));
-        return true;
-    }
+/* holdfast tells by these words whether there are users here (engines/holdfast/open.c). */
+static enum verdict refuse_password(struct session *session, const struct resp_node *user)
+{
+    struct server *server = server_of(session);
+    char said[USER_NAME_MAX + 1];
+
+    copy_user(said, user);
     log_limited(LOG_LEVEL_WARNING, 10, "a client said a wrong password",
-                log_text("client", connection_of(session)->address));
-    refuse(session, "WRONGPASS the user or the password is wrong");
-    return false;
+                log_text("client", connection_of(session)->address), log_text("user", said));
+    server->metrics.logins_refused++;
+    audit_login(session, said, false);
+    if (user && !word_is(user, user_of_all.name))
+        return refuse(session, "WRONGPASS there are no users here, only a password: name no user, "
+                               "or 'default'");
+    return refuse(session, "WRONGPASS the password is wrong");
+}
+
+/* Where there is no users file, the user is "default", as in Redis, and there are no others. */
+static enum verdict log_in(struct session *session, const struct resp_node *user,
+                           const struct resp_node *password, const struct hello *hello,
+                           login_done *done)
+{
+    struct server *server = server_of(session);
+    const struct secret *secret = &server->config->password;
+
+    if (server->users)
+        return login_begin(session, user, password, hello, done);
+    if (!secret->set)
+        return refuse(session, "ERR %s" NO_PASSWORD "%s",
+                      hello->is_hello ? "" : "AUTH: ", hello->is_hello ? ": leave it out" : "");
+    if (secret_matches(secret, password->text, password->size) &&
+        (!user || word_is(user, user_of_all.name))) {
+        connection_authenticated(connection_of(session), &user_of_all);
+        server->metrics.logins++;
+        audit_login(session, user_of_all.name, true);
+        return done(session, hello);
+    }
+    return refuse_password(session, user);
+}
+
+static enum verdict auth_done(struct session *session, const struct hello *hello)
+{
+    (void)hello;
+    return ok(session);
 }
 
 enum verdict command_auth(struct session *session, const struct resp_node *value)
@@ -59,14 +100,12 @@ enum verdict command_auth(struct session *session, const struct resp_node *value
 
     if (value->count > 3)
         return refuse(session, "ERR wrong number of arguments for 'AUTH': AUTH [user] password");
-    if (!server_of(session)->config->password.set)
-        return refuse(session, "ERR AUTH: " NO_PASSWORD);
-    if (!log_in(session, with_user ? word_at(value, 1) : NULL, word_at(value, with_user ? 2 : 1)))
-        return VERDICT_REFUSED;
-    return ok(session);
+    return log_in(session, with_user ? word_at(value, 1) : NULL, word_at(value, with_user ? 2 : 1),
+                  &(struct hello){.is_hello = false}, auth_done);
 }
 
-static bool set_name(struct session *session, const struct resp_node *name)
+static bool read_name(struct session *session, const struct resp_node *name,
+                      char ret_name[CLIENT_NAME_MAX + 1])
 {
     for (size_t i = 0; i < name->size; i++)
         if (name->text[i] < '!' || name->text[i] > '~') {
@@ -77,8 +116,8 @@ static bool set_name(struct session *session, const struct resp_node *name)
         refuse(session, "ERR a client's name has at most %d bytes", CLIENT_NAME_MAX);
         return false;
     }
-    memcpy(connection_of(session)->name, name->text, name->size);
-    connection_of(session)->name[name->size] = '\0';
+    memcpy(ret_name, name->text, name->size);
+    ret_name[name->size] = '\0';
     return true;
 }
 
@@ -111,47 +150,58 @@ static void write_hello(struct session *session)
     resp_write_array(out, 0);
 }
 
+static enum verdict hello_done(struct session *session, const struct hello *hello)
+{
+    if (!session->user)
+        return refuse(session, "NOAUTH say the password first: HELLO %" PRIu64 " AUTH %s PASSWORD",
+                      hello->protocol, server_of(session)->users ? "USER" : user_of_all.name);
+    if (hello->renames)
+        memcpy(connection_of(session)->name, hello->name, sizeof hello->name);
+    session->resp3 = hello->protocol == 3;
+    session->losses = hello->losses && session->resp3;
+    if (!session->losses)
+        holders_drop(session);
+    write_hello(session);
+    return VERDICT_DONE;
+}
+
 enum verdict command_hello(struct session *session, const struct resp_node *value)
 {
     struct words_left left = {.session = session, .value = value, .at = 1};
-    uint64_t protocol = session->resp3 ? 3 : 2;
-    bool losses = session->losses;
+    struct hello hello = {
+        .is_hello = true, .protocol = session->resp3 ? 3 : 2, .losses = session->losses};
+    const struct resp_node *user = NULL, *password = NULL;
     int64_t asked;
 
     if (value->count > 1) {
         if (!resp_to_int64(word_at(value, 1), &asked) || asked < 2 || asked > 3)
             return refuse(session, "NOPROTO unsupported protocol version");
-        protocol = (uint64_t)asked;
+        hello.protocol = (uint64_t)asked;
         left.at = 2;
     }
     while (left.at < value->count) {
         if (option_is(&left, "AUTH", 1) && left.at + 1 < value->count) {
-            if (!log_in(session, word_at(value, left.at), word_at(value, left.at + 1)))
-                return VERDICT_REFUSED;
+            user = word_at(value, left.at);
+            password = word_at(value, left.at + 1);
             left.at += 2;
         } else if (option_is(&left, "SETNAME", 2) && left.at < value->count) {
-            if (!set_name(session, word_at(value, left.at)))
+            if (!read_name(session, word_at(value, left.at++), hello.name))
                 return VERDICT_REFUSED;
-            left.at++;
+            hello.renames = true;
         } else if (option_is(&left, "LOSSES", 4)) {
-            losses = true;
+            hello.losses = true;
         } else {
             return refuse(session,
                           "ERR wrong words: HELLO [2 | 3] [AUTH user password] [SETNAME name] "
                           "[LOSSES]");
         }
     }
-    if (!session->authenticated)
-        return refuse(session, "NOAUTH say the password first: HELLO 3 AUTH default PASSWORD");
-    if (protocol == 2 && (session->waiting || session->observing > session->subscriptions))
+    /* Before the password: what is refused changes nothing. */
+    if (hello.protocol == 2 && (session->waiting || session->observing > session->subscriptions))
         return refuse(session, "ERR there are pushes to come, which RESP2 has not: UNOBSERVE and "
                                "RELEASE first");
-    session->resp3 = protocol == 3;
-    session->losses = losses && session->resp3;
-    if (!session->losses)
-        holders_drop(session);
-    write_hello(session);
-    return VERDICT_DONE;
+    return password ? log_in(session, user, password, &hello, hello_done)
+                    : hello_done(session, &hello);
 }
 
 /* The fields that Redis has, because clients ask for each of them. */
@@ -163,42 +213,65 @@ static void write_client(struct session *session, char *text, size_t size)
     snprintf(text, size,
              "id=%llu addr=%s name=%s age=%lld idle=%lld flags=N db=0 sub=%u psub=0 ssub=0 "
              "multi=-1 qbuf=%zu qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=%zu oll=0 "
-             "omem=%zu tot-mem=0 events=r cmd=client|info user=default redir=-1 resp=%d",
+             "omem=%zu tot-mem=0 events=r cmd=client|info user=%s redir=-1 resp=%d",
              (unsigned long long)connection->id, connection->address, connection->name,
              (now - connection->came_ms) / 1000, (now - connection->heard_ms) / 1000,
              session->subscriptions, resp_reader_pending(session->reader),
-             session->out.size - session->sent, session->out.capacity, session->resp3 ? 3 : 2);
+             session->out.size - session->sent, session->out.capacity, session->user->name,
+             session->resp3 ? 3 : 2);
 }
 
-enum verdict command_client(struct session *session, const struct resp_node *value)
+static enum verdict client_set_name(struct session *session, const struct resp_node *value)
 {
-    const struct resp_node *what = word_at(value, 1);
-    struct resp_writer *out = &session->out;
-    char text[ENDPOINT_TEXT_MAX + CLIENT_NAME_MAX + 512];
-
-    if (word_is(what, "SETNAME") && value->count == 3)
-        return set_name(session, word_at(value, 2)) ? ok(session) : VERDICT_REFUSED;
-    if (word_is(what, "SETINFO") && value->count == 4)
-        return ok(session);
-    if (word_is(what, "GETNAME") && value->count == 2) {
-        if (connection_of(session)->name[0])
-            resp_write_text(out, connection_of(session)->name);
-        else
-            resp_write_nil(out, session->resp3);
-        return VERDICT_DONE;
-    }
-    if (word_is(what, "ID") && value->count == 2) {
-        resp_write_integer(out, (int64_t)connection_of(session)->id);
-        return VERDICT_DONE;
-    }
-    if (word_is(what, "INFO") && value->count == 2) {
-        write_client(session, text, sizeof text);
-        resp_write_text(out, text);
-        return VERDICT_DONE;
-    }
-    return refuse(session, "ERR CLIENT is followed by SETNAME name, GETNAME, SETINFO what text, "
-                           "ID or INFO");
+    return read_name(session, word_at(value, 2), connection_of(session)->name) ? ok(session)
+                                                                               : VERDICT_REFUSED;
 }
+
+static enum verdict client_get_name(struct session *session, const struct resp_node *value)
+{
+    const char *name = connection_of(session)->name;
+
+    (void)value;
+    if (name[0])
+        resp_write_text(&session->out, name);
+    else
+        resp_write_nil(&session->out, session->resp3);
+    return VERDICT_DONE;
+}
+
+static enum verdict client_set_info(struct session *session, const struct resp_node *value)
+{
+    (void)value;
+    return ok(session);
+}
+
+static enum verdict client_id(struct session *session, const struct resp_node *value)
+{
+    (void)value;
+    resp_write_integer(&session->out, (int64_t)connection_of(session)->id);
+    return VERDICT_DONE;
+}
+
+static enum verdict client_info(struct session *session, const struct resp_node *value)
+{
+    char text[ENDPOINT_TEXT_MAX + CLIENT_NAME_MAX + USER_NAME_MAX + 512];
+
+    (void)value;
+    write_client(session, text, sizeof text);
+    resp_write_text(&session->out, text);
+    return VERDICT_DONE;
+}
+
+const struct command client_parts[] = {
+    {"SETNAME", 3, client_set_name, 0, RIGHT_NONE, NAMES_NONE, "Names this connection", "name",
+     NULL},
+    {"GETNAME", 2, client_get_name, 0, RIGHT_NONE, NAMES_NONE, "That name", "", NULL},
+    {"SETINFO", 4, client_set_info, 0, RIGHT_NONE, NAMES_NONE, "What the client is", "what text",
+     NULL},
+    {"ID", 2, client_id, 0, RIGHT_NONE, NAMES_NONE, "The number of this connection", "", NULL},
+    {"INFO", 2, client_info, 0, RIGHT_NONE, NAMES_NONE, "How this connection is", "", NULL},
+    {.name = NULL},
+};
 
 enum verdict command_select(struct session *session, const struct resp_node *value)
 {

@@ -1,11 +1,10 @@
-/* config.c: where settings come from, in their order, and the rules between them. What a setting is
- * called and how its value is read is settings.c's business. */
+/* config.c: where settings come from, in their order. What a setting is
+ * called and how its value is read is settings.c's business, and what may not be together config_rules.c's. */
 #include "server/config.h"
 #include "base/conf.h"
-#include "base/filesystem.h"
 #include "base/suggest.h"
-#include "server/initial_members.h"
 #include "server/settings.h"
+#include "server/tls_config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,11 +20,11 @@
 /* What that was before, and did harm when it was forgotten. */
 #define RESTORE_IS_WORK                                         \
     " is no setting: it is done once, by 'holdfastd --" RESTORE \
-    " COPY --data DIR'; then start the "                        \
+    " BACKUP --data DIR'; then start the "                      \
     "server without it"
 #define RESTORED "restored"
-#define RESTORED_IS_GONE                                                                     \
-    " is not known any more: restore with 'holdfastd --" RESTORE " COPY --data DIR', once, " \
+#define RESTORED_IS_GONE                                                                       \
+    " is not known any more: restore with 'holdfastd --" RESTORE " BACKUP --data DIR', once, " \
     "then start the server without it"
 
 enum source { FROM_DEFAULT = 0, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
@@ -38,7 +37,7 @@ static const struct word {
 } words[] = {
     {"config", "FILE", CONFIG_RUN, "reads settings from FILE instead of " CONFIG_FILE},
     {"check-config", NULL, CONFIG_CHECK, "checks all settings, prints those in effect, and ends"},
-    {RESTORE, "COPY", CONFIG_RESTORE,
+    {RESTORE, "BACKUP", CONFIG_RESTORE,
      "makes the data directory from a backup, as another store, and ends"},
     {"help", NULL, CONFIG_HELP, "prints this, and ends"},
     {"version", NULL, CONFIG_VERSION, "prints the version, and ends"},
@@ -364,7 +363,7 @@ static int apply_environment(struct config *config, char **environment, struct e
     return status;
 }
 
-/* ---- rules ----------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 /* systemd names the directory that it made for us, which is not where we would look for one. */
 static int find_data(const struct config_sources *sources, struct config *config,
@@ -397,77 +396,6 @@ static int find_data(const struct config_sources *sources, struct config *config
     return CONFIG_DONE;
 }
 
-int config_check_data(const struct config *config, struct error_text *err)
-{
-    enum filesystem_kind kind;
-    const char *name;
-    int result = filesystem_look(config->data, &kind, &name, err);
-
-    if (result == HF_OK && kind == FILESYSTEM_IN_MEMORY && config->allow != CONFIG_ALLOWS_TMPFS)
-        return error_set(err, HF_EREFUSED,
-                         "%s is on %s, which forgets the locks and the fencing tokens at a reboot; "
-                         "use a directory on disk, or add --allow tmpfs to accept that",
-                         config->data, name);
-    return result;
-}
-
-/* The default place is made with all above it. */
-int config_check_place(const struct config *config, struct error_text *err)
-{
-    char parent[sizeof config->data];
-    size_t length = strlen(config->data);
-    int result = config_check_data(config, err);
-
-    if (result != HF_OK || config->data_is_default)
-        return result;
-    while (length > 1 && config->data[length - 1] == '/')
-        length--;
-    while (length > 0 && config->data[length - 1] != '/')
-        length--;
-    snprintf(parent, sizeof parent, "%.*s", (int)length, config->data);
-    if (access(length > 0 ? parent : ".", F_OK) < 0 && errno == ENOENT)
-        return error_set(err, HF_EREFUSED,
-                         "the directory that the data directory %s would be in is not there: make "
-                         "it with 'mkdir -p'",
-                         config->data);
-    return HF_OK;
-}
-
-int config_read_secret(const char *path, struct secret *ret_secret, struct error_text *err)
-{
-    struct secret secret = {0};
-    int result = secret_read("secret-file", path, &secret, err);
-
-    if (result == HF_OK && secret.is_short)
-        result = error_set(err, HF_EREFUSED,
-                           "secret-file %s: whoever sees two nodes meet can guess a secret of less "
-                           "than %d characters: " SECRET_ADVICE,
-                           path, SECRET_MIN);
-    if (result == HF_OK)
-        *ret_secret = secret;
-    secret_wipe(&secret);
-    return result;
-}
-
-static int check_rules(struct config *config, struct error_text *err)
-{
-    if (config->password_file[0] &&
-        secret_read("password-file", config->password_file, &config->password, err) != HF_OK)
-        return CONFIG_WRONG;
-    if (config->secret_file[0] &&
-        config_read_secret(config->secret_file, &config->cluster_secret, err) != HF_OK)
-        return CONFIG_WRONG;
-    if (initial_members_check(config, err) != HF_OK)
-        return CONFIG_WRONG;
-    for (int i = 0; i < config->listen.count && !config->password.set; i++)
-        if (!config->listen.at[i].loopback)
-            return error_set(err, CONFIG_WRONG,
-                             "listening on %s lets other machines take locks without a password: "
-                             "set password-file, or listen on 127.0.0.1 or a unix socket only",
-                             config->listen.at[i].shown);
-    return CONFIG_DONE;
-}
-
 static int apply_all(const struct config_sources *sources, const struct flags *flags,
                      struct config *config, struct error_text *err)
 {
@@ -482,7 +410,7 @@ static int apply_all(const struct config_sources *sources, const struct flags *f
     if (status == CONFIG_DONE)
         status = find_data(sources, config, err);
     if (status == CONFIG_DONE)
-        status = check_rules(config, err);
+        status = config_check_rules(config, err);
     return status;
 }
 
@@ -500,8 +428,11 @@ int config_read(const struct config_sources *sources, struct config *ret_config,
         snprintf(config.restore_from, sizeof config.restore_from, "%s", flags.restore_from);
     if (status == CONFIG_DONE && flags.ask != CONFIG_HELP && flags.ask != CONFIG_VERSION)
         status = apply_all(sources, &flags, &config, err);
-    if (status == CONFIG_DONE)
+    if (status == CONFIG_DONE) {
         *ret_config = config;
+        config.users = NULL; /* the caller's now */
+        config.tls = config.peer_context = NULL;
+    }
     config_wipe(&config);
     return status;
 }
@@ -521,6 +452,11 @@ void config_wipe(struct config *config)
 {
     secret_wipe(&config->password);
     secret_wipe(&config->cluster_secret);
+    users_free(config->users);
+    config->users = NULL;
+    tls_config_free(config->tls);
+    tls_config_free(config->peer_context);
+    config->tls = config->peer_context = NULL;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -559,15 +495,15 @@ static void print_help(FILE *out)
     fputs("\nOther:\n", out);
     for (size_t i = 0; i < WORD_COUNT; i++)
         print_flag(out, words[i].name, words[i].value, words[i].help, "");
-    fputs(
-        "\n"
-        "Data of users other than root is in $XDG_STATE_HOME/holdfastd or\n"
-        "~/.local/state/holdfastd. Without a password-file only addresses of this machine\n"
-        "are listened on. Sizes are written 65536, 64KiB or 1MiB, durations 500ms, 30s or 10m.\n\n"
-        "Exit status: 64 for an invalid command line, 78 for invalid settings, 69 if the data\n"
-        "directory or an address cannot be used, or a backup was not restored.\n\n"
-        "More: man holdfastd, man holdfastd.conf\n",
-        out);
+    fputs("\n"
+          "Data of users other than root is in $XDG_STATE_HOME/holdfastd or\n"
+          "~/.local/state/holdfastd. Without password-file, users-file or tls-clients only\n"
+          "addresses of this machine are listened on. Sizes are written 65536, 64KiB or 1MiB,\n"
+          "durations 500ms, 30s or 10m.\n\n"
+          "Exit status: 64 for an invalid command line, 78 for invalid settings, 69 if the data\n"
+          "directory or an address cannot be used, or a backup was not restored.\n\n"
+          "More: man holdfastd, man holdfastd.conf\n",
+          out);
 }
 
 /* As a configuration file. Of the password only the file's path is shown. */

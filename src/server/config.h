@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "server/endpoint.h"
 #include "server/secret.h"
+#include "server/users.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,13 +25,15 @@
 #define CONFIG_LISTEN_MAX 16                       /* places to listen at */
 #define CONFIG_MEMBERS_MAX 9                       /* founding members of a cluster */
 #define CONFIG_PATH_MAX 1023
-#define CONFIG_SETTINGS_MAX 32
+#define CONFIG_SETTINGS_MAX 48
 
 /* Exit statuses, as in sysexits.h; the unit file knows that they are not worth a restart. */
 enum { CONFIG_DONE = 0, CONFIG_USAGE = 64, CONFIG_WRONG = 78 };
 
 enum config_allow { CONFIG_ALLOWS_NOTHING = 1, CONFIG_ALLOWS_TMPFS };
 enum config_join { CONFIG_FOUNDS = 1, CONFIG_JOINS };
+enum config_tls_clients { CONFIG_TLS_NONE = 1, CONFIG_TLS_MAY, CONFIG_TLS_MUST };
+enum config_peer_tls { CONFIG_PEER_TLS_NONE = 1, CONFIG_PEER_TLS_MAY, CONFIG_PEER_TLS_MUST };
 
 enum config_ask {
     CONFIG_RUN = 0, /* the server is wanted; anything else is for config_answer */
@@ -60,7 +63,15 @@ struct config {
     uint32_t unix_socket_mode;
     char password_file[CONFIG_PATH_MAX + 1]; /* "": none */
     struct secret password;                  /* read from there */
-    bool data_is_default;                    /* then missing parents are made */
+    char users_file[CONFIG_PATH_MAX + 1];    /* "": none */
+    struct users *users;                     /* read from there; the server's once it runs */
+    char audit_file[CONFIG_PATH_MAX + 1];
+    struct endpoint admin; /* for operators, by HTTP; shown "": off */
+    char tls_cert[CONFIG_PATH_MAX + 1], tls_key[CONFIG_PATH_MAX + 1]; /* "": there is no TLS */
+    char tls_ca[CONFIG_PATH_MAX + 1], tls_crl[CONFIG_PATH_MAX + 1];
+    int tls_clients;         /* of enum config_tls_clients */
+    struct tls_context *tls; /* read from there; the server's once it runs */
+    bool data_is_default;    /* then missing parents are made */
     char data[CONFIG_PATH_MAX + 1];
     int allow; /* of enum config_allow: what kind of place `data` may be in */
     char restore_from[CONFIG_PATH_MAX + 1]; /* CONFIG_RESTORE: the backup */
@@ -71,7 +82,11 @@ struct config {
     char peer_listen[ENDPOINT_TEXT_MAX]; /* "": its address in the cluster */
     char secret_file[CONFIG_PATH_MAX + 1];
     struct secret cluster_secret;
-    int join; /* of enum config_join */
+    int peer_tls; /* of enum config_peer_tls */
+    char peer_tls_cert[CONFIG_PATH_MAX + 1], peer_tls_key[CONFIG_PATH_MAX + 1]; /* "": as tls_... */
+    char peer_tls_ca[CONFIG_PATH_MAX + 1], peer_tls_crl[CONFIG_PATH_MAX + 1];
+    struct tls_context *peer_context; /* read from there; the server's once it runs */
+    int join;                         /* of enum config_join */
     int64_t election_timeout_ms;
     int log_level;  /* of enum log_level */
     int log_format; /* of enum log_format */
@@ -109,5 +124,7 @@ struct config_sources {
 };
 int config_read(const struct config_sources *sources, struct config *ret_config,
                 struct error_text *err);
+/* Between settings; reads the files that they name. CONFIG_DONE, or CONFIG_WRONG in words. */
+int config_check_rules(struct config *config, struct error_text *err);
 
 #endif

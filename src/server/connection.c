@@ -1,6 +1,11 @@
 /* connection.c: one client: its bytes in, its bytes out, and when it may go on. */
+#include "server/connection.h"
+#include "server/client_poll.h"
 #include "server/log.h"
+#include "server/login.h"
 #include "server/server.h"
+#include "server/tls.h"
+#include "session/protocol.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,8 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OUT_USUAL 16384u /* what a connection keeps for its answers; more is given back */
-#define WORDS_MAX 8192u  /* of one command */
+#define OUT_USUAL 16384u          /* what a connection keeps for its answers; more is given back */
+#define TLS_HANDSHAKE_RECORD 0x16 /* how TLS begins */
+#define WORDS_MAX 8192u           /* of one command */
 
 /* ---- who has not said the password --------------------------------------------------------------- */
 
@@ -19,7 +25,7 @@ static struct resp_limits limits_of(const struct connection *connection)
 {
     size_t most = connection->server->config->max_query_bytes;
 
-    if (!connection->session.authenticated)
+    if (!connection->session.user)
         return (struct resp_limits){.blob_max = UNAUTHENTICATED_BYTES,
                                     .value_max = UNAUTHENTICATED_BYTES,
                                     .nodes_max = UNAUTHENTICATED_WORDS};
@@ -34,14 +40,31 @@ static void not_unauthenticated(struct connection *connection)
     connection->server->unauthenticated_count--;
 }
 
-void connection_authenticated(struct connection *connection)
+void connection_authenticated(struct connection *connection, const struct user *user)
 {
     struct resp_limits limits;
 
-    connection->session.authenticated = true;
+    connection->session.user = user;
     not_unauthenticated(connection);
     limits = limits_of(connection);
     resp_reader_limit(connection->session.reader, &limits);
+}
+
+static bool is_handshaking(const struct connection *connection)
+{
+    return !list_empty(&connection->handshake);
+}
+
+static ssize_t transmit(struct connection *connection, const void *bytes, size_t size)
+{
+    ssize_t count;
+
+    if (connection->tls)
+        return tls_send(connection, bytes, size);
+    do
+        count = send(connection->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (count < 0 && errno == EINTR);
+    return count;
 }
 
 /* Says why, if the kernel takes it at once: nobody waits for a stranger. */
@@ -49,11 +72,11 @@ static void drop_unauthenticated(struct connection *connection, const char *why)
 {
     log_limited(LOG_LEVEL_WARNING, 3, "closed a client that has not said the password",
                 log_text("client", connection->address), log_text("why", why));
-    if (connection->session.out.size == connection->session.sent) {
+    if (connection->session.out.size == connection->session.sent && !is_handshaking(connection)) {
         struct resp_writer words = {0};
 
-        resp_write_error(&words, why);
-        (void)!send(connection->fd, words.bytes, words.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        connection->session.protocol->refuse(&words, why);
+        (void)!transmit(connection, words.bytes, words.size);
         resp_writer_free(&words);
     }
     connection->server->refused++;
@@ -103,13 +126,13 @@ void connection_dirty(struct session *session)
 {
     struct connection *connection = connection_of(session);
 
-    if (!session->closed && list_empty(&connection->dirty))
+    if (!session_is_closed(session) && list_empty(&connection->dirty))
         list_append(&connection->server->dirty, &connection->dirty);
 }
 
 static void connection_ready(struct connection *connection)
 {
-    if (!connection->session.closed && list_empty(&connection->ready))
+    if (!session_is_closed(&connection->session) && list_empty(&connection->ready))
         list_append(&connection->server->ready, &connection->ready);
 }
 
@@ -118,13 +141,32 @@ void connection_answered(struct session *session, bool waited)
     struct connection *connection = connection_of(session);
 
     connection_dirty(session);
-    if (waited || session->value || !(connection->asked & EPOLLIN))
+    if (waited || session->input == INPUT_VALUE || !(connection->asked & EPOLLIN))
         connection_ready(connection);
 }
 
 /* ---- coming and going -------------------------------------------------------------------------- */
 
-struct connection *connection_new(struct server *server, int fd, const char *address)
+static void init_lists(struct connection *connection)
+{
+    list_init(&connection->unauthenticated);
+    list_init(&connection->handshake);
+    list_init(&connection->step);
+    list_init(&connection->dirty);
+    list_init(&connection->ready);
+    list_init(&connection->busy);
+}
+
+static void listen_to(struct connection *connection)
+{
+    if (connection->tls)
+        client_poll_want(connection, EPOLLIN | EPOLLRDHUP);
+    else
+        connection_ready(connection);
+}
+
+struct connection *connection_new(struct server *server, int fd, const char *address,
+                                  const struct protocol *protocol, bool with_tls)
 {
     struct connection *connection = calloc(1, sizeof *connection);
     struct resp_reader *reader;
@@ -133,30 +175,34 @@ struct connection *connection_new(struct server *server, int fd, const char *add
     if (!connection)
         return NULL;
     connection->server = server;
-    connection->session.authenticated = !server->config->password.set;
-    limits = limits_of(connection);
-    reader = resp_reader_new(&limits);
-    if (!reader) {
-        free(connection);
-        return NULL;
-    }
-    resp_reader_share(reader, &server->client_poll.spare);
-    session_open(&server->sessions, &connection->session, reader);
     connection->fd = fd;
     connection->id = ++server->next_id;
     connection->came_ms = connection->heard_ms = (int64_t)uv_now(server->loop);
     snprintf(connection->address, sizeof connection->address, "%s", address);
-    list_init(&connection->unauthenticated);
-    list_init(&connection->dirty);
-    list_init(&connection->ready);
-    list_init(&connection->busy);
+    init_lists(connection);
+    connection->session.user = server->config->password.set || server->users ? NULL : &user_of_all;
+    limits = limits_of(connection);
+    reader = resp_reader_new(&limits);
+    if (!reader || (with_tls && !tls_begin(connection))) {
+        resp_reader_free(reader);
+        free(connection);
+        return NULL;
+    }
+    resp_reader_share(reader, &server->client_poll.spare);
+    session_open(&server->sessions, &connection->session, protocol, reader);
     server->connection_count++;
-    if (!connection->session.authenticated) {
+    if (!connection->session.user) {
         list_append(&server->unauthenticated, &connection->unauthenticated);
         server->unauthenticated_count++;
     }
-    connection_ready(connection);
+    listen_to(connection);
     return connection;
+}
+
+void connection_begin(struct connection *connection)
+{
+    connection->unread = true;
+    connection_ready(connection);
 }
 
 void connection_free(struct session *session)
@@ -179,9 +225,11 @@ void connection_close(struct connection *connection)
 {
     struct server *server = connection->server;
 
-    if (connection->session.closed)
+    if (session_is_closed(&connection->session))
         return;
     session_close(&connection->session);
+    tls_left(connection);
+    login_left(connection);
     not_unauthenticated(connection);
     list_remove(&connection->dirty);
     list_remove(&connection->ready);
@@ -195,17 +243,20 @@ static void poll_again(struct connection *connection)
 {
     uint32_t events = 0;
 
-    if (connection->session.closed)
+    if (session_is_closed(&connection->session))
         return;
-    if (session_may_begin(&connection->session) && !connection->session.value &&
-        !connection->session.unread && !connection->session.peer_done)
+    if (session_may_begin(&connection->session) && session_wants_more(&connection->session))
         events |= EPOLLIN | EPOLLRDHUP;
     else if (!connection->hung_up)
         events |= EPOLLRDHUP;
     if (session_unsent(&connection->session) > 0 &&
         list_empty(&connection->dirty)) /* else it will be tried first */
         events |= EPOLLOUT;
+    if (tls_must_write(connection))
+        events |= EPOLLOUT;
     client_poll_want(connection, events);
+    if (connection->unread && (events & EPOLLIN))
+        connection_ready(connection);
 }
 
 /* So many commands came at once, and may come again: for them it is worth keeping a batch open. */
@@ -214,7 +265,7 @@ static void heard(struct connection *connection, uint64_t count)
     struct server *server = connection->server;
 
     connection->heard_ms = (int64_t)uv_now(server->loop);
-    if (connection->session.closed)
+    if (session_is_closed(&connection->session))
         return;
     not_busy(connection);
     connection->at_once = (uint32_t)count;
@@ -224,30 +275,53 @@ static void heard(struct connection *connection, uint64_t count)
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
+void connection_end(struct connection *connection, const char *why)
+{
+    connection->last_words = strdup(why);
+    session_end(&connection->session);
+}
+
 static void broken_framing(struct connection *connection, const struct error_text *err)
 {
+    char words[ERROR_TEXT_MAX + sizeof "ERR Protocol error: "];
+
     log_limited(LOG_LEVEL_INFO, 10, "a client does not speak RESP",
                 log_text("client", connection->address), log_text("why", err->text));
-    if (asprintf(&connection->last_words, "ERR Protocol error: %s", err->text) < 0)
-        connection->last_words = NULL;
-    session_end(&connection->session);
+    snprintf(words, sizeof words, "ERR Protocol error: %s", err->text);
+    connection_end(connection, words);
+}
+
+/* It would wait for an answer that never comes: to RESP, this may be the beginning of a line. */
+static bool begins_with_tls(const struct connection *connection, const char *bytes)
+{
+    return !connection->tls && !connection->has_spoken && bytes[0] == TLS_HANDSHAKE_RECORD;
+}
+
+static void end_tls_in_the_clear(struct connection *connection)
+{
+    log_limited(LOG_LEVEL_WARNING, 10, "a client speaks TLS at an address without it",
+                log_text("client", connection->address),
+                log_text("advice", "listen at tls:HOST:PORT, or let it use holdfast://"));
+    connection_end(connection, "ERR this port does not speak TLS: use holdfast://");
+    poll_again(connection);
 }
 
 /* What it has read its commands with is for others, unless one of them has yet to begin. */
 static void rest(struct connection *connection)
 {
-    if (!connection->session.value)
+    if (connection->session.input != INPUT_VALUE)
         resp_reader_rest(connection->session.reader);
 }
 
 static void go_on(struct connection *connection)
 {
     struct error_text err;
+    int result = session_go_on(&connection->session, &err);
 
-    if (session_go_on(&connection->session, &err) != HF_OK)
-        broken_framing(connection, &err);
-    if (connection->session.starved)
+    if (result == SESSION_FULL)
         connection_ready(connection);
+    else if (result != HF_OK)
+        broken_framing(connection, &err);
     rest(connection);
     poll_again(connection);
 }
@@ -256,13 +330,15 @@ static ssize_t receive(struct connection *connection, char *room, size_t size)
 {
     ssize_t count;
 
+    if (connection->tls)
+        return tls_receive(connection, room, size);
     do
         count = recv(connection->fd, room, size, 0);
     while (count < 0 && errno == EINTR);
     return count;
 }
 
-/* True: it had no room for more, and there may be more. */
+/* True: it had no room for more, and the socket may have more. */
 static bool read_some(struct connection *connection)
 {
     uint64_t before = connection->session.commands;
@@ -272,19 +348,24 @@ static bool read_some(struct connection *connection)
 
     if (!room) {
         connection_close(connection);
+    } else if (count > 0 && begins_with_tls(connection, room)) {
+        end_tls_in_the_clear(connection);
+        return false;
     } else if (count > 0) {
+        connection->has_spoken = true;
         resp_reader_filled(connection->session.reader, (size_t)count);
         go_on(connection);
         heard(connection, connection->session.commands - before);
     } else if (count == 0) {
-        connection->session.peer_done = connection->hung_up = true;
+        session_heard(&connection->session);
+        connection->hung_up = true;
         go_on(connection);
     } else if (errno != EAGAIN) {
         connection_close(connection);
     } else {
         rest(connection);
     }
-    return count > 0 && (size_t)count == size;
+    return count > 0 && (size_t)count == size && !connection->tls;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------- */
@@ -294,7 +375,7 @@ static void write_some(struct connection *connection)
     struct resp_writer *out = &connection->session.out;
 
     if (connection->last_words && connection->session.under_way == 0) {
-        resp_write_error(out, connection->last_words);
+        connection->session.protocol->refuse(out, connection->last_words);
         free(connection->last_words);
         connection->last_words = NULL;
     }
@@ -303,11 +384,9 @@ static void write_some(struct connection *connection)
         return;
     }
     while (session_unsent(&connection->session) > 0) {
-        ssize_t count = send(connection->fd, out->bytes + connection->session.sent,
-                             session_unsent(&connection->session), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t count = transmit(connection, out->bytes + connection->session.sent,
+                                 session_unsent(&connection->session));
 
-        if (count < 0 && errno == EINTR)
-            continue;
         if (count < 0 && errno == EAGAIN)
             break;
         if (count < 0) {
@@ -322,7 +401,7 @@ static void write_some(struct connection *connection)
             resp_writer_free(out);
         else
             resp_writer_clear(out);
-        if (connection->session.ending && connection->session.under_way == 0) {
+        if (session_is_done(&connection->session)) {
             connection_close(connection);
             return;
         }
@@ -355,7 +434,7 @@ void connections_go_on(struct server *server)
 {
     struct list now;
 
-    /* Who is starved comes back to the list, and is served in the next round. */
+    /* Whom the full batch had no room for comes back to the list, and is served in the next round. */
     list_init(&now);
     while (!list_empty(&server->ready)) {
         struct list *node = server->ready.next;
@@ -367,32 +446,41 @@ void connections_go_on(struct server *server)
         struct connection *connection = LIST_ENTRY(now.next, struct connection, ready);
 
         list_remove(&connection->ready);
-        go_on(connection);
+        if (connection->unread && (connection->asked & EPOLLIN))
+            read_some(connection);
+        else
+            go_on(connection);
     }
 }
 
 void connection_event(struct connection *connection, uint32_t events)
 {
-    if (connection->session.closed)
+    if (session_is_closed(&connection->session))
         return;
+    if (is_handshaking(connection)) { /* which says why it fails, also of one that is reset */
+        tls_step(connection, events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
+        return;
+    }
     if (events & EPOLLERR) {
         connection_close(connection);
         return;
     }
     if (events & EPOLLHUP) /* comes unasked: what was asked for would say it */
         events |= connection->asked;
+    if (events & EPOLLOUT && tls_must_write(connection))
+        connection_begin(connection);
     if (events & EPOLLOUT)
         connection_dirty(&connection->session);
     if (events & connection->asked & EPOLLIN) { /* else it is told again when it asks */
         bool full = read_some(connection);
 
         /* Of the end it is told together with what comes before it. */
-        if (full || (events & EPOLLRDHUP && !connection->session.peer_done))
+        if (full || (events & EPOLLRDHUP && connection->session.state == SESSION_OPEN))
             client_poll_again(connection);
     } else if (events & EPOLLRDHUP) {
         connection->hung_up = true;
         /* Nobody is left to hear the answer. */
-        if (connection->session.waits)
+        if (connection->session.exclusive)
             connection_close(connection);
         else
             poll_again(connection);
@@ -419,13 +507,14 @@ void connections_close_idle(struct server *server)
     int64_t idle_ms = server->config->idle_timeout_ms;
 
     close_unauthenticated(server, now);
+    tls_tick(server, now);
     if (idle_ms == 0)
         return;
     LIST_EACH_SAFE(node, &server->sessions.all)
     {
         struct connection *connection = LIST_ENTRY(node, struct connection, session.node);
 
-        if (now - connection->heard_ms > idle_ms && !connection->session.waits &&
+        if (now - connection->heard_ms > idle_ms && !connection->session.exclusive &&
             connection->session.waiting == 0 && connection->session.observing == 0)
             connection_close(connection);
     }

@@ -3,8 +3,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define EVERYWHERE "the host is missing: for every address of this machine write 0.0.0.0 or [::]"
+
+#define WITH_TLS "tls:"
 
 static int parse_path(const char *path, struct endpoint *endpoint, struct error_text *err)
 {
@@ -73,6 +76,13 @@ static int refuse_host(const char *text, enum hostport_fault fault, struct error
                      text);
 }
 
+static void show(struct endpoint *endpoint)
+{
+    snprintf(endpoint->shown, sizeof endpoint->shown,
+             strchr(endpoint->host, ':') ? "%s[%s]:%u" : "%s%s:%u", endpoint->tls ? WITH_TLS : "",
+             endpoint->host, (unsigned)endpoint->port);
+}
+
 static int parse_tcp(const char *text, struct endpoint *endpoint, struct error_text *err)
 {
     struct hostport at;
@@ -85,9 +95,7 @@ static int parse_tcp(const char *text, struct endpoint *endpoint, struct error_t
     memcpy(endpoint->host, at.host, sizeof at.host);
     endpoint->port = at.has_port ? at.port : ENDPOINT_PORT_DEFAULT;
     endpoint->loopback = at.loopback;
-    snprintf(endpoint->shown, sizeof endpoint->shown,
-             at.kind == HOSTPORT_IPV6 ? "[%s]:%u" : "%s:%u", endpoint->host,
-             (unsigned)endpoint->port);
+    show(endpoint);
     return HF_OK;
 }
 
@@ -102,4 +110,39 @@ int endpoint_parse(const char *text, struct endpoint *ret_endpoint, struct error
     if (result == HF_OK)
         *ret_endpoint = endpoint;
     return result;
+}
+
+int endpoint_parse_listen(const char *text, struct endpoint *ret_endpoint, struct error_text *err)
+{
+    size_t size = strlen(WITH_TLS);
+    struct endpoint endpoint = {.tls = strncmp(text, WITH_TLS, size - 1) == 0 &&
+                                       (text[size - 1] == ':' || !text[size - 1])};
+    int result;
+
+    if (!endpoint.tls)
+        return endpoint_parse(text, ret_endpoint, err);
+    text += text[size - 1] ? size : size - 1;
+    if (strncmp(text, "unix:", 5) == 0)
+        return error_set(err, HF_EINVAL,
+                         "'tls:unix:' is of no use: a unix socket is for this machine only");
+    result = parse_tcp(text, &endpoint, err);
+    if (result == HF_OK)
+        *ret_endpoint = endpoint;
+    return result;
+}
+
+bool endpoint_same(const struct endpoint *a, const struct endpoint *b)
+{
+    return strcmp(a->path, b->path) == 0 && strcasecmp(a->host, b->host) == 0 && a->port == b->port;
+}
+
+const char *endpoint_address(const struct endpoint *endpoint)
+{
+    return endpoint->shown + (endpoint->tls ? strlen(WITH_TLS) : 0);
+}
+
+void endpoint_set_port(struct endpoint *endpoint, uint16_t port)
+{
+    endpoint->port = port;
+    show(endpoint);
 }

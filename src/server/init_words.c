@@ -156,13 +156,57 @@ static void add_asked(struct line *line)
     }
 }
 
+/* Several others run, and the node that was asked cannot prove itself to any of them: then it is not they. */
+static bool secret_is_its_own(const struct line *line)
+{
+    const struct server *server = line->server;
+    int others = 0;
+
+    for (int i = 0; i < server->config->cluster.count; i++) {
+        if (listed(server, i)->id == server->config->id)
+            continue;
+        if (reply_of(server, i) != MEMBER_SILENT ||
+            !strstr(node_why(server->node, listed(server, i)->id), "secret"))
+            return false;
+        others++;
+    }
+    return others > 1 && line->to == server->config->id;
+}
+
+/* Why nodes do not hear each other, if TLS says so: of the first of them. */
+static const char *why_of_tls(const struct line *line, const int *members, int count)
+{
+    for (int i = 0; i < count && line->to == line->server->config->id; i++) {
+        const char *why = node_why(line->server->node, listed(line->server, members[i])->id);
+
+        if (strstr(why, "TLS") || strstr(why, "certificate"))
+            return why;
+    }
+    return "";
+}
+
+/* They may be starting, and whoever asks again may succeed; the others stay in the way until somebody does something. */
+static bool are_only_silent(const struct line *line)
+{
+    for (int i = 0; i < line->server->config->cluster.count; i++)
+        if (init_is_in_the_way(line->server, i, line->founded) &&
+            reply_of(line->server, i) != MEMBER_SILENT)
+            return false;
+    return !line->founded && !secret_is_its_own(line);
+}
+
 static void write_line(struct line *line, const char *what)
 {
     int members[CONFIG_MEMBERS_MAX];
 
     line->used = 0;
     line->pieces = 0;
-    add(line, "ERR %s", what);
+    add(line, "%s %s", are_only_silent(line) ? "NOREPLY" : "ERR", what);
+    if (secret_is_its_own(line)) {
+        add_piece(line);
+        add(line, "none of the others accepts this node's secret (compare secret-file on all)");
+        return;
+    }
     add_asked(line);
     for (int answer = 0; answer < PHRASES; answer++) {
         int count = members_of(line, (enum bootstrap_answer)answer, members);
@@ -176,6 +220,8 @@ static void write_line(struct line *line, const char *what)
         add_piece(line);
         add_members(line, members, count);
         add(line, " %s", count > 1 ? phrases[answer].many : phrases[answer].one);
+        if (answer == MEMBER_SILENT && *why_of_tls(line, members, count))
+            add(line, ": %s", why_of_tls(line, members, count));
         if (answer == MEMBER_DIFFERS)
             add_list(line, members, count);
     }

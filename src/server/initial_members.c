@@ -173,9 +173,27 @@ static bool can_be_found(const struct config *config)
     return false;
 }
 
+/* The second to listen there would find it in use, by this very program. */
+static bool is_for_both(const struct config *config, const struct config_member *own)
+{
+    struct endpoint nodes;
+
+    if (endpoint_parse(own->address, &nodes, NULL) != HF_OK)
+        return false;
+    for (int i = 0; i < config->listen.count; i++) {
+        const struct endpoint *clients = &config->listen.at[i];
+
+        if (!clients->path[0] && clients->port == nodes.port &&
+            (is_any(clients) || strcmp(clients->host, nodes.host) == 0))
+            return true;
+    }
+    return false;
+}
+
 int initial_members_check(const struct config *config, struct error_text *err)
 {
     const struct config_cluster *cluster = &config->cluster;
+    const struct config_member *own = initial_members_find(cluster, config->id);
 
     if (cluster->count == 0 && config->join == CONFIG_JOINS)
         return error_set(err, HF_EINVAL,
@@ -184,13 +202,20 @@ int initial_members_check(const struct config *config, struct error_text *err)
                          config->id);
     if (cluster->count == 0)
         return HF_OK;
-    if (!initial_members_find(cluster, config->id))
-        return error_set(err, HF_EINVAL, "cluster does not name this node, whose id is %" PRIu64,
-                         config->id);
+    if (!own)
+        return error_set(err, HF_EINVAL,
+                         "cluster does not name this node, whose id is %" PRIu64
+                         ": set id to this node's own, or write %" PRIu64 "=HOST:PORT into cluster",
+                         config->id, config->id);
     if (!config->cluster_secret.set && !all_on_this_machine(cluster))
         return error_set(err, HF_EINVAL,
                          "nodes on other machines have to prove that they belong here: set "
                          "secret-file, to the same line on all members");
+    if (is_for_both(config, own))
+        return error_set(err, HF_EINVAL,
+                         "%s is for clients (listen) and for nodes (cluster): give one of them "
+                         "another port",
+                         own->address);
     if (!config->advertise[0] && !can_be_found(config))
         return error_set(err, HF_EINVAL,
                          "clients cannot be told to come to %s: set advertise to an address that "

@@ -1,6 +1,11 @@
 /* listening.c: the sockets that clients come to. */
+#include "server/listening.h"
+#include "server/activation.h"
+#include "server/connection.h"
 #include "server/log.h"
 #include "server/server.h"
+#include "server/tls.h"
+#include "session/protocol.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -14,7 +19,7 @@
 #include <unistd.h>
 
 #define BACKLOG 1024
-#define ACCEPT_PAUSE_MS 100 /* when there are no descriptors left */
+#define ACCEPT_PAUSE_MS 100 /* when there are no descriptors left; of TLS, too many handshakes */
 #define KEEPALIVE_PROBES 3
 
 /* ---- clients ----------------------------------------------------------------------------------- */
@@ -48,28 +53,34 @@ static void keep_alive(int fd, int64_t after_ms)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static void refuse_client(struct server *server, int fd)
+static void refuse_client(const struct listener *listener, int fd)
 {
-    static const char words[] = "-LIMIT there are too many clients (--max-clients)\r\n";
+    struct server *server = listener->server;
+    struct resp_writer words = {0};
 
     server->refused++;
     log_limited(LOG_LEVEL_WARNING, 3, "refused a client: there are too many",
                 log_number("max_clients", (int64_t)server->config->max_clients));
-    (void)!send(fd, words, sizeof words - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (!listener->endpoint.tls) { /* it would take them for something else */
+        listener->protocol->refuse(&words, "LIMIT there are too many clients (--max-clients)");
+        (void)!send(fd, words.bytes, words.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        resp_writer_free(&words);
+    }
     close(fd);
 }
 
-static void welcome(struct server *server, int fd)
+static void welcome(const struct listener *listener, int fd)
 {
+    struct server *server = listener->server;
     char address[ENDPOINT_TEXT_MAX];
 
     if (!connections_make_room(server)) {
-        refuse_client(server, fd);
+        refuse_client(listener, fd);
         return;
     }
     address_of(fd, address, sizeof address);
     keep_alive(fd, server->config->keepalive_ms);
-    if (!connection_new(server, fd, address))
+    if (!connection_new(server, fd, address, listener->protocol, listener->endpoint.tls))
         close(fd);
     else
         server->accepted++;
@@ -93,10 +104,16 @@ static void on_incoming(uv_poll_t *handle, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
-        int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd;
 
+        if (listener->endpoint.tls && !tls_make_room(server)) {
+            uv_poll_stop(handle);
+            uv_timer_start(&server->accept_again, on_accept_again, ACCEPT_PAUSE_MS, 0);
+            return;
+        }
+        fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            welcome(server, fd);
+            welcome(listener, fd);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             log_limited(LOG_LEVEL_WARNING, 3, "cannot take another client",
                         log_text("why", strerror(errno)));
@@ -191,13 +208,11 @@ static void note_port(struct endpoint *endpoint, int fd)
 
     if (endpoint->port != 0 || getsockname(fd, &address.any, &length) != 0)
         return;
-    endpoint->port =
-        ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
-    snprintf(endpoint->shown, sizeof endpoint->shown,
-             strchr(endpoint->host, ':') ? "[%s]:%u" : "%s:%u", endpoint->host, endpoint->port);
+    endpoint_set_port(endpoint, ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port
+                                                                        : address.v4.sin_port));
 }
 
-static int open_tcp(struct endpoint *endpoint, int *ret_fd, struct error_text *err)
+int listening_tcp(struct endpoint *endpoint, int *ret_fd, struct error_text *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
     char port[8];
@@ -222,29 +237,62 @@ static int open_tcp(struct endpoint *endpoint, int *ret_fd, struct error_text *e
     return HF_OK;
 }
 
-int listening_open(struct server *server, struct error_text *err)
+static int open_one(struct listener *listener, struct activation *handed_on, uint32_t unix_mode,
+                    struct error_text *err)
+{
+    struct endpoint *endpoint = &listener->endpoint;
+
+    listener->fd = activation_take(handed_on, endpoint);
+    listener->is_ours = listener->fd < 0;
+    if (!listener->is_ours)
+        return HF_OK;
+    return endpoint->path[0] ? open_unix(endpoint, unix_mode, &listener->fd, err)
+                             : listening_tcp(endpoint, &listener->fd, err);
+}
+
+static int open_all(struct server *server, struct activation *handed_on, struct error_text *err)
 {
     const struct config *config = server->config;
 
-    uv_timer_init(server->loop, &server->accept_again);
-    server->accept_again.data = server;
     for (int i = 0; i < config->listen.count; i++) {
         struct listener *listener = &server->listeners[i];
         int result;
 
         listener->server = server;
         listener->endpoint = config->listen.at[i];
-        result = listener->endpoint.path[0]
-                     ? open_unix(&listener->endpoint, config->unix_socket_mode, &listener->fd, err)
-                     : open_tcp(&listener->endpoint, &listener->fd, err);
+        listener->protocol = &resp_protocol;
+        result = open_one(listener, handed_on, config->unix_socket_mode, err);
         if (result != HF_OK)
             return result;
         uv_poll_init(server->loop, &listener->poll, listener->fd);
         listener->poll.data = listener;
         server->listener_count++;
     }
-    on_accept_again(&server->accept_again);
-    return HF_OK;
+    return activation_check_taken(handed_on, err);
+}
+
+void listening_shown(const struct server *server, char *ret_text, size_t size)
+{
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (int i = 0; i < server->listener_count && used < size; i++)
+        used += (size_t)snprintf(ret_text + used, size - used, "%s%s", i ? "," : "",
+                                 server->listeners[i].endpoint.shown);
+}
+
+int listening_open(struct server *server, struct error_text *err)
+{
+    struct activation handed_on;
+    int result = activation_read(&handed_on, err);
+
+    uv_timer_init(server->loop, &server->accept_again);
+    server->accept_again.data = server;
+    if (result == HF_OK)
+        result = open_all(server, &handed_on, err);
+    if (result == HF_OK)
+        on_accept_again(&server->accept_again);
+    return result;
 }
 
 static void on_listener_closed(uv_handle_t *handle)
@@ -259,7 +307,7 @@ void listening_close(struct server *server)
     for (int i = 0; i < server->listener_count; i++) {
         struct listener *listener = &server->listeners[i];
 
-        if (listener->endpoint.path[0])
+        if (listener->is_ours && listener->endpoint.path[0])
             unlink(listener->endpoint.path);
         uv_close((uv_handle_t *)&listener->poll, on_listener_closed);
     }

@@ -198,15 +198,36 @@ static void begin_text(struct line *line, enum log_level level, const char *word
     put_safe(line, words, strlen(words), "", false);
 }
 
-static void begin_json(struct line *line, enum log_level level, const char *words)
+/* level: NULL: none. */
+static void begin_json(struct line *line, const char *level, const char *what, const char *words)
 {
     put_text(line, "{\"time\":\"");
     put_time(line);
-    put_text(line, "\",\"level\":\"");
-    put_text(line, log_level_names[level - 1]);
-    put_text(line, "\",\"message\":\"");
+    if (level) {
+        put_text(line, "\",\"level\":\"");
+        put_text(line, level);
+    }
+    put_text(line, "\",\"");
+    put_text(line, what);
+    put_text(line, "\":\"");
     put_safe(line, words, strlen(words), "\"\\", true);
     put_text(line, "\"");
+}
+
+static void put_fields(struct line *line, bool json, const struct log_field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t before = line->used;
+
+        if (json)
+            put_json_field(line, &fields[i]);
+        else
+            put_text_field(line, &fields[i]);
+        if (line->full) { /* a field is whole or not there, so that the line stays well-formed */
+            line->used = before;
+            break;
+        }
+    }
 }
 
 /* The room for it was kept free. */
@@ -230,22 +251,21 @@ static void compose(struct line *line, enum log_level level, const char *words,
     if (logger.journal)
         put_text(line, priorities[level - 1]);
     if (json)
-        begin_json(line, level, words);
+        begin_json(line, log_level_names[level - 1], "message", words);
     else
         begin_text(line, level, words);
-    for (size_t i = 0; i < count; i++) {
-        size_t before = line->used;
-
-        if (json)
-            put_json_field(line, &fields[i]);
-        else
-            put_text_field(line, &fields[i]);
-        if (line->full) { /* a field is whole or not there, so that the line stays well-formed */
-            line->used = before;
-            break;
-        }
-    }
+    put_fields(line, json, fields, count);
     end_line(line, json);
+}
+
+bool log_event(int fd, const char *event, const struct log_field *fields, size_t count)
+{
+    struct line line = {.used = 0};
+
+    begin_json(&line, NULL, "event", event);
+    put_fields(&line, true, fields, count);
+    end_line(&line, true);
+    return write(fd, line.bytes, line.used) == (ssize_t)line.used;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@
 #include <string.h>
 
 #define LOG_LINE_MAX 4096  /* bytes with the newline: PIPE_BUF, so that lines do not mix */
-#define LOG_VALUE_MAX 512  /* bytes of the words or of one value; what is longer is cut */
+#define LOG_VALUE_MAX 640  /* bytes of the words or of one value; what is longer is cut */
 #define LOG_LIMIT_MS 10000 /* the span that log_limited counts in */
 
 /* The numbers are known to replica.h. */
@@ -87,6 +87,9 @@ static inline struct log_field log_number(const char *key, int64_t number)
 bool log_wants(enum log_level level);
 void log_line(enum log_level level, const char *words, const struct log_field *fields,
               size_t count);
+
+/* One line of JSON in the same form, to another file: what happened, by one word. False: it did not go out. */
+bool log_event(int fd, const char *event, const struct log_field *fields, size_t count);
 
 /* ---- messages that could come in masses ------------------------------------------------------ */
 

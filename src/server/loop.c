@@ -1,8 +1,25 @@
 /* loop.c: the loop: what happens when, from the start to a clean end. */
+#include "server/loop.h"
 #include "base/clock.h"
+#include "server/adding.h"
+#include "server/admin.h"
+#include "server/audit.h"
+#include "server/backup.h"
+#include "server/bootstrap.h"
+#include "server/client_poll.h"
+#include "server/cluster.h"
+#include "server/cluster_commands.h"
+#include "server/connection.h"
+#include "server/listening.h"
 #include "server/log.h"
+#include "server/login.h"
+#include "server/node.h"
 #include "server/notify.h"
+#include "server/reload.h"
 #include "server/server.h"
+#include "server/session_host.h"
+#include "server/tls.h"
+#include "server/users.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -27,17 +44,35 @@
 #define MMAP_THRESHOLD (256 << 10)
 #define DESCRIPTORS_BESIDES 256 /* besides those of clients */
 
+/* What is looked at now and then. */
+struct upkeep {
+    bool has_log;             /* and its directory says so */
+    uint64_t warned_us;       /* of a write to the log that took so long */
+    uint64_t trimmed_after;   /* so many snapshots, memory was given back */
+    uint64_t commands_before; /* a second ago */
+    uint32_t quiet_s;         /* for so long nobody wanted anything */
+};
+
 struct daemon {
-    struct server server;
+    struct server server; /* the first: see daemon_of */
     uv_loop_t loop;
     struct config *config;
+    uv_check_t round;
+    uv_timer_t timer;
+    uv_idle_t spin; /* while the next thing is due in less than a timer can say */
     uv_signal_t term, interrupt, hangup;
     uv_timer_t second;
+    struct upkeep upkeep;
     bool ready; /* has been said to the service manager */
     bool asked_to_stop;
     bool closed;
     int status;
 };
+
+static struct daemon *daemon_of(struct server *server)
+{
+    return (struct daemon *)(void *)server;
+}
 
 /* ---- what the node wants -------------------------------------------------------------------- */
 
@@ -59,6 +94,7 @@ static void host_effect(void *context, void *request, const struct core_effect *
 {
     struct server *server = context;
 
+    metrics_effect(&server->metrics, effect);
     sessions_effect(&server->sessions, request, effect);
 }
 
@@ -72,20 +108,23 @@ static void host_failed(void *context, void *request, enum replica_failure failu
 static void host_role(void *context, enum replica_role role)
 {
     struct server *server = context;
-    struct daemon *daemon = (struct daemon *)(void *)server;
     bool led = server->sessions.role == REPLICA_LEADING;
+    char listen[LOG_VALUE_MAX + 1];
 
     if (role == REPLICA_LEADING) {
+        listening_shown(server, listen, sizeof listen);
         if (server->has_links)
             log_info("this node was elected leader", log_number("term", cluster_term(server)));
-        log_info("serving", log_text("listen", server->listeners[0].endpoint.shown),
-                 log_text("data", server->config->data));
-        say_ready(daemon);
-        server->said_new = true;
+        log_info("serving", log_text("listen", listen), log_text("data", server->config->data));
+        say_ready(daemon_of(server));
+        server->membership.said_new = true;
+        server->metrics.elections_won++;
     } else if (led) {
-        log_at(server->transferring ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "this node leads no more",
-               log_number("term", cluster_term(server)));
+        log_at(server->hand_over.transferring ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
+               "this node leads no more", log_number("term", cluster_term(server)));
     }
+    if (role != REPLICA_LEADING)
+        backups_drop(server);
     sessions_role(&server->sessions, role, now_ms(server));
 }
 
@@ -94,6 +133,7 @@ static void host_stopped(void *context, const char *why)
     struct server *server = context;
     char advice[ERROR_TEXT_MAX];
 
+    backups_drop(server);
     sessions_stopped(&server->sessions, why);
     cluster_advice(server, advice, sizeof advice);
     if (advice[0])
@@ -134,14 +174,15 @@ static void nap(int64_t us)
 }
 
 /* Not too early: for what is left then, it would not sleep. */
-static void wake_in(struct server *server, int64_t next_us)
+static void wake_in(struct daemon *daemon, int64_t next_us)
 {
-    uv_update_time(server->loop);
-    uv_timer_start(&server->timer, on_timer, (uint64_t)(next_us + 999) / 1000, 0);
+    uv_update_time(&daemon->loop);
+    uv_timer_start(&daemon->timer, on_timer, (uint64_t)(next_us + 999) / 1000, 0);
 }
 
-static void sleep_until(struct server *server, int64_t next_us)
+static void sleep_until(struct daemon *daemon, int64_t next_us)
 {
+    struct server *server = &daemon->server;
     bool full = is_patient(server) && node_is_full(server->node);
     /* Sooner than a timer can say. Who waits for a majority is woken by it: what else there is to do can wait until then. */
     bool soon = next_us == 0 || (next_us > 0 && next_us < 1000 && !full);
@@ -151,109 +192,121 @@ static void sleep_until(struct server *server, int64_t next_us)
     client_poll_pause(server, paused);
     if (gathers)
         nap(next_us);
-    if (soon != (bool)uv_is_active((uv_handle_t *)&server->spin)) {
+    if (soon != (bool)uv_is_active((uv_handle_t *)&daemon->spin)) {
         if (soon)
-            uv_idle_start(&server->spin, on_spin);
+            uv_idle_start(&daemon->spin, on_spin);
         else
-            uv_idle_stop(&server->spin);
+            uv_idle_stop(&daemon->spin);
     }
     if (next_us == 0 && server->sessions.role != REPLICA_LEADING)
         sched_yield(); /* what is left is for the table of a follower: whoever else wants the CPU goes first */
     if (soon)
-        uv_timer_stop(&server->timer);
+        uv_timer_stop(&daemon->timer);
     else if (paused)
-        uv_timer_start(&server->timer, on_timer, PAUSE_MAX_MS, 0);
+        uv_timer_start(&daemon->timer, on_timer, PAUSE_MAX_MS, 0);
     else if (next_us > 0)
-        wake_in(server, next_us);
+        wake_in(daemon, next_us);
     else
-        uv_timer_stop(&server->timer);
+        uv_timer_stop(&daemon->timer);
 }
 
 /* Whoever can be answered is answered before the disk is waited for. What has come in goes to disk at once, and most rounds end with its
  * answers, or a follower's acknowledgement. Returns when to come again. */
 static int64_t replicate(struct server *server)
 {
-    int64_t next_us = node_pump(server->node, connections_expected(server));
+    int64_t next_us;
 
+    server_look_at_clock(server);
+    next_us = node_pump(server->node, connections_expected(server));
     connection_write_all(server);
     if (!node_flush(server->node))
         return next_us;
+    server_look_at_clock(server);
     next_us = node_pump(server->node, connections_expected(server));
     connection_write_all(server);
     return node_flush(server->node) ? 0 : next_us;
 }
 
 /* Once, when something of the log is on disk. */
-static void note_log(struct server *server)
+static void note_log(struct daemon *daemon)
 {
     struct error_text err;
 
-    if (node_note_log(server->node, &server->has_log, &err) != HF_OK)
+    if (node_note_log(daemon->server.node, &daemon->upkeep.has_log, &err) != HF_OK)
         log_warning(err.text);
 }
 
 static void look_at_cluster(struct server *server)
 {
+    struct membership_view *view = &server->membership;
     uint64_t leader = replica_leader(server->replica);
-    bool changed = leader != server->leader_id;
+    bool changed = leader != view->leader_id;
 
     if (changed && leader != 0 && leader != server->config->id)
         log_info("following", log_number("leader", (int64_t)leader),
                  log_number("term", cluster_term(server)));
-    else if (changed && leader == 0 && server->leader_id != server->config->id)
+    else if (changed && leader == 0 && view->leader_id != server->config->id)
         log_info("no leader any more: an election is under way",
-                 log_number("last_leader", (int64_t)server->leader_id),
+                 log_number("last_leader", (int64_t)view->leader_id),
                  log_number("term", cluster_term(server)));
-    server->leader_id = leader;
+    server->metrics.leader_changes += changed && leader != 0;
+    server->metrics.leader_losses += changed && leader == 0;
+    view->leader_id = leader;
     if (leader != 0)
-        server->shut_out = NULL;
-    if (!server->has_log)
-        note_log(server);
-    if (server->members_version != cluster_version(server)) {
-        server->members_version = cluster_version(server);
+        view->shut_out = NULL;
+    if (view->members_version != cluster_version(server)) {
+        view->members_version = cluster_version(server);
         cluster_tidy(server);
         changed = true;
     }
-    if (changed || server->agreed_version != server->members_version)
+    if (changed || view->agreed_version != view->members_version)
         cluster_cut_off(server);
-    server->said_new |= changed;
+    view->said_new |= changed;
     sessions_look(&server->sessions, now_ms(server));
-    if (server->said_new && server->sessions.role == REPLICA_LEADING)
+    if (view->said_new && server->sessions.role == REPLICA_LEADING)
         cluster_publish(server);
 }
 
 /* After the sockets had their say. */
 static void on_round(uv_check_t *check)
 {
-    struct server *server = check->data;
+    struct daemon *daemon = check->data;
+    struct server *server = &daemon->server;
     int64_t next_us;
+    bool all_shaken;
 
     look_at_cluster(server);
+    if (!daemon->upkeep.has_log)
+        note_log(daemon);
     if (server->client_poll.paused) {
         connection_write_all(server); /* so that those who are answered can go on meanwhile */
         client_poll_read(server);
     }
+    all_shaken = tls_go_on(server);
     connections_go_on(server);
     sessions_leave(&server->sessions);
+    backups_go_on(server);
     next_us = replicate(server);
-    if (server->handed_over) {
-        stop((struct daemon *)(void *)server);
+    if (server->hand_over.is_over) {
+        stop(daemon);
         return;
     }
-    if (!list_empty(&server->ready) || !list_empty(&server->sessions.leaving))
+    if (!all_shaken || !list_empty(&server->ready) || !list_empty(&server->sessions.leaving) ||
+        backups_wanted(server))
         next_us = 0;
-    sleep_until(server, next_us);
+    sleep_until(daemon, next_us);
 }
 
 /* Nobody is served while the log is written. */
-static void warn_of_slow_disk(struct server *server)
+static void warn_of_slow_disk(struct daemon *daemon)
 {
+    struct upkeep *upkeep = &daemon->upkeep;
     struct node_disk_status status;
 
-    node_disk_status(server->node, &status);
-    if (status.longest_us < SLOW_WRITE_US || status.longest_us <= server->warned_us)
+    node_disk_status(daemon->server.node, &status);
+    if (status.longest_us < SLOW_WRITE_US || status.longest_us <= upkeep->warned_us)
         return;
-    server->warned_us = status.longest_us;
+    upkeep->warned_us = status.longest_us;
     log_warning("the disk was slow to take the log, and everybody waited for it",
                 log_number("ms", (int64_t)(status.longest_us / 1000)));
 }
@@ -261,18 +314,20 @@ static void warn_of_slow_disk(struct server *server)
 /* With a snapshot the log before it goes out of memory, from between what is still in use: the C library keeps
  * the holes. Under load they are filled again; giving them back takes tens of milliseconds, and to have new memory takes
  * longer than the table takes for a command. So it waits until nobody has wanted anything for a while. */
-static void give_back_memory(struct server *server)
+static void give_back_memory(struct daemon *daemon)
 {
+    const struct server *server = &daemon->server;
+    struct upkeep *upkeep = &daemon->upkeep;
     struct replica_status status;
 
-    server->quiet_s =
-        server->sessions.commands == server->commands_before ? server->quiet_s + 1 : 0;
-    server->commands_before = server->sessions.commands;
+    upkeep->quiet_s =
+        server->sessions.commands == upkeep->commands_before ? upkeep->quiet_s + 1 : 0;
+    upkeep->commands_before = server->sessions.commands;
     replica_status(server->replica, &status);
-    if (server->quiet_s < QUIET_S || status.snapshotting ||
-        status.snapshots == server->trimmed_after)
+    if (upkeep->quiet_s < QUIET_S || status.snapshotting ||
+        status.snapshots == upkeep->trimmed_after)
         return;
-    server->trimmed_after = status.snapshots;
+    upkeep->trimmed_after = status.snapshots;
     malloc_trim(0);
 }
 
@@ -281,8 +336,10 @@ static void on_second(uv_timer_t *timer)
     struct daemon *daemon = timer->data;
 
     connections_close_idle(&daemon->server);
-    warn_of_slow_disk(&daemon->server);
-    give_back_memory(&daemon->server);
+    backups_second(&daemon->server);
+    warn_of_slow_disk(daemon);
+    give_back_memory(daemon);
+    metrics_second(&daemon->server.metrics);
     log_tick();
     if (notify_watchdog_us() > 0)
         notify_watchdog(NULL);
@@ -297,9 +354,9 @@ static void on_node_closed(void *context)
     daemon->closed = true;
     daemon->server.node = NULL;
     daemon->server.replica = NULL;
-    uv_close((uv_handle_t *)&daemon->server.timer, NULL);
-    uv_close((uv_handle_t *)&daemon->server.spin, NULL);
-    uv_close((uv_handle_t *)&daemon->server.round, NULL);
+    uv_close((uv_handle_t *)&daemon->timer, NULL);
+    uv_close((uv_handle_t *)&daemon->spin, NULL);
+    uv_close((uv_handle_t *)&daemon->round, NULL);
 }
 
 static void close_connections(struct server *server)
@@ -322,11 +379,14 @@ static void stop(struct daemon *daemon)
         return;
     sessions_stopping(&server->sessions);
     listening_close(server);
+    admin_close(server);
+    logins_close(server);
     bootstrap_close(server);
     adding_close(server);
-    uv_check_stop(&server->round);
-    uv_idle_stop(&server->spin);
-    uv_timer_stop(&server->timer);
+    backups_drop(server);
+    uv_check_stop(&daemon->round);
+    uv_idle_stop(&daemon->spin);
+    uv_timer_stop(&daemon->timer);
     uv_close((uv_handle_t *)&daemon->term, NULL);
     uv_close((uv_handle_t *)&daemon->interrupt, NULL);
     uv_close((uv_handle_t *)&daemon->hangup, NULL);
@@ -421,12 +481,10 @@ static int open_node(struct daemon *daemon, struct error_text *err)
 
 static void start_handles(struct daemon *daemon)
 {
-    struct server *server = &daemon->server;
-
-    uv_check_init(&daemon->loop, &server->round);
-    server->round.data = server;
-    uv_timer_init(&daemon->loop, &server->timer);
-    uv_idle_init(&daemon->loop, &server->spin);
+    uv_check_init(&daemon->loop, &daemon->round);
+    daemon->round.data = daemon;
+    uv_timer_init(&daemon->loop, &daemon->timer);
+    uv_idle_init(&daemon->loop, &daemon->spin);
     uv_signal_init(&daemon->loop, &daemon->term);
     uv_signal_init(&daemon->loop, &daemon->interrupt);
     uv_signal_init(&daemon->loop, &daemon->hangup);
@@ -439,13 +497,11 @@ static void start_handles(struct daemon *daemon)
 
 static void run_handles(struct daemon *daemon)
 {
-    struct server *server = &daemon->server;
-
-    uv_check_start(&server->round, on_round);
+    uv_check_start(&daemon->round, on_round);
     uv_signal_start(&daemon->term, on_signal, SIGTERM);
     uv_signal_start(&daemon->interrupt, on_signal, SIGINT);
     uv_timer_start(&daemon->second, on_second, SECOND_MS, SECOND_MS);
-    uv_idle_start(&server->spin, on_spin); /* the first round comes at once */
+    uv_idle_start(&daemon->spin, on_spin); /* the first round comes at once */
 }
 
 static void on_anything_closed(uv_handle_t *handle, void *context)
@@ -493,6 +549,10 @@ int serve(struct config *config)
     server->config = daemon->config = config;
     server->loop = &daemon->loop;
     server_open_sessions(server);
+    metrics_open(&server->metrics);
+    logins_open(server);
+    tls_open(server);
+    server->users = config->users;
     server->began_ms = (int64_t)uv_now(&daemon->loop);
     start_handles(daemon);
     log_info("starting", log_text("version", HOLDFAST_VERSION), log_text("data", config->data));
@@ -500,9 +560,13 @@ int serve(struct config *config)
         log_warning("the password of clients is short, and can be guessed: " SECRET_ADVICE,
                     log_text("password_file", config->password_file));
     client_poll_open(server);
-    result = listening_open(server, &err);
+    result = audit_open(config->audit_file, &err);
+    if (result == HF_OK)
+        result = listening_open(server, &err);
     if (result == HF_OK)
         result = open_node(daemon, &err);
+    if (result == HF_OK)
+        result = admin_open(server, &err);
     if (result != HF_OK) {
         daemon->status = give_up(daemon, &err);
     } else {
@@ -513,6 +577,11 @@ int serve(struct config *config)
     }
     result = daemon->status;
     sessions_free(&server->sessions);
+    config->users = NULL;
+    users_free(server->users);
+    config->tls = config->peer_context = NULL;
+    tls_close(server);
+    audit_close();
     free(daemon);
     return result;
 }

@@ -1,8 +1,11 @@
 /* main.c: holdfastd. What it was told is config.c's business, what it does loop.c's. */
+#include "base/modules.h"
 #include "journal/directory.h"
 #include "server/config.h"
 #include "server/log.h"
-#include "server/server.h"
+#include "server/loop.h"
+#include "server/restore.h"
+#include "server/tls_config.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -11,8 +14,10 @@ int main(int argc, char **argv)
 {
     struct config config;
     struct error_text err = {""};
-    int status = config_from(argc, argv, &config, &err);
+    int status;
 
+    modules_find_beside("/src/server/holdfastd");
+    status = config_from(argc, argv, &config, &err);
     if (status != CONFIG_DONE) {
         fprintf(stderr, "holdfastd: %s\n", err.text);
         return status;
@@ -28,6 +33,11 @@ int main(int argc, char **argv)
         if (config.ask == CONFIG_CHECK && config_check_place(&config, &err) != HF_OK)
             fprintf(stderr, "holdfastd: the settings are right, but a start would fail now: %s\n",
                     err.text);
+        if (config.ask == CONFIG_CHECK && config.peer_context &&
+            tls_config_check_own(&config, config.peer_context, &err) != HF_OK) {
+            fprintf(stderr, "holdfastd: other nodes would refuse this one: %s\n", err.text);
+            status = CONFIG_WRONG;
+        }
         return status;
     }
     /* A user's state is private; below /var/lib others may look, as systemd makes it. What could not be made is told when it

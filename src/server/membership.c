@@ -1,4 +1,5 @@
 #include "server/membership.h"
+#include "server/cluster.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -23,7 +24,7 @@ bool membership_founded(struct server *server, const struct record *record)
     record_members(members, record, &config);
     if (node_bootstrap(server->node, &config, initial_members, &err) != HF_OK)
         return fail_to_store(&err);
-    server->shut_out = NULL;
+    server->membership.shut_out = NULL;
     log_info("the cluster is founded, and this node is one of its members",
              log_text("cluster", node_cluster(server->node)),
              log_text("members", server->bootstrap.list));
@@ -40,7 +41,7 @@ void membership_added(struct server *server, uint64_t leader, const char *cluste
         fail_to_store(&err);
         return;
     }
-    server->shut_out = NULL;
+    server->membership.shut_out = NULL;
     log_info("this node has been added to a cluster", log_text("cluster", cluster),
              log_number("leader", (int64_t)leader));
 }

@@ -1,9 +1,14 @@
 /* node.c: opening and closing what is beneath the server: a node (src/node), and what it wants of its host. */
+#include "server/node.h"
 #include "node/node.h"
+#include "server/adding.h"
+#include "server/bootstrap.h"
+#include "server/cluster.h"
 #include "server/initial_members.h"
 #include "server/log.h"
 #include "server/membership.h"
 #include "server/server.h"
+#include "server/tls_config.h"
 
 #include <stdio.h>
 
@@ -14,7 +19,7 @@ static void introduce(struct server *server)
 
     for (int i = 0; i < server->listener_count && !address[0]; i++)
         if (!server->listeners[i].endpoint.path[0])
-            address = server->listeners[i].endpoint.shown;
+            address = endpoint_address(&server->listeners[i].endpoint);
     snprintf(server->address, sizeof server->address, "%s", address);
 }
 
@@ -99,6 +104,7 @@ static int open_with(struct server *server, const struct node_host *host, struct
         .secret_size = config->cluster_secret.set ? sizeof config->cluster_secret.digest : 0,
         .other = config->cluster_secret.has_other ? config->cluster_secret.other : NULL,
         .other_size = config->cluster_secret.has_other ? sizeof config->cluster_secret.other : 0,
+        .tls = tls_config_peers(config, server->tls.peers),
         .client = server->address,
         .election_ms = (uint32_t)config->election_timeout_ms,
         .snapshot_bytes = config->snapshot_bytes};

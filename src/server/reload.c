@@ -1,8 +1,13 @@
 /* reload.c: SIGHUP. The password of clients and the secret of peers are read again from their files; no other setting is. Whoever is
- * connected stays so. A file that cannot be used changes nothing: what was valid stays valid. */
+ * connected stays so. So are the certificate of this server, its key, and what says whose certificates are good. A file that cannot be used changes nothing: what was valid stays valid. */
+#include "server/reload.h"
 #include "base/hmac.h"
+#include "server/audit.h"
 #include "server/log.h"
+#include "server/login.h"
 #include "server/server.h"
+#include "server/tls.h"
+#include "server/users.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +85,45 @@ static void reload_secret(struct server *server, struct config *config)
     secret_wipe(&now);
 }
 
+static void reload_users(struct server *server, struct config *config)
+{
+    struct users *now;
+    struct error_text err = {""};
+
+    if (!config->users_file[0])
+        return;
+    if (users_read(config->users_file, &now, &err) != HF_OK) {
+        log_refused("users-file", &err);
+        return;
+    }
+    log_info(is_credential(config->users_file)
+                 ? "the users file was read again: it is the copy that systemd made when the "
+                   "service was started; restart it to have the file copied again"
+                 : "the users file was read again",
+             log_text("file", config->users_file), log_number("users", (int64_t)now->count));
+    config->users = now;
+    login_users_changed(server, now);
+}
+
+/* It may have been renamed, so that what follows goes into a new one. */
+static void reopen_audit(const struct config *config)
+{
+    struct error_text err = {""};
+
+    if (audit_open(config->audit_file, &err) != HF_OK)
+        log_warning("the audit file could not be opened again: the old one is used",
+                    log_text("why", err.text));
+}
+
 void reload(struct server *server, struct config *config)
 {
-    if (!config->password_file[0] && !config->secret_file[0])
-        log_info(
-            "SIGHUP: there is nothing to read again, neither password-file nor secret-file is set");
+    if (!config->password_file[0] && !config->secret_file[0] && !config->users_file[0] &&
+        !config->audit_file[0] && !config->tls_cert[0] && config->peer_tls == CONFIG_PEER_TLS_NONE)
+        log_info("SIGHUP: there is nothing to read again, neither password-file nor users-file nor "
+                 "secret-file nor tls-cert nor peer-tls is set");
     reload_password(config);
+    reload_users(server, config);
+    reopen_audit(config);
+    tls_reload(server, config);
     reload_secret(server, config);
 }

@@ -1,9 +1,10 @@
 /* restore.c: holdfastd --restore-from: makes a data directory from a backup, and ends. */
-#include "node/restore.h"
+#include "server/restore.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "node/restore.h"
+#include "server/config.h"
 #include "server/initial_members.h"
-#include "server/server.h"
 
 #include <inttypes.h>
 #include <signal.h>

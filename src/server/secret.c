@@ -42,10 +42,8 @@ static void keep(const char *first, const char *second, struct secret *ret_secre
         sha256(second, other, ret_secret->other);
 }
 
-int secret_read(const char *what, const char *path, struct secret *ret_secret,
-                struct error_text *err)
+int secret_open(const char *what, const char *path, int *ret_fd, struct error_text *err)
 {
-    char first[PASSWORD_MAX + 1] = "", second[PASSWORD_MAX + 1] = "";
     /* O_NONBLOCK: a FIFO must be refused, not waited for. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), result;
 
@@ -53,7 +51,21 @@ int secret_read(const char *what, const char *path, struct secret *ret_secret,
         return error_set_errno(err, HF_EREFUSED, errno, "%s %s", what, path);
     result = check_file(fd, what, path, err);
     if (result == HF_OK)
-        result = password_read_two(fd, what, path, HF_EREFUSED, first, second, err);
+        *ret_fd = fd;
+    else
+        close(fd);
+    return result;
+}
+
+int secret_read(const char *what, const char *path, struct secret *ret_secret,
+                struct error_text *err)
+{
+    char first[PASSWORD_MAX + 1] = "", second[PASSWORD_MAX + 1] = "";
+    int fd, result = secret_open(what, path, &fd, err);
+
+    if (result != HF_OK)
+        return result;
+    result = password_read_two(fd, what, path, HF_EREFUSED, first, second, err);
     if (result == HF_OK)
         keep(first, second, ret_secret);
     explicit_bzero(first, sizeof first);

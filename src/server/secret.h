@@ -23,6 +23,9 @@ struct secret {
     unsigned char other[SHA256_SIZE];
 };
 
+/* Refused: a file that others (not: its group) can read or write, or its group can write; one that is not a regular file. */
+int secret_open(const char *what, const char *path, int *ret_fd, struct error_text *err);
+
 /* The first line of a file, without its end, and the second if there is one. Refused: a file that others (not: its
  * group) can read or write, or its group can write; one that is not a regular file; an empty first line, one that is too long,
  * and a third. No message quotes what is in it. what: the setting that names the file. */

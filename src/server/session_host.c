@@ -1,5 +1,10 @@
 /* session_host.c: what sessions (src/session) get from this server. */
+#include "server/session_host.h"
 #include "base/random.h"
+#include "server/audit.h"
+#include "server/cluster.h"
+#include "server/commands.h"
+#include "server/connection.h"
 #include "server/server.h"
 
 static int on_submit(void *context, const struct core_command *command, void *request)
@@ -25,8 +30,8 @@ static const char *on_why_no_leader(void *context)
 {
     const struct server *server = context;
 
-    if (server->shut_out)
-        return server->shut_out;
+    if (server->membership.shut_out)
+        return server->membership.shut_out;
     if (server->node && node_waits(server->node) && server->config->join == CONFIG_JOINS)
         return "this node was started with --join and belongs to no cluster yet: add it, at a "
                "member of that cluster, with 'holdfast cluster add'";
@@ -44,7 +49,10 @@ void server_open_sessions(struct server *server)
                                               .why_no_leader = on_why_no_leader,
                                               .dirty = connection_dirty,
                                               .answered = connection_answered,
-                                              .unused = connection_free};
+                                              .unused = connection_free,
+                                              .denied = audit_denied,
+                                              .operates = audit_begin,
+                                              .operated = audit_end};
     unsigned char seed[SIPHASH_SEED];
 
     random_fill(seed, sizeof seed);

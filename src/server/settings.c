@@ -10,7 +10,7 @@
 #include <strings.h>
 
 static const struct setting_kind list_kind, path_kind, number_kind, size_kind, duration_kind,
-    mode_kind, choice_kind;
+    mode_kind, choice_kind, admin_kind;
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * 1024)
@@ -19,23 +19,49 @@ static const struct setting_kind list_kind, path_kind, number_kind, size_kind, d
 
 #define FIELD(name) offsetof(struct config, name)
 #define CLIENTS "Clients"
+#define TLS "TLS"
 #define NODE "This node"
 #define CLUSTER "Cluster"
+#define PEER_TLS "TLS between nodes"
 #define LOG "Log"
 #define LIMITS "Limits"
 
 static const char *const allowances[] = {"nothing", "tmpfs", NULL};
+static const char *const tls_clients[] = {"no", "optional", "yes", NULL};
 static const char *const yes_or_no[] = {"no", "yes", NULL};
 
 /* clang-format off */
 const struct setting settings[] = {
     {"listen", &list_kind, FIELD(listen), "127.0.0.1:7420", .group = CLIENTS,
-     .help = "where to listen: host:port, [ipv6]:port, unix:/path"},
+     .help = "host:port, [ipv6]:port, tls:host:port or unix:/path"},
     {"unix-socket-mode", &mode_kind, FIELD(unix_socket_mode), "0600", 0600, 0777, .group = CLIENTS,
      .help = "permissions of unix sockets, in octal"},
     {"password-file", &path_kind, FIELD(password_file), "", .group = CLIENTS,
      .help = "a file whose first line is the password that clients must give",
      .example = "/etc/holdfast/password"},
+    {"users-file", &path_kind, FIELD(users_file), "", .group = CLIENTS,
+     .help = "instead of one password: who may do what (holdfast user makes it)",
+     .example = "/etc/holdfast/users"},
+    {"audit-file", &path_kind, FIELD(audit_file), "", .group = CLIENTS,
+     .help = "what operators do, and who was let in or refused: a line of JSON each",
+     .example = "/var/log/holdfastd/audit.json"},
+    {"admin", &admin_kind, FIELD(admin), "", .group = CLIENTS,
+     .help = "where operators see it in a browser, and Prometheus reads /metrics",
+     .example = "127.0.0.1:7480"},
+
+    {"tls-cert", &path_kind, FIELD(tls_cert), "", .group = TLS,
+     .help = "this server's certificate, and what leads to its authority (PEM)",
+     .example = "/etc/holdfast/server.pem"},
+    {"tls-key", &path_kind, FIELD(tls_key), "", .group = TLS,
+     .help = "the key of that certificate (PEM)", .example = "/etc/holdfast/server.key"},
+    {"tls-clients", &choice_kind, FIELD(tls_clients), "no", .choices = tls_clients, .group = TLS,
+     .help = "must clients show a certificate of tls-ca: no, optional or yes"},
+    {"tls-ca", &path_kind, FIELD(tls_ca), "", .group = TLS,
+     .help = "the authorities that clients' certificates are of (PEM)",
+     .example = "/etc/holdfast/clients-ca.pem"},
+    {"tls-crl", &path_kind, FIELD(tls_crl), "", .group = TLS,
+     .help = "which of these certificates were revoked (PEM)",
+     .example = "/etc/holdfast/clients-crl.pem"},
 
     {"data", &path_kind, FIELD(data), "/var/lib/holdfastd", .per_user = true, .group = NODE,
      .help = "directory of the log and its snapshots"},
@@ -61,6 +87,20 @@ const struct setting settings[] = {
      .help = "wait to be added to a cluster, and not be founded with one"},
     {"election-timeout", &duration_kind, FIELD(election_timeout_ms), "500ms", 100, 50 * SECOND_MS,
      .group = CLUSTER, .help = "a leader silent for this long is replaced"},
+
+    {"peer-tls", &choice_kind, FIELD(peer_tls), "no", .choices = tls_clients, .group = PEER_TLS,
+     .help = "TLS between nodes: no, optional (while it is turned on) or yes"},
+    {"peer-tls-cert", &path_kind, FIELD(peer_tls_cert), "", .group = PEER_TLS,
+     .help = "for that another certificate than tls-cert (PEM)",
+     .example = "/etc/holdfast/node.pem"},
+    {"peer-tls-key", &path_kind, FIELD(peer_tls_key), "", .group = PEER_TLS,
+     .help = "the key of that certificate (PEM)", .example = "/etc/holdfast/node.key"},
+    {"peer-tls-ca", &path_kind, FIELD(peer_tls_ca), "", .group = PEER_TLS,
+     .help = "other authorities than those of tls-ca: of the nodes' certificates (PEM)",
+     .example = "/etc/holdfast/nodes-ca.pem"},
+    {"peer-tls-crl", &path_kind, FIELD(peer_tls_crl), "", .group = PEER_TLS,
+     .help = "which of the nodes' certificates were revoked (PEM)",
+     .example = "/etc/holdfast/nodes-crl.pem"},
 
     {"log-level", &choice_kind, FIELD(log_level), "info", .choices = log_level_names, .group = LOG,
      .help = "how much is logged: error, warning, info or debug"},
@@ -104,11 +144,11 @@ static int parse_place(const char *text, size_t length, struct config_listen *li
         return error_set(err, HF_EINVAL, "'%.80s...' is too long for an address", text);
     memcpy(one, text, length);
     one[length] = '\0';
-    result = endpoint_parse(one, endpoint, err);
+    result = endpoint_parse_listen(one, endpoint, err);
     if (result != HF_OK)
         return result;
     for (int i = 0; i < listen->count; i++)
-        if (strcasecmp(listen->at[i].shown, endpoint->shown) == 0)
+        if (endpoint_same(&listen->at[i], endpoint))
             return error_set(err, HF_EINVAL, "%s is there twice", endpoint->shown);
     listen->count++;
     return HF_OK;
@@ -151,6 +191,37 @@ static void show_list(const struct setting *setting, const void *field, char *re
 }
 
 static const struct setting_kind list_kind = {"ADDRESS,...", parse_list, show_list};
+
+/* ---- one place, or none ---------------------------------------------------------------------- */
+
+static int parse_admin(const struct setting *setting, const char *text, void *field,
+                       struct error_text *err)
+{
+    struct endpoint endpoint = {.shown = ""};
+    struct hostport at;
+    int result = text[0] ? endpoint_parse(text, &endpoint, err) : HF_OK;
+
+    (void)setting;
+    if (result != HF_OK)
+        return result;
+    if (endpoint.path[0])
+        return error_set(err, HF_EINVAL, "browsers know no unix sockets: host:port is needed");
+    if (text[0] && (hostport_parse(text, strlen(text), &at) != HOSTPORT_OK || !at.has_port))
+        return error_set(err, HF_EINVAL, "'%.80s': the port is missing, as in 127.0.0.1:7480",
+                         text);
+    memcpy(field, &endpoint, sizeof endpoint);
+    return HF_OK;
+}
+
+static void show_admin(const struct setting *setting, const void *field, char *ret_text)
+{
+    const struct endpoint *endpoint = field;
+
+    (void)setting;
+    snprintf(ret_text, SETTING_TEXT_MAX, "%s", endpoint->shown);
+}
+
+static const struct setting_kind admin_kind = {"HOST:PORT", parse_admin, show_admin};
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
@@ -350,6 +421,8 @@ static int parse_choice(const struct setting *setting, const char *text, void *f
         INVARIANT(used < sizeof all);
     }
     near = suggest_nearest(text, setting->choices, count);
+    if (near && strlen(near) < 3)
+        near = NULL; /* 'on' is one edit from 'no', and means the opposite */
     return error_set(err, HF_EINVAL, "'%.80s' is none of %s%s%s%s", text, all,
                      near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
 }

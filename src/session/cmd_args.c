@@ -2,6 +2,7 @@
 #include "session/inside.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -173,6 +174,31 @@ static bool acquire_option(struct words_left *left, bool once, struct core_comma
     return true;
 }
 
+/* Others see who it is, and not only what he says: "alice: job@host". */
+static void name_owner(struct session *session, struct core_text *owner)
+{
+    char *text = session->sessions->owner;
+    int size;
+
+    if (session->user == &user_of_all)
+        return;
+    size = snprintf(text, sizeof session->sessions->owner, "%s%s%.*s", session->user->name,
+                    owner->size ? ": " : "", (int)owner->size, owner->bytes);
+    *owner = (struct core_text){text, size < HF_OWNER_MAX ? (size_t)size : HF_OWNER_MAX};
+}
+
+/* Who has limits is counted: by the table, which all nodes share (core/quota.c). */
+static void name_user(const struct session *session, struct core_command *command)
+{
+    const struct user *user = session->user;
+
+    if (!user_has_quota(user))
+        return;
+    command->flags |= CORE_QUOTA;
+    command->user = (struct core_text){user->name, strlen(user->name)};
+    command->quota = user->quota;
+}
+
 bool parse_acquire(struct words_left *left, bool once, struct core_command *ret_command,
                    bool *ret_push)
 {
@@ -201,6 +227,8 @@ bool parse_acquire(struct words_left *left, bool once, struct core_command *ret_
         refuse(session, "LIMIT this connection waits for %u locks already", WAITERS_MAX);
         return false;
     }
+    name_owner(session, &command->owner);
+    name_user(session, command);
     command->ttl_ms = (uint32_t)span_in_full(ttl_ms);
     if (command->delay_ms)
         command->delay_ms = span_in_full(command->delay_ms);

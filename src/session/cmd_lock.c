@@ -131,7 +131,7 @@ enum verdict command_floor(struct session *session, const struct resp_node *valu
 /* ---- ONCE ---------------------------------------------------------------------------------------- */
 
 /* ONCE FINISH key lease TOKEN token KEEP ms result */
-static enum verdict once_finish(struct session *session, const struct resp_node *value)
+enum verdict command_once_finish(struct session *session, const struct resp_node *value)
 {
     struct words_left left = words_from(session, value, 4);
     struct submission submission = {.value = value,
@@ -139,10 +139,6 @@ static enum verdict once_finish(struct session *session, const struct resp_node 
     struct core_command *command = &submission.command;
     const struct resp_node *result = word_at(value, 8);
 
-    if (value->count != 9)
-        return refuse(session,
-                      "ERR wrong number of arguments: ONCE FINISH key lease TOKEN token KEEP ms "
-                      "result");
     if (!parse_name(session, word_at(value, 2), &command->name) ||
         !parse_lease(session, word_at(value, 3), &command->lease))
         return VERDICT_REFUSED;
@@ -161,7 +157,7 @@ static enum verdict once_finish(struct session *session, const struct resp_node 
     return submit(session, &submission);
 }
 
-static enum verdict once_read(struct session *session, const struct resp_node *value)
+enum verdict command_once_read(struct session *session, const struct resp_node *value)
 {
     struct submission submission = {.value = value,
                                     .command = {.op = CORE_READ, .flags = CORE_ONCE},
@@ -170,8 +166,6 @@ static enum verdict once_read(struct session *session, const struct resp_node *v
                                     .read = read_once};
     struct core_text key;
 
-    if (value->count != 3)
-        return refuse(session, "ERR wrong number of arguments: ONCE READ key");
     if (!parse_name(session, word_at(value, 2), &key))
         return VERDICT_REFUSED;
     if (session->under_way > 0)
@@ -179,19 +173,12 @@ static enum verdict once_read(struct session *session, const struct resp_node *v
     return submit(session, &submission);
 }
 
-enum verdict command_once(struct session *session, const struct resp_node *value)
+enum verdict command_once_claim(struct session *session, const struct resp_node *value)
 {
-    const struct resp_node *what = word_at(value, 1);
+    return acquire(session, value, 2, true);
+}
 
-    if (word_is(what, "READ"))
-        return once_read(session, value);
-    if (value->count < 4)
-        return refuse(session, "ERR ONCE is followed by CLAIM, FINISH, READ or RELEASE");
-    if (word_is(what, "CLAIM"))
-        return acquire(session, value, 2, true);
-    if (word_is(what, "FINISH"))
-        return once_finish(session, value);
-    if (word_is(what, "RELEASE"))
-        return release(session, value, 2, true);
-    return refuse(session, "ERR ONCE is followed by CLAIM, FINISH, READ or RELEASE");
+enum verdict command_once_release(struct session *session, const struct resp_node *value)
+{
+    return release(session, value, 2, true);
 }

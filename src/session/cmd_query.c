@@ -230,7 +230,8 @@ struct page {
     struct resp_writer rows; /* written aside, because their number comes before them */
     struct core_text match;
     uint32_t count, most;
-    size_t cost; /* of matching */
+    size_t patterns; /* bytes of them: of MATCH, and of what its user may look at */
+    size_t cost;     /* of matching */
 };
 
 static bool parse_locks(struct session *session, const struct resp_node *value, struct page *page,
@@ -279,8 +280,9 @@ static bool write_row(void *context, const struct core_lock_view *view)
     struct session *session = page->session;
     struct resp_writer out = session->out;
 
-    page->cost += page->match.size * view->name.size;
-    if (view->once || (page->match.bytes && !glob_matches(page->match, view->name)))
+    page->cost += page->patterns * view->name.size;
+    if (view->once || (page->match.bytes && !glob_matches(page->match, view->name)) ||
+        !session_may_look(session, view->name))
         return page->cost < MATCH_COST_MAX;
     session->out = page->rows;
     write_lock(session, view, 0);
@@ -303,6 +305,7 @@ static void read_locks(struct session *session, const struct words *words)
             .type = RESP_BLOB, .text = words->word[i].bytes, .size = words->word[i].size};
     if (!parse_locks(session, value, &page, &cursor))
         return; /* it was right before */
+    page.patterns = page.match.size + user_pattern_bytes(session->user, RIGHT_LOOK);
     next = core_list(sessions_table(session->sessions), (uint32_t)cursor, PAGE_STEPS, write_row,
                      &page);
     resp_write_array(&session->out, 2);
@@ -329,9 +332,14 @@ enum verdict command_observe(struct session *session, const struct resp_node *va
     return submit_read(session, value, read_observe);
 }
 
+/* It may have been taken while the command was under way: whoever reads the users file again looks at those that observe already. */
+#define TAKEN "NOPERM the right to look at this name was taken meanwhile"
+
 static void read_observe(struct session *session, const struct words *words)
 {
-    if (session->closed || observer_add(session, words->word[1], false))
+    if (!session_may_look(session, words->word[1]))
+        resp_write_error(&session->out, TAKEN);
+    else if (session_is_closed(session) || observer_add(session, words->word[1], false))
         resp_write_simple(&session->out, "OK");
     else
         resp_write_error(&session->out, "LIMIT this connection observes too many names");
@@ -373,7 +381,12 @@ enum verdict command_subscribe(struct session *session, const struct resp_node *
 
 static void read_subscribe(struct session *session, const struct words *words)
 {
-    for (uint32_t i = 1; i < words->count && !session->closed; i++) {
+    for (uint32_t i = 1; i < words->count; i++)
+        if (!session_may_look(session, words->word[i])) {
+            resp_write_error(&session->out, TAKEN);
+            return;
+        }
+    for (uint32_t i = 1; i < words->count && !session_is_closed(session); i++) {
         observer_add(session, words->word[i], true);
         write_subscription(session, "subscribe", words->word[i]);
     }

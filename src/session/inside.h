@@ -2,7 +2,7 @@
 #ifndef SESSION_INSIDE_H
 #define SESSION_INSIDE_H
 
-#include "session/commands.h"
+#include "session/protocol.h"
 
 #define OBSERVED_MAX 65536u  /* names that one session may observe */
 #define LOSSES_PER_LEASE 64u /* holds of one lease that a RENEW has a session told of */
@@ -14,6 +14,7 @@ struct waiter {
     uint32_t attachment;
     struct session *session;
     struct request *request; /* of a blocked one; NULL: it is told by a push */
+    int64_t began_us;        /* its ACQUIRE came */
     bool blocks;             /* its session; else it is told by a push */
     struct list of_session;  /* or of those that leave */
     struct waiter *next;     /* in its chain of the table */
@@ -57,7 +58,10 @@ struct submission {
 };
 enum verdict submit(struct session *session, const struct submission *submission);
 void request_free(struct sessions *sessions, struct request *request);
-void request_fail(struct request *request, const char *text);
+/* Its answer is in `out`: it was refused with these words; NULL: it was not. */
+void request_over(struct request *request, const char *refusal);
+/* An operator's command is over, of which nothing is under way any more; refusal: as in sessions_host. */
+void operation_over(struct session *session, const char *refusal);
 void requests_free_spare(struct sessions *sessions);
 
 /* ---- cmd_args.c ---- */
@@ -76,7 +80,10 @@ enum verdict command_renew(struct session *, const struct resp_node *);
 enum verdict command_end(struct session *, const struct resp_node *);
 enum verdict command_break(struct session *, const struct resp_node *);
 enum verdict command_floor(struct session *, const struct resp_node *);
-enum verdict command_once(struct session *, const struct resp_node *);
+enum verdict command_once_claim(struct session *, const struct resp_node *);
+enum verdict command_once_finish(struct session *, const struct resp_node *);
+enum verdict command_once_read(struct session *, const struct resp_node *);
+enum verdict command_once_release(struct session *, const struct resp_node *);
 
 /* ---- cmd_query.c ---- */
 enum verdict command_check(struct session *, const struct resp_node *);
@@ -109,6 +116,9 @@ void holder_set(struct session *session, uint64_t token);
 /* It has all that this lease holds, or as much as a session is told of. */
 void holder_renewed(struct session *session, struct core_text lease);
 /* The hold of this effect has ended: whoever has it is told, unless it has given it up. */
-void holder_ended(struct sessions *sessions, const struct core_effect *effect, const char *why);
+void holder_ended(struct sessions *sessions, const struct core_effect *effect);
+
+/* ---- reply.c ---- */
+void session_lost(struct session *session, const struct core_effect *effect);
 
 #endif

@@ -73,7 +73,7 @@ void holder_set(struct session *session, uint64_t token)
 {
     struct sessions *sessions = session->sessions;
     struct holder *holder = find(sessions, token);
-    bool wants = session->losses && !session->closed;
+    bool wants = session->losses && !session_is_closed(session);
 
     if (holder && holder->session == session)
         return;
@@ -111,28 +111,14 @@ void holder_renewed(struct session *session, struct core_text lease)
         core_each_token(sessions_table(session->sessions), lease, on_token, &renewed);
 }
 
-/* >5 lost name lease token why */
-static void push_lost(struct session *session, const struct core_effect *effect, const char *why)
-{
-    struct resp_writer *out = &session->out;
-
-    resp_write_push(out, 5, true);
-    resp_write_text(out, "lost");
-    resp_write_blob(out, effect->name.bytes, effect->name.size);
-    resp_write_blob(out, effect->lease.bytes, effect->lease.size);
-    resp_write_integer(out, (int64_t)effect->number);
-    resp_write_text(out, why);
-    session_dirty(session);
-}
-
-void holder_ended(struct sessions *sessions, const struct core_effect *effect, const char *why)
+void holder_ended(struct sessions *sessions, const struct core_effect *effect)
 {
     struct holder *holder = find(sessions, effect->number);
 
     if (!holder)
         return;
     if (effect->why == WHY_BROKEN || effect->why == WHY_EXPIRED || effect->why == WHY_ENDED)
-        push_lost(holder->session, effect, why);
+        session_lost(holder->session, effect);
     drop(sessions, holder);
 }
 

@@ -1,10 +1,14 @@
-/* reply.c: effects of the log become answers to those who asked, and pushes to those who wait or
- * watch. */
+/* reply.c: effects of the log become answers to those who asked, and pushes to those who wait or watch. Whom they concern is decided here;
+ * the words are the protocol's. */
 #include "base/switches.h"
 #include "session/inside.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+
+static void write_reply(struct request *request, const struct core_effect *effect)
+{
+    request->session->protocol->reply(request, effect);
+}
 
 void sessions_failed(struct sessions *sessions, void *about, enum replica_failure failure)
 {
@@ -23,55 +27,9 @@ void sessions_failed(struct sessions *sessions, void *about, enum replica_failur
 
 /* ---- answers to commands ------------------------------------------------------------------------ */
 
-static const char *refusal_of(const struct core_effect *effect, char *ret_text, size_t size)
+static void count_grant(struct sessions *sessions, int64_t began_us)
 {
-    switch (effect->answer) {
-    case ANSWER_OTHER_MODE:
-        return "MODE this lease has the name in another mode";
-    case ANSWER_OTHER_PERMITS:
-        if (effect->number)
-            snprintf(ret_text, size, "MODE the name is in use with PERMITS %" PRIu64,
-                     effect->number);
-        else
-            snprintf(ret_text, size, "MODE the name is in use without PERMITS");
-        return ret_text;
-    case ANSWER_ENDED:
-        return "ENDED this lease is over: take another";
-    case ANSWER_LEASES_FULL:
-        return "LIMIT there are too many leases";
-    case ANSWER_LOCKS_FULL:
-        return "LIMIT there are too many names in use";
-    case ANSWER_CLAIMS_FULL:
-        return "LIMIT there are too many holds and places";
-    case ANSWER_QUEUE_FULL:
-        return "LIMIT the queue of this name is full";
-    case ANSWER_TOKENS_SPENT:
-        return "LIMIT there are no tokens left";
-    case ANSWER_STALE:
-        snprintf(ret_text, size,
-                 "STALE this lease and token do not hold the record; the newest token is %" PRIu64,
-                 effect->number);
-        return ret_text;
-    default:
-        return NULL;
-    }
-}
-
-/* What became of an ACQUIRE or a CLAIM that is over. */
-static void write_outcome(struct session *session, const struct request *request, const char *word,
-                          uint64_t number, const struct core_text *result)
-{
-    struct resp_writer *out = &session->out;
-
-    if (!request->once) {
-        resp_write_integer(out, (int64_t)number);
-        return;
-    }
-    resp_write_array(out, result ? 3 : 2);
-    resp_write_text(out, word);
-    resp_write_integer(out, (int64_t)number);
-    if (result)
-        resp_write_blob(out, result->bytes, result->size);
+    histogram_add(&sessions->grants, sessions->now_us - began_us);
 }
 
 /* Somebody else waited at this place with the same lease: the later one gets the answer. */
@@ -93,107 +51,72 @@ static void reply_queued(struct request *request, const struct core_effect *effe
     if (before)
         replaced(before);
     if (request->push) {
-        if (!session->closed && !(before && SWITCHED(SWITCH_PUSH_LOST)))
-            waiter_add(session, effect->ticket, effect->attachment, NULL);
-        resp_write_simple(&session->out, "QUEUED");
+        if (!session_is_closed(session) && !(before && SWITCHED(SWITCH_PUSH_LOST)))
+            waiter_add(session, effect->ticket, effect->attachment, NULL)->began_us =
+                request->began_us;
+        write_reply(request, effect);
         request_finish(request);
     } else {
         struct waiter *waiter = waiter_add(session, effect->ticket, effect->attachment, request);
 
-        if (session->closed)
+        waiter->began_us = request->began_us;
+        if (session_is_closed(session))
             waiter_leave(waiter);
         else
             session->blocked = waiter;
     }
 }
 
-static void answer(struct request *request, const struct core_effect *effect)
+/* Counted, and told to whoever keeps book, like a right that is missing. */
+static void tell_over_quota(const struct request *request, const struct core_effect *effect)
 {
     struct session *session = request->session;
-    struct resp_writer *out = &session->out;
-    char text[128];
+    struct sessions *sessions = session->sessions;
+    const struct denied denied = {.command = request->once ? "ONCE" : "ACQUIRE",
+                                  .quota = quota_word(effect->answer),
+                                  .name = effect->name};
 
-    switch (effect->answer) {
-    case ANSWER_TOKEN:
-        holder_set(session, effect->number);
-        write_outcome(session, request, "RUN", effect->number, NULL);
-        break;
-    case ANSWER_BUSY:
-        resp_write_nil(out, session->resp3);
-        break;
-    case ANSWER_QUEUED:
+    if (!denied.quota)
+        return;
+    sessions->over_quota_commands++;
+    if (sessions->host->denied && !session_is_closed(session))
+        sessions->host->denied(session, &denied);
+}
+
+static void answer(struct request *request, const struct core_effect *effect)
+{
+    char text[ERROR_TEXT_MAX];
+
+    if (effect->answer == ANSWER_QUEUED) {
         reply_queued(request, effect);
         return;
-    case ANSWER_DONE:
-        write_outcome(session, request, "DONE", effect->number, &effect->result);
-        break;
-    case ANSWER_DIED:
-        write_outcome(session, request, "DIED", effect->number, NULL);
-        break;
-    case ANSWER_NUMBER:
-        resp_write_integer(out, (int64_t)effect->number);
-        break;
-    default:
-        resp_write_error(out, refusal_of(effect, text, sizeof text));
-        break;
     }
-    request_finish(request);
+    if (effect->answer == ANSWER_TOKEN) {
+        if (!request->once)
+            count_grant(request->session->sessions, request->began_us);
+        holder_set(request->session, effect->number);
+    }
+    tell_over_quota(request, effect);
+    write_reply(request, effect);
+    request_over(request, refusal_of(effect, text, sizeof text));
 }
 
 /* RENEW has an answer for each of its leases. */
 static void reply_part(struct request *request, const struct core_effect *effect)
 {
-    struct resp_writer *out = &request->session->out;
-
     if ((int64_t)effect->number >= 0)
         holder_renewed(request->session, effect->lease);
-    if (request->parts == request->total)
-        resp_write_array(out, request->total);
-    resp_write_integer(out, span_shown((int64_t)effect->number));
+    write_reply(request, effect);
     if (--request->parts == 0)
         request_finish(request);
 }
 
 /* ---- those who wait ------------------------------------------------------------------------------ */
 
-static const char *const why_words[] = {
-    [WHY_GRANTED] = "granted", [WHY_RELEASED] = "released", [WHY_EXPIRED] = "expired",
-    [WHY_BROKEN] = "broken",   [WHY_ENDED] = "ended",       [WHY_WAIT_OVER] = "timeout",
-    [WHY_LEFT] = "left",       [WHY_FINISHED] = "finished", [WHY_DIED] = "died",
-};
-
-/* A place is over, for better or worse: >4 word name lease number, and what goes with it. */
-static void push_waiter(struct waiter *waiter, const char *word, const struct core_effect *effect)
+static void push(struct session *session, enum push what, const struct core_effect *effect)
 {
-    struct session *session = waiter->session;
-    struct resp_writer *out = &session->out;
-    bool result = effect->kind == EFFECT_DONE, left = effect->kind == EFFECT_LEFT;
-    bool died = left && effect->why == WHY_DIED;
-
-    resp_write_push(out, result || died ? 5 : 4, true);
-    resp_write_text(out, word);
-    resp_write_blob(out, effect->name.bytes, effect->name.size);
-    resp_write_blob(out, effect->lease.bytes, effect->lease.size);
-    if (left)
-        resp_write_text(out, why_words[effect->why]);
-    if (!left || died)
-        resp_write_integer(out, (int64_t)effect->number);
-    if (result)
-        resp_write_blob(out, effect->result.bytes, effect->result.size);
+    session->protocol->push(session, what, effect);
     session_dirty(session);
-}
-
-static void write_left(struct session *session, const struct request *request,
-                       const struct core_effect *effect)
-{
-    struct resp_writer *out = &session->out;
-
-    if (effect->why == WHY_DIED)
-        write_outcome(session, request, "DIED", effect->number, NULL);
-    else if (effect->why == WHY_WAIT_OVER || effect->why == WHY_LEFT)
-        resp_write_nil(out, session->resp3);
-    else
-        resp_write_error(out, "ENDED this lease is over: take another");
 }
 
 static void waiter_told(struct sessions *sessions, const struct core_effect *effect)
@@ -209,56 +132,32 @@ static void waiter_told(struct sessions *sessions, const struct core_effect *eff
     /* A grant under another leader: the lease's time may have begun long before it. The client is told to come anew. */
     if (request && sessions->role != REPLICA_LEADING && !SWITCHED(SWITCH_BLOCKED_NEXT_TERM))
         return;
-    if (effect->kind == EFFECT_GRANTED)
+    if (effect->kind == EFFECT_GRANTED) {
+        if (!effect->once)
+            count_grant(sessions, waiter->began_us);
         holder_set(session, effect->number);
+    }
     if (!request) {
-        push_waiter(waiter,
-                    effect->kind == EFFECT_GRANTED ? "granted"
-                    : effect->kind == EFFECT_DONE  ? "done"
-                                                   : "left",
-                    effect);
+        push(session, PUSH_PLACE, effect);
         waiter_remove(waiter);
         return;
     }
-    if (effect->kind == EFFECT_GRANTED)
-        write_outcome(session, request, "RUN", effect->number, NULL);
-    else if (effect->kind == EFFECT_DONE)
-        write_outcome(session, request, "DONE", effect->number, &effect->result);
-    else
-        write_left(session, request, effect);
+    write_reply(request, effect);
     waiter->request = NULL;
     waiter_remove(waiter);
     request_finish(request);
 }
 
-/* ---- those who watch ----------------------------------------------------------------------------- */
+/* ---- those who watch, and those who hold ------------------------------------------------------------ */
 
-/* >5 changed name why token owner; in RESP2 *3 message name "why token owner". */
 static void tell_observer(struct observer *observer, void *context)
 {
-    const struct core_effect *effect = context;
-    struct session *session = observer->session;
-    struct resp_writer *out = &session->out;
-    const char *why = why_words[effect->why];
+    push(observer->session, observer->subscribed ? PUSH_MESSAGE : PUSH_CHANGED, context);
+}
 
-    if (observer->subscribed) {
-        char text[HF_OWNER_MAX + 64];
-        int size = snprintf(text, sizeof text, "%s %" PRIu64 " %.*s", why, effect->number,
-                            (int)effect->owner.size, effect->owner.bytes);
-
-        resp_write_push(out, 3, session->resp3);
-        resp_write_text(out, "message");
-        resp_write_blob(out, effect->name.bytes, effect->name.size);
-        resp_write_blob(out, text, (size_t)size);
-    } else {
-        resp_write_push(out, 5, true);
-        resp_write_text(out, "changed");
-        resp_write_blob(out, effect->name.bytes, effect->name.size);
-        resp_write_text(out, why);
-        resp_write_integer(out, (int64_t)effect->number);
-        resp_write_blob(out, effect->owner.bytes, effect->owner.size);
-    }
-    session_dirty(session);
+void session_lost(struct session *session, const struct core_effect *effect)
+{
+    push(session, PUSH_LOST, effect);
 }
 
 /* ---- effects ------------------------------------------------------------------------------------- */
@@ -287,7 +186,7 @@ void sessions_effect(struct sessions *sessions, void *about, const struct core_e
         break;
     case EFFECT_CHANGED:
         if (sessions->holders.count && effect->why != WHY_GRANTED)
-            holder_ended(sessions, effect, why_words[effect->why]);
+            holder_ended(sessions, effect);
         if (sessions->observers.count && !effect->once)
             observers_each(sessions, effect->name, tell_observer, (void *)effect);
         break;

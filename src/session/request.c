@@ -22,6 +22,7 @@ static struct request *request_new(struct session *session)
     }
     list_init(&request->node);
     request->session = session;
+    request->began_us = sessions->now_us;
     session->references++;
     return request;
 }
@@ -54,13 +55,37 @@ struct session *sessions_asker(const void *about)
     return request->session;
 }
 
+/* ---- those of operators -------------------------------------------------------------------------- */
+
+static void take_operation(struct request *request, struct session *session)
+{
+    request->operation = session->operation;
+    session->operation = NULL;
+}
+
+/* It did not begin after all. */
+static void give_operation_back(const struct request *request, struct session *session)
+{
+    session->operation = request->operation;
+}
+
+void operation_over(struct session *session, const char *refusal)
+{
+    void *operation = session->operation;
+
+    session->operation = NULL;
+    if (operation)
+        session->sessions->host->operated(session, operation, refusal);
+}
+
 /* ---- those that are not for the log ------------------------------------------------------------ */
 
 struct request *request_begin(struct session *session)
 {
     struct request *request = request_new(session);
 
-    request->waits = session->waits = true;
+    request->waits = session->exclusive = true;
+    take_operation(request, session);
     session->under_way++;
     return request;
 }
@@ -68,7 +93,8 @@ struct request *request_begin(struct session *session)
 void request_forget(struct request *request)
 {
     request->session->under_way--;
-    request->session->waits = false;
+    request->session->exclusive = false;
+    give_operation_back(request, request->session);
     request_free(request->session->sessions, request);
 }
 
@@ -112,12 +138,14 @@ enum verdict submit(struct session *session, const struct submission *submission
     request->parts = request->total = command->lease_count;
     if (submission->words)
         request->words = copy_words(submission->value, submission->from, submission->words);
+    take_operation(request, session);
     result = sessions->host->submit(sessions->context, command, request);
     if (result == HF_OK) {
         session->under_way++;
-        session->waits = submission->waits;
+        session->exclusive = submission->waits;
         return VERDICT_DONE;
     }
+    give_operation_back(request, session);
     request_free(sessions, request);
     if (result == HF_EBUSY)
         return VERDICT_FULL;
@@ -128,20 +156,33 @@ enum verdict submit(struct session *session, const struct submission *submission
 
 /* ---- its answer -------------------------------------------------------------------------------- */
 
-void request_finish(struct request *request)
+void request_over(struct request *request, const char *refusal)
 {
     struct session *session = request->session;
     bool waited = request->waits;
 
+    if (request->operation)
+        session->sessions->host->operated(session, request->operation, refusal);
     session->under_way--;
     if (waited)
-        session->waits = false;
+        session->exclusive = false;
     session->sessions->host->answered(session, waited);
     request_free(session->sessions, request);
 }
 
+void request_finish(struct request *request)
+{
+    request_over(request, NULL);
+}
+
 void request_fail(struct request *request, const char *text)
 {
-    resp_write_error(&request->session->out, text);
-    request_finish(request);
+    request->session->protocol->fail(request->session, text);
+    request_over(request, text);
+}
+
+void request_refuse(struct request *request)
+{
+    request->session->sessions->wrong_commands++;
+    request_fail(request, request->session->sessions->refusal.text);
 }

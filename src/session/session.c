@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-void session_open(struct sessions *sessions, struct session *session, struct resp_reader *reader)
+void session_open(struct sessions *sessions, struct session *session,
+                  const struct protocol *protocol, struct resp_reader *reader)
 {
     session->sessions = sessions;
+    session->protocol = protocol;
     session->reader = reader;
     session->references = 1;
     list_init(&session->waiters);
@@ -24,8 +26,7 @@ void session_unref(struct session *session)
 
 void session_free(struct session *session)
 {
-    resp_reader_free(session->reader);
-    resp_writer_free(&session->out);
+    session->protocol->closed(session);
 }
 
 /* A blocked ACQUIRE gives up its place; those that are told by pushes keep theirs as long as their
@@ -41,18 +42,33 @@ static void leave_places(struct session *session)
     holders_drop(session);
 }
 
+/* Only ever onwards, as in the diagram. */
+static void become(struct session *session, enum session_state state)
+{
+    INVARIANT(session->state <= state);
+    session->state = state;
+}
+
 void session_close(struct session *session)
 {
-    if (session->closed)
+    if (session_is_closed(session))
         return;
-    session->closed = true;
+    become(session, SESSION_CLOSED);
+    operation_over(session, "CLOSED the connection was closed before it began");
     leave_places(session);
     list_remove(&session->node);
 }
 
+void session_heard(struct session *session)
+{
+    if (session->state == SESSION_OPEN)
+        become(session, SESSION_HEARD);
+}
+
 void session_end(struct session *session)
 {
-    session->ending = true;
+    if (session->state < SESSION_ENDING)
+        become(session, SESSION_ENDING);
     session_dirty(session);
 }
 
@@ -60,55 +76,25 @@ void session_end(struct session *session)
 
 size_t session_output_pause(const struct session *session)
 {
-    return session->authenticated ? OUTPUT_PAUSE : UNAUTHENTICATED_BYTES;
+    return session->user ? OUTPUT_PAUSE : UNAUTHENTICATED_BYTES;
 }
 
 bool session_may_begin(const struct session *session)
 {
-    return !session->closed && !session->ending && !session->waits &&
+    return session->state < SESSION_ENDING && !session->exclusive &&
            session->under_way < session->sessions->max_pipeline &&
            session_unsent(session) < session_output_pause(session);
 }
 
-/* Into `value`, unless one is there that has yet to begin. */
-static int next_value(struct session *session, struct error_text *err)
-{
-    int result;
-
-    if (session->value)
-        return HF_OK;
-    result = resp_reader_next(session->reader, &session->value, err);
-    if (result != HF_OK)
-        session->value = NULL;
-    else if (!session->value)
-        session->unread = false;
-    return result;
-}
-
 int session_go_on(struct session *session, struct error_text *err)
 {
-    session->starved = false;
-    session->unread = true;
-    while (session_may_begin(session)) {
-        int result = next_value(session, err);
-        enum verdict verdict;
+    int result = session->protocol->feed(session, err);
 
-        if (result != HF_OK)
-            return result;
-        if (!session->value)
-            break;
-        verdict = command_run(session, session->value);
-        if (verdict != VERDICT_DONE) {
-            session->starved = verdict == VERDICT_FULL;
-            break;
-        }
-        session->value = NULL;
-    }
     /* All it said has been served, and it will say no more. */
-    if (session->peer_done && !session->value && session->under_way == 0 &&
-        session_may_begin(session))
+    if (result == HF_OK && session->state == SESSION_HEARD && session->input != INPUT_VALUE &&
+        session->under_way == 0 && session_may_begin(session))
         session_end(session);
-    return HF_OK;
+    return result;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */

@@ -4,11 +4,14 @@
  *     session.c      one client: which of its commands may begin, and what is left when it goes
  *     leadership.c   who is blocked when this node leads no more, leads again, or stops
  *     commands.c     words of a client → a command of the table, or an answer at once
+ *     rights.c       what a user may do: verbs, on names that match a pattern
  *     request.c      a command goes into the log, and is under way until its answer is written
  *     cmd_args.c     words of commands, checked against their limits
  *     cmd_lock.c     ACQUIRE, RELEASE, RENEW, END, BREAK, FLOOR, ONCE
  *     cmd_query.c    SHOW, LOCKS, CHECK, OBSERVE: what is read in the log's order
- *     reply.c        effects of the log → answers and pushes
+ *     reply.c        effects of the log → whom they concern
+ *     protocol.h     how a client is spoken to; resp_protocol.c: in RESP
+ *     refusals.c     what the table's refusals and reasons are called
  *     waiting.c      who waits at which place, who watches which name
  *     losses.c       who has which hold, and is told when it is lost
  *
@@ -20,6 +23,7 @@
 #define SESSION_SESSION_H
 
 #include "base/error.h"
+#include "base/histogram.h"
 #include "base/list.h"
 #include "base/siphash.h"
 #include "core/core.h"
@@ -35,8 +39,17 @@
 #define UNAUTHENTICATED_BYTES 4096u /* of one command, and of answers that it has not read */
 
 struct command;
+struct protocol;
 struct session;
+struct user;
 struct waiter;
+
+/* A command whose user has not the right to it, or would have more by it than he may. */
+struct denied {
+    const char *command, *right; /* command NULL: none is */
+    const char *quota;     /* which limit: leases, holds or places; NULL: it is about a right */
+    struct core_text name; /* bytes NULL: it is about none */
+};
 
 /* What sessions want of their owner. */
 struct sessions_host {
@@ -53,37 +66,68 @@ struct sessions_host {
     void (*answered)(struct session *session, bool waited);
     /* Closed, and nothing refers to it any more. */
     void (*unused)(struct session *session);
+    /* Its user has not this right, or has as much as he may. NULL: nobody wants to know. */
+    void (*denied)(struct session *session, const struct denied *denied);
+    /* An operator's command is about to begin: one that changes what is not the user's own. ret_operation: what its end is told with, NULL: it
+     * is of no interest. False: it may not begin, and `refuse` was told why. NULL: nobody keeps book. */
+    bool (*operates)(struct session *session, const struct command *command,
+                     const struct resp_node *value, void **ret_operation);
+    /* It has ended, refused with these words; NULL: it is done. The session may be closed. */
+    void (*operated)(struct session *session, void *operation, const char *refusal);
 };
 
 /* ---- a client -------------------------------------------------------------------------------- */
 
+/* What may still happen:
+ *
+ *     OPEN ──the client sends no more, and all it sent has been read──▶ HEARD
+ *      │                                                                 │ its last command has been answered
+ *      ├────────QUIT, broken framing, another node leads──────────▶ ENDING ◀┘
+ *      │                                                            │ the last answer is out
+ *      └────────────────the connection is gone──────────────────▶ CLOSED
+ *
+ * Commands begin in OPEN and HEARD. A session that is CLOSED is unused when nothing refers to it any more. */
+enum session_state { SESSION_OPEN, SESSION_HEARD, SESSION_ENDING, SESSION_CLOSED };
+
+/* What the next command waits for. */
+enum session_input {
+    INPUT_NONE,   /* that the client sends one */
+    INPUT_UNREAD, /* there may be more in the reader, which comes first */
+    INPUT_VALUE   /* `value` has been read, and has yet to begin */
+};
+
 struct session {
     struct sessions *sessions;
-    struct resp_reader *reader;    /* of what the client sends; the session's after session_open */
-    const struct resp_node *value; /* a command that has to wait */
-    bool unread; /* there may be more commands in the reader: first of all these */
+    const struct protocol *protocol; /* what its client speaks */
+    enum session_state state;
+    enum session_input input;
+    struct resp_reader *reader; /* of what the client sends; the session's after session_open */
+    const struct resp_node *value;
     const struct command *command; /* the last that began */
     struct resp_writer out;
     size_t sent; /* bytes of out that are gone */
 
+    const struct user
+        *user;   /* whom it has said that it is, or anybody; NULL: it has yet to say the password */
+    bool resp3;  /* chosen by HELLO, as is */
+    bool losses; /* that it is told of the holds that it loses */
+
+    void *operation;    /* of an operator's command that is about to begin; NULL: none */
     uint32_t under_way; /* commands whose answer has not been written */
+    bool exclusive;     /* of them one that may wait: nothing else begins */
     struct waiter *blocked;
-    bool waits;   /* an ACQUIRE that may wait has been submitted: nothing else begins */
-    bool starved; /* the batch was full */
-    bool resp3, authenticated; /* has said the password, or needs none */
-    bool losses;               /* is told of the holds that it loses */
-    bool peer_done;            /* the client sends no more, and all it sent has been read */
-    bool ending;               /* no more commands; closed when the last answer is out */
-    bool closed;               /* of no use any more; unused when nothing refers to it */
-    uint32_t references;       /* requests, and the owner until it is closed */
+    uint32_t references; /* requests, and the owner until it is closed */
     uint32_t subscriptions, waiting, observing;
     uint64_t commands;
     struct list node; /* of all sessions; the owner's, once it is closed */
     struct list waiters, observers, holders;
 };
 
+extern const struct protocol resp_protocol;
+
 /* Takes the reader. The rest of the session is zero. */
-void session_open(struct sessions *sessions, struct session *session, struct resp_reader *reader);
+void session_open(struct sessions *sessions, struct session *session,
+                  const struct protocol *protocol, struct resp_reader *reader);
 /* Bytes of `out` that are not gone. */
 static inline size_t session_unsent(const struct session *session)
 {
@@ -92,8 +136,26 @@ static inline size_t session_unsent(const struct session *session)
 /* So much of it may be there while further commands begin. */
 size_t session_output_pause(const struct session *session);
 bool session_may_begin(const struct session *session);
-/* Begins as many commands of its reader as may begin. Not HF_OK: it does not speak RESP, and nothing more can be read. */
+/* Begins as many commands of its reader as may begin. SESSION_FULL: the batch is full, and it is to be called again in the next round.
+ * Negative: it does not speak RESP, and nothing more can be read. */
+#define SESSION_FULL 1
 int session_go_on(struct session *session, struct error_text *err);
+/* The client sends no more, and all that it sent is in the reader: to be followed by session_go_on. */
+void session_heard(struct session *session);
+static inline bool session_is_closed(const struct session *session)
+{
+    return session->state == SESSION_CLOSED;
+}
+/* The next bytes of the client are of use: all that came before them has begun. */
+static inline bool session_wants_more(const struct session *session)
+{
+    return session->state == SESSION_OPEN && session->input == INPUT_NONE;
+}
+/* All its answers are in `out`, and there will be no others. */
+static inline bool session_is_done(const struct session *session)
+{
+    return session->state == SESSION_ENDING && session->under_way == 0;
+}
 /* No further command begins; the owner closes it after its answers are out. */
 void session_end(struct session *session);
 /* Nobody is there any more: it gives up its places. The owner's reference stays. */
@@ -136,13 +198,18 @@ struct sessions {
     bool stopping;                    /* the server is */
 
     struct list all, spare;
-    struct list leaving;       /* waiters whose sessions are gone: their places are given up */
-    struct error_text refusal; /* why the present command is refused */
+    struct list leaving;          /* waiters whose sessions are gone: their places are given up */
+    char owner[HF_OWNER_MAX + 1]; /* of the present command, with its user */
+    struct error_text refusal;    /* why the present command is refused */
+    struct denied denied;         /* and for want of which right */
     uint32_t blocked_count, spare_count;
     struct waiters waiters;
     struct observers observers;
     struct holders holders;
-    uint64_t commands, wrong_commands;
+    uint64_t commands, wrong_commands, denied_commands, over_quota_commands;
+    int64_t
+        now_us; /* the owner's clock, as it looked last: for what is counted, never for a decision */
+    struct histogram grants; /* from ACQUIRE until the lock is held */
 };
 
 /* seed: of hashes; random. What the owner chooses (the commands, the limits) it sets afterwards. */

@@ -40,7 +40,7 @@ static void a_held_name_is_busy_on_the_same_handle(void **state)
     hf_lock *lock = must_acquire(context->store, "one", &options);
     hf_lock *untouched = (hf_lock *)(void *)context, *other = untouched;
 
-    must(HF_EBUSY, hf_try(context->store, "one", &options, &other));
+    must_be_busy(context, context->store, "one", &options);
     assert_ptr_equal(untouched, other); /* outputs are written on success only */
     assert_true(strlen(hf_error()) > 0);
     options.wait_ms = 0;
@@ -58,7 +58,7 @@ static void a_held_name_is_busy_on_another_handle(void **state)
     hf_lock *lock = must_acquire(context->store, "one", &options), *other;
     uint64_t token = hf_lock_token(lock);
 
-    must(HF_EBUSY, hf_try(another, "one", &options, &other));
+    must_be_busy(context, another, "one", &options);
     must(HF_OK, hf_release(lock));
     must(HF_OK, try_free(another, "one", &options, &other));
     assert_true(hf_lock_token(other) > token);
@@ -85,7 +85,7 @@ static void a_name_held_by_another_process_is_busy(void **state)
     uint64_t token = helper_hold(context, "one", NULL, &helper);
     hf_lock *lock;
 
-    must(HF_EBUSY, hf_try(context->store, "one", &options, &lock));
+    must_be_busy(context, context->store, "one", &options);
     helper_say(helper, "release");
     assert_string_equal("HF_OK", helper_hear(helper, "released"));
     must(HF_OK, try_free(context->store, "one", &options, &lock));

@@ -93,14 +93,14 @@ static void any_bytes_make_a_name(void **state)
 {
     struct context *context = *state;
     hf_options options = options_of(context);
-    hf_lock *locks[ODD_COUNT], *other;
+    hf_lock *locks[ODD_COUNT];
     hf_report *report;
 
     make_longest();
     for (size_t i = 0; i < ODD_COUNT; i++) {
         must(HF_OK, try_free(context->store, odd_names[i], &options, &locks[i]));
         assert_string_equal(odd_names[i], hf_lock_name(locks[i]));
-        must(HF_EBUSY, hf_try(context->store, odd_names[i], &options, &other));
+        must_be_busy(context, context->store, odd_names[i], &options);
         assert_int_equal(1, count_entries(context->store, odd_names[i], HF_ENTRY_HOLDER));
     }
     must(HF_OK, hf_list(context->store, NULL, &report));

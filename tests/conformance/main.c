@@ -22,8 +22,8 @@ static const struct store_kind *const all_kinds[] = {
 };
 
 static const struct suite_test *const all_tests[] = {
-    acquiring_tests, waiting_tests, dying_tests, asking_tests, breaking_tests,
-    started_tests,   mode_tests,    lease_tests, once_tests,   once_end_tests,
+    acquiring_tests, waiting_tests, dying_tests, asking_tests,   breaking_tests, started_tests,
+    mode_tests,      lease_tests,   once_tests,  once_end_tests, progress_tests,
 };
 
 static const struct store_kind *kind;

@@ -328,13 +328,13 @@ static void nobody_overtakes_the_queue(void **state)
 {
     struct context *context = *state;
     hf_options options = options_of(context);
-    hf_lock *lock = must_acquire(context->store, "line", &options), *other;
+    hf_lock *lock = must_acquire(context->store, "line", &options);
     struct helper *helper = helper_start(context, "line", NULL);
 
     await_waiters(context, "line", 1);
     must(HF_OK, hf_release(lock));
     /* The name is its already, whether it has heard or not. */
-    must(HF_EBUSY, hf_try(context->store, "line", &options, &other));
+    must_be_busy(context, context->store, "line", &options);
     helper_hear(helper, "held");
 }
 

@@ -27,8 +27,10 @@
 #include <cmocka.h>
 
 #define PATIENCE_MS \
-    INT64_C(10000)                /* what must happen must happen by then, also on a busy machine */
-#define SHORT_TTL_MS INT64_C(600) /* for tests that wait for it to run out: through ttl_of */
+    INT64_C(10000) /* what must happen must happen by then, also on a busy machine */
+/* What is only awaited, without a word about how soon: a server may just have been killed, and be slow to start. */
+#define AWAIT_MS INT64_C(30000)
+#define SHORT_TTL_MS INT64_C(600)  /* for tests that wait for it to run out: through ttl_of */
 #define LONG_TTL_MS INT64_C(20000) /* for tests in which nothing may run out */
 #define HELPERS_MAX 8
 #define LINE_SIZE 3072
@@ -86,7 +88,8 @@ struct suite_test {
     void (*run)(void **state);
     uint32_t needs;    /* features without which it is not run */
     uint32_t needs_no; /* features with which it is not run */
-    /* It has a hold with a TTL that a server may need to be started again: not killed in this test. */
+    /* It has a hold with a TTL that a server may need to be started again, or does something that is not known to be done if the
+     * answer is lost, as a break: the server is not killed in this test. */
     bool steady;
     /* Why it is also spared where a leader falls, and another one has to be chosen; or NULL. */
     const char *fragile;
@@ -99,7 +102,8 @@ struct suite_test {
     }
 
 extern const struct suite_test acquiring_tests[], waiting_tests[], dying_tests[], asking_tests[],
-    breaking_tests[], started_tests[], mode_tests[], lease_tests[], once_tests[], once_end_tests[];
+    breaking_tests[], started_tests[], mode_tests[], lease_tests[], once_tests[], once_end_tests[],
+    progress_tests[];
 
 /* main.c: the URL of a store of this kind whose place is `dir`. 0, or -1 with words on stderr. */
 int url_in(const char *dir, char ret_url[URL_SIZE]);
@@ -127,6 +131,9 @@ int64_t ttl_of(const struct context *context, int64_t ttl_ms);
 /* The same as options_of with SHORT_TTL_MS. */
 hf_options short_options_of(const struct context *context);
 hf_store *open_another(const struct context *context);
+/* Somebody holds it. Where leaders fall, a store may not be reached for longer than one try lasts: then it is asked again. */
+void must_be_busy(const struct context *context, hf_store *store, const char *name,
+                  const hf_options *options);
 /* hf_try, for a name that is free. Where servers are killed, both answers that it waits for may be lost: then again. */
 int try_free(hf_store *store, const char *name, const hf_options *options, hf_lock **ret_lock);
 /* Acquires or fails the test, with the reason in words. */

@@ -70,6 +70,20 @@ int try_free(hf_store *store, const char *name, const hf_options *options, hf_lo
     return result;
 }
 
+void must_be_busy(const struct context *context, hf_store *store, const char *name,
+                  const hf_options *options)
+{
+    int64_t deadline_ms = now_ms() + AWAIT_MS;
+    hf_lock *lock = NULL;
+    int result;
+
+    do
+        result = hf_try(store, name, options, &lock);
+    while (result == HF_EUNREACH && context->kind->leaders_fall && now_ms() < deadline_ms);
+    must(HF_EBUSY, result);
+    assert_null(lock);
+}
+
 hf_store *open_another(const struct context *context)
 {
     hf_store *store = NULL;
@@ -104,11 +118,11 @@ int count_entries(hf_store *store, const char *name, int kind)
 
 void eventually(bool (*condition)(void *arg), void *arg, const char *what)
 {
-    int64_t deadline_ms = now_ms() + PATIENCE_MS;
+    int64_t deadline_ms = now_ms() + AWAIT_MS;
 
     while (!condition(arg)) {
         if (now_ms() > deadline_ms)
-            fail_msg("did not happen in %d ms: %s", (int)PATIENCE_MS, what);
+            fail_msg("did not happen in %d ms: %s", (int)AWAIT_MS, what);
         sleep_ms(LOOK_MS);
     }
 }
@@ -205,7 +219,7 @@ void tally_await(struct tally *tally, int least)
     int count, failed = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(PATIENCE_MS / 1000);
+    until.tv_sec += (time_t)(AWAIT_MS / 1000);
     pthread_mutex_lock(&inside->mutex);
     while (inside->count < least && !failed)
         failed = pthread_cond_timedwait(&inside->raised, &inside->mutex, &until);

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 /* At a key that somebody has whom we do not see run; a millisecond apart. */
-#define PASSING_LOOKS 20
+#define PASSING_MS 200 /* who only looks is gone by then, also on a busy machine, or was stopped */
 #define DRAW_WAIT_MS 1000
 #define DRAW_TRY_MS 500 /* of who does not wait: the client tries twice */
 
@@ -276,12 +276,13 @@ static int take(struct engine_store *store, struct file_claim *own, int64_t dead
 static int take_key(struct engine_store *store, struct file_claim *own, int64_t deadline_ms,
                     struct error_text *err)
 {
+    int64_t until_ms = clock_after(clock_boot_ms(), PASSING_MS);
     int outcome = file_once_look(store, own->claim, err);
 
     if (outcome != ENGINE_HELD)
         return outcome;
     outcome = take(store, own, deadline_ms, err);
-    for (int i = 0; i < PASSING_LOOKS && outcome == ENGINE_BUSY && file_once_is_passing(own); i++) {
+    while (outcome == ENGINE_BUSY && file_once_is_passing(own) && clock_boot_ms() < until_ms) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         outcome = take(store, own, deadline_ms, err);
     }

@@ -58,8 +58,8 @@ static int default_path(char *ret_path, size_t size, struct error_text *err)
         length = snprintf(ret_path, size, "%s/.local/state/holdfast", home);
     else
         return error_set(err, HF_EINVAL,
-                         "no directory for the file store: HOME is not set; name one with "
-                         "--on file:DIR");
+                         "no directory for the file store: HOME %s; name one with --on file:DIR",
+                         home && home[0] ? "is not an absolute path" : "is not set");
     if (length < 0 || (size_t)length >= size)
         return error_set(err, HF_EINVAL, "the file store's directory has too long a path");
     return HF_OK;

@@ -17,12 +17,30 @@
 #include <time.h>
 
 /* Another process may be within the few microseconds of changing the kind, so that a name in use in
- * another way is believed only after having been seen so this often, a millisecond apart. */
+ * another way is believed only after having been seen held so this often, a millisecond apart. */
 #define KIND_LOOKS 20
+
+struct looks {
+    int made, held; /* in so many of them the name was held */
+};
 
 static void look_later(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Somebody is in the way. Who holds the name has a token; who is only about to, or about to change its kind, has none yet. For him a waiter
+ * comes again soon (waiting.c), however long he was stopped; to others the name is busy. */
+static bool look_again(struct looks *looks, const struct file_claim *own)
+{
+    bool held = lockfile_locked(&own->file, RANGE_TOKEN, RANGE_TOKENS, NULL);
+
+    looks->made++;
+    looks->held += held;
+    if (looks->made == KIND_LOOKS || (own->registered && !held))
+        return false;
+    look_later();
+    return true;
 }
 
 static int trouble(const struct file_claim *own, int failure, struct error_text *err)
@@ -37,6 +55,12 @@ static int in_use_otherwise(const struct file_claim *own, uint32_t permits, stru
         return error_set(err, HF_EMODE, "'%s' is in use with %u permits", own->claim->name,
                          permits);
     return error_set(err, HF_EMODE, "'%s' is in use as a lock, without permits", own->claim->name);
+}
+
+static int not_ours(const struct file_claim *own, const struct looks *looks, uint32_t permits,
+                    struct error_text *err)
+{
+    return looks->held < KIND_LOOKS ? ENGINE_BUSY : in_use_otherwise(own, permits, err);
 }
 
 static int try_exclusive(struct file_claim *own, struct error_text *err)
@@ -110,9 +134,10 @@ static int change_kind(const struct file_claim *own, uint32_t permits)
 static int try_shared(struct file_claim *own, struct error_text *err)
 {
     const struct lockfile *file = &own->file;
+    struct looks looks = {0};
     uint32_t permits = 0;
 
-    for (int look = 0; look < KIND_LOOKS; look++) {
+    do {
         int outcome, failure = lockfile_lock(file, F_RDLCK, RANGE_GATE, 2);
 
         if (failure == EAGAIN)
@@ -123,10 +148,8 @@ static int try_shared(struct file_claim *own, struct error_text *err)
         if (permits != 0) {
             lockfile_lock(file, F_UNLCK, RANGE_GATE, 2);
             failure = change_kind(own, 0);
-            if (failure == EAGAIN) {
-                look_later();
+            if (failure == EAGAIN)
                 continue;
-            }
             if (failure)
                 return trouble(own, failure, err);
         }
@@ -140,16 +163,17 @@ static int try_shared(struct file_claim *own, struct error_text *err)
             return error_set(err, HF_EREFUSED, "'%s' already has %d readers, the most there can be",
                              own->claim->name, LOCKFILE_SLOTS_MAX);
         return outcome;
-    }
-    return in_use_otherwise(own, permits, err);
+    } while (look_again(&looks, own));
+    return not_ours(own, &looks, permits, err);
 }
 
 static int try_permit(struct file_claim *own, struct error_text *err)
 {
     const struct lockfile *file = &own->file;
     uint32_t wanted = own->claim->permits, permits = 0;
+    struct looks looks = {0};
 
-    for (int look = 0; look < KIND_LOOKS; look++) {
+    do {
         int outcome, failure = lockfile_lock(file, F_RDLCK, RANGE_MAIN, 1);
 
         permits = atomic_load(&file->page->permits);
@@ -159,7 +183,6 @@ static int try_permit(struct file_claim *own, struct error_text *err)
             return ENGINE_BUSY;
         if (failure == EAGAIN) {
             lockfile_lock(file, F_UNLCK, RANGE_MAIN, 1);
-            look_later();
             continue;
         }
         if (failure)
@@ -168,8 +191,8 @@ static int try_permit(struct file_claim *own, struct error_text *err)
         if (outcome != ENGINE_HELD)
             lockfile_lock(file, F_UNLCK, RANGE_MAIN, 1);
         return outcome;
-    }
-    return in_use_otherwise(own, permits, err);
+    } while (look_again(&looks, own));
+    return not_ours(own, &looks, permits, err);
 }
 
 int modes_try(struct file_claim *own, struct error_text *err)

@@ -331,6 +331,10 @@ int tokens_raise(struct tokens *tokens, uint64_t token, int64_t deadline_ms, str
 {
     int result = ensure_boot(tokens, deadline_ms, err);
 
+    if (result == HF_OK && token != THE_BOOT && token > HF_TOKEN_MAX - TOKENS_STEP)
+        return error_set(err, HF_EREFUSED,
+                         "so high a floor leaves this store no tokens: the highest is %llu",
+                         (unsigned long long)(HF_TOKEN_MAX - TOKENS_STEP));
     if (result == HF_OK && token != THE_BOOT)
         result = ensure(tokens, token, deadline_ms, err);
     if (result == HF_OK) {

@@ -41,6 +41,8 @@ static void give_up(struct engine_store *store, struct call *call)
         error_write(&why, "%s did not answer in time", store->at->shown);
     else if (!why.text[0])
         not_reached_words(store, clock_boot_ms() - call->since_ms, &why);
+    else if (!sent && !call->err.text[0] && store->said == SAID_NOTHING)
+        add_all_servers(store, &why);
     call_finish(call, error_set(&call->err, in_doubt ? HF_EUNKNOWN : HF_EUNREACH, "%s", why.text));
     if (sent)
         look_after_leaving(store);

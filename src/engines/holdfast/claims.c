@@ -261,6 +261,8 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
     if (end)
         claim_write_end(claim, &writer);
     result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
+    if (result == HF_ELOST && !(own && own->unsure)) /* or our own END, whose answer was lost */
+        return ENGINE_ENDED;
     /* That the server has no room to remember the lease does not undo what it answered before. */
     if (result != HF_OK && !(result == HF_EREFUSED && releasing.answer >= 0))
         return result;
@@ -274,7 +276,8 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
 struct renewing {
     struct engine_claim *const *claims;
     int count;
-    int64_t *left_ms; /* of those whose lease is our own */
+    int64_t *left_ms;               /* of those whose lease is our own */
+    bool drawn[HOLDFAST_RENEW_MAX]; /* it is */
 };
 
 static bool is_drawn(const struct engine_claim *claim)
@@ -302,7 +305,7 @@ static void read_renew(void *context, int index, const struct resp_node *value)
     for (int i = 0; i < renewing->count; i++) {
         int64_t left_ms;
 
-        if (!is_drawn(renewing->claims[i]))
+        if (!renewing->drawn[i])
             continue;
         if (!resp_to_int64(resp_item(value, at++), &left_ms))
             renewing->left_ms[i] = ENGINE_NOT_KNOWN;
@@ -325,7 +328,7 @@ static int renew_drawn(struct engine_store *store, struct renewing *renewing, in
     resp_write_array(&writer, 1 + (size_t)drawn);
     resp_write_text(&writer, "RENEW");
     for (int i = 0; i < renewing->count; i++)
-        if (is_drawn(renewing->claims[i]))
+        if (renewing->drawn[i])
             resp_write_text(&writer, renewing->claims[i]->lease);
     return pipeline_ask_written(store, &call, &writer, deadline_ms, err);
 }
@@ -379,14 +382,16 @@ static int renew_some(struct engine_store *store, struct renewing *renewing, int
 {
     int drawn = 0, result = HF_OK;
 
-    for (int i = 0; i < renewing->count; i++)
-        drawn += is_drawn(renewing->claims[i]);
+    for (int i = 0; i < renewing->count; i++) {
+        renewing->drawn[i] = is_drawn(renewing->claims[i]);
+        drawn += renewing->drawn[i];
+    }
     if (drawn > 0)
         result = renew_drawn(store, renewing, drawn, deadline_ms, err);
     for (int i = 0; i < renewing->count && drawn < renewing->count; i++) {
         int renewed;
 
-        if (is_drawn(renewing->claims[i]))
+        if (renewing->drawn[i])
             continue;
         renewed =
             renew_adopted(store, renewing->claims[i], &renewing->left_ms[i], deadline_ms, err);
@@ -398,14 +403,16 @@ static int renew_some(struct engine_store *store, struct renewing *renewing, int
 int holdfast_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
                    int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
 {
+    struct renewing renewing; /* not all of it is set: it is large, and mostly one is renewed */
     int result = HF_OK;
 
     for (int done = 0; done < count; done += HOLDFAST_RENEW_MAX) {
-        struct renewing renewing = {
-            .claims = claims + done,
-            .left_ms = ret_left_ms + done,
-            .count = count - done < HOLDFAST_RENEW_MAX ? count - done : HOLDFAST_RENEW_MAX};
-        int renewed = renew_some(store, &renewing, deadline_ms, err);
+        int renewed;
+
+        renewing.claims = claims + done;
+        renewing.left_ms = ret_left_ms + done;
+        renewing.count = count - done < HOLDFAST_RENEW_MAX ? count - done : HOLDFAST_RENEW_MAX;
+        renewed = renew_some(store, &renewing, deadline_ms, err);
 
         result = result == HF_OK ? renewed : result;
     }

@@ -8,7 +8,7 @@
 
 #define CLUSTER_ID_MAX 64 /* bytes that we keep of what a server says */
 #define ROLE_MAX 15
-#define INIT_MS 10000 /* a node asks the others for up to 3 s, and more where it is busy */
+#define INIT_MS 10000 /* a node asks the others for up to 4 s, and more where it is busy */
 
 struct looking {
     const struct engine_cluster_sink *sink;

@@ -158,7 +158,6 @@ static void probe_start(struct engine_store *store, const struct address *to)
         return;
     probe->state = PROBE_CONNECTING;
     probe->leader.shown[0] = '\0';
-    probe->refused = false;
     pthread_mutex_unlock(&store->mutex); /* a name may have to be looked up */
     result = link_new(&probe->handshake, &link, &err);
     if (result == HF_OK) {
@@ -175,6 +174,7 @@ static void probe_start(struct engine_store *store, const struct address *to)
 static int ask(struct probe *probe, struct error_text *err)
 {
     probe->state = PROBE_ASKING;
+    probe->refused = false;
     probe->leads =
         false; /* whoever takes it before it has answered would take that for the answer to something else */
     probe->since_ms = clock_boot_ms();
@@ -359,11 +359,59 @@ static void handshake_again(struct probe *probe)
     probe->state = PROBE_IDLE;
 }
 
+static bool has_refused(const struct engine_store *store, const struct address *at)
+{
+    LIST_EACH(node, &store->probes)
+    {
+        if (probe_of(node)->refused && address_same(at, &probe_of(node)->at))
+            return true;
+    }
+    return false;
+}
+
+/* A server refuses us, such as one where a new password is not valid yet. If another has let us in, it is the leader's word that
+ * counts; and while there is none, or it cannot be reached, there may be one soon that lets us in. Where we were served before, that
+ * may be any that does not answer now: an outage, to be sat out. Who is at the door for the first time is to hear it at once. */
+static bool is_last_word(const struct engine_store *store)
+{
+    bool let_in = false, silent = false;
+
+    LIST_EACH(node, &store->probes)
+    {
+        const struct probe *probe = probe_of(node);
+
+        if (probe->state == PROBE_ASKING || probe->state == PROBE_RESTING) {
+            let_in = true;
+            /* Whoever was served may be told of a leader that is none any more. */
+            if (!store->served && probe->leader.shown[0] && !cluster_is_strange(probe) &&
+                has_refused(store, &probe->leader))
+                return true;
+        } else if (probe->state == PROBE_CONNECTING) {
+            /* One that has refused us just now will do so again. */
+            silent = silent || store->served ||
+                     (!probe->refused && clock_boot_ms() - probe->since_ms < HANDSHAKE_MS);
+        } else if (!probe->refused) {
+            silent = silent || store->served;
+        }
+    }
+    return !let_in && !silent;
+}
+
+/* Who asks again has it tried again. */
+static void tell_refusal(struct engine_store *store)
+{
+    if (store->refusal == HF_OK || store->link || !is_last_word(store))
+        return;
+    pipeline_refuse_all(store, store->refusal, &store->refusal_why);
+    store->refusal = HF_OK;
+}
+
 static void begin_round(struct engine_store *store)
 {
     struct address moved = store->moved;
     struct error_text err;
 
+    tell_refusal(store); /* a server may take longer to compare a password than a round lasts */
     LIST_EACH(node, &store->probes)
     {
         struct probe *probe = probe_of(node);
@@ -393,51 +441,13 @@ static void tell_trouble(const struct engine_store *store, int64_t now_ms)
         store->host->trouble(store->host->context, why[0] ? why : "no server answers");
 }
 
-static bool has_refused(const struct engine_store *store, const struct address *at)
-{
-    LIST_EACH(node, &store->probes)
-    {
-        if (probe_of(node)->refused && address_same(at, &probe_of(node)->at))
-            return true;
-    }
-    return false;
-}
-
-/* A server refuses us, such as one where a new password is not valid yet. If another has let us in, it is the leader's word that
- * counts; and while there is none, or it cannot be reached, there may be one soon that lets us in. Where we were served before, that
- * may be any that does not answer now: an outage, to be sat out. Who is at the door for the first time is to hear it at once. */
-static bool is_last_word(const struct engine_store *store)
-{
-    bool let_in = false, silent = false;
-
-    LIST_EACH(node, &store->probes)
-    {
-        const struct probe *probe = probe_of(node);
-
-        if (probe->state == PROBE_ASKING || probe->state == PROBE_RESTING) {
-            let_in = true;
-            /* Whoever was served may be told of a leader that is none any more. */
-            if (!store->served && probe->leader.shown[0] && !cluster_is_strange(probe) &&
-                has_refused(store, &probe->leader))
-                return true;
-        } else if (probe->state == PROBE_CONNECTING) {
-            silent = silent || store->served || clock_boot_ms() - probe->since_ms < HANDSHAKE_MS;
-        } else if (!probe->refused) {
-            silent = silent || store->served;
-        }
-    }
-    return !let_in && !silent;
-}
-
 static void end_round(struct engine_store *store)
 {
     int64_t now_ms = clock_boot_ms();
 
     store->round_ms = after_a_pause(store, now_ms);
     tell_trouble(store, now_ms);
-    /* Who asks again has it tried again. */
-    if (store->refusal != HF_OK && !store->link && is_last_word(store))
-        pipeline_refuse_all(store, store->refusal, &store->refusal_why);
+    tell_refusal(store);
 }
 
 /* All that is to be done now. */

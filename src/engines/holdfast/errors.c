@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "engines/holdfast/store.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define WORDS_MAX 400    /* bytes of a server's words, in ours */
@@ -18,10 +19,13 @@ static const struct refusal refusals[] = {
     {"ENDED", HF_ELOST, "this lease is over"},
     {"MODE", HF_EMODE, NULL},
     {"LIMIT", HF_EREFUSED, NULL},
+    {"QUOTA", HF_EREFUSED, NULL},
     {"STALE", HF_ESTALE, NULL},
+    {"NOBACKUP", HF_ELOST, NULL},
     {"UNKNOWN", HF_EUNKNOWN, "the answer was lost: it may or may not have taken effect"},
     {"NOAUTH", HF_EREFUSED,
-     "it needs a password: give it in the URL, in ?password-file=, in HOLDFAST_PASSWORD, or with "
+     "it needs a password (of 'default', unless the URL names a user: holdfast://USER@...): give "
+     "it in the URL, in ?password-file=, in HOLDFAST_PASSWORD, or with "
      "the url in client.conf"},
     {"WRONGPASS", HF_EREFUSED, "it does not accept this user and password"},
     {"NOPROTO", HF_EREFUSED, "it does not speak RESP3: is it a holdfastd?"},
@@ -30,6 +34,9 @@ static const struct refusal refusals[] = {
     {"NOREPLY", HF_EUNREACH, NULL},
     {"MOVED", HF_EUNREACH, "it does not lead, and its leader could not be reached"},
 };
+
+/* Of a server that has none: somebody who has set one for another server may not remember where. */
+static const char no_password[] = "this server has no password";
 
 /* Bytes of the first word of an error. */
 static size_t word_size(const struct resp_node *reply)
@@ -62,8 +69,12 @@ int reply_error(const struct address *at, const struct resp_node *reply, struct 
         return error_set(err, refusal->code, "%s: %.*s", at->shown,
                          (int)(size < WORDS_MAX ? size : WORDS_MAX), text);
     }
-    return error_set(err, HF_EREFUSED, "%s refuses: %.*s", at->shown,
-                     (int)(size < WORDS_MAX ? size : WORDS_MAX), text);
+    return error_set(err, HF_EREFUSED, "%s refuses: %.*s%s", at->shown,
+                     (int)(size < WORDS_MAX ? size : WORDS_MAX), text,
+                     memmem(text, size, no_password, sizeof no_password - 1)
+                         ? " (a user and a password come from the URL, ?password-file=, "
+                           "HOLDFAST_PASSWORD, or with the url from client.conf)"
+                         : "");
 }
 
 /* What nodes say after TRYAGAIN that could not serve if there were a leader; the others wait for one. */
@@ -124,6 +135,19 @@ static const struct probe *find_mute(const struct engine_store *store)
     return NULL;
 }
 
+void add_all_servers(const struct engine_store *store, struct error_text *err)
+{
+    size_t size = strlen(err->text);
+
+    if (store->server_count < 2)
+        return;
+    for (int i = 0; i < store->server_count && size < sizeof err->text; i++)
+        size += (size_t)snprintf(err->text + size, sizeof err->text - size, "%s%s",
+                                 i ? ", " : " (none could be reached of ", store->servers[i].shown);
+    if (size < sizeof err->text)
+        snprintf(err->text + size, sizeof err->text - size, ")");
+}
+
 void not_reached_words(const struct engine_store *store, int64_t lasted_ms,
                        struct error_text *ret_why)
 {
@@ -132,13 +156,14 @@ void not_reached_words(const struct engine_store *store, int64_t lasted_ms,
     char span[TEXT_SPAN_MAX];
 
     text_from_ms(lasted_ms + HALF_DIGIT_MS, span);
-    if (mute)
+    if (mute) {
         error_write(ret_why,
                     "%s takes connections, and has not answered within %s: is it stopped, or "
                     "stuck%s",
                     mute->at.shown, span, waited_less ? "?" : "? ?timeout= in the URL allows more");
-    else
-        error_write(ret_why, "%s%s could not be reached within %s%s", store->servers[0].shown,
-                    store->server_count > 1 ? " and the others" : "", span,
+    } else {
+        error_write(ret_why, "%s could not be reached within %s%s", store->servers[0].shown, span,
                     waited_less ? "" : ": ?timeout= in the URL allows more");
+        add_all_servers(store, ret_why);
+    }
 }

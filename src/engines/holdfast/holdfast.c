@@ -33,6 +33,7 @@ const struct engine holdfast_engine = {
     .abandon = holdfast_abandon,
     .release = holdfast_release,
     .renew = holdfast_renew,
+    .renew_batch = HOLDFAST_RENEW_MAX, /* one command */
     .dispose = holdfast_dispose,
     .show = holdfast_show,
     .list = holdfast_list,
@@ -43,4 +44,6 @@ const struct engine holdfast_engine = {
     .once_read = holdfast_once_read,
     .cluster_look = holdfast_cluster_look,
     .cluster_change = holdfast_cluster_change,
+    .backup_begin = holdfast_backup_begin,
+    .backup_piece = holdfast_backup_piece,
 };

@@ -1,6 +1,7 @@
 /* open.c: from a URL to servers, and what is said to each of them first.
  *
  *     holdfast://[user:password@]h1[:port][,h2[:port]...][?options]
+ *     holdfasts://...            the same over TLS
  *     holdfast+unix:///path/of/socket[?options]
  *
  * Opening asks nobody: the connection is made by the first question. */
@@ -119,13 +120,11 @@ static int read_options(struct engine_store *store, struct url *url, struct erro
     const char *prefix = url_get(url, "prefix");
     int result = read_cluster(store, url, err);
 
+    store->access.tls = strcmp(url->scheme, "holdfasts") == 0;
+    if (result == HF_OK)
+        result = access_read_revocations(url, "holdfasts://", &store->access, err);
     if (result != HF_OK)
         return result;
-
-    if (store->access.ca_file[0] || store->access.cert_file[0])
-        return error_set(err, HF_EINVAL,
-                         "store URL: ca-file, cert-file and key-file are for TLS, which holdfastd "
-                         "does not have yet");
     if (prefix && strlen(prefix) > HOLDFAST_PREFIX_MAX)
         return error_set(err, HF_EINVAL, "store URL: the prefix is longer than %d bytes",
                          HOLDFAST_PREFIX_MAX);
@@ -143,10 +142,6 @@ static int read_url(struct engine_store *store, struct url *url, struct error_te
     struct parts parts;
     int result;
 
-    if (strcmp(url->scheme, "holdfasts") == 0)
-        return error_set(err, HF_EINVAL,
-                         "holdfasts: holdfastd does not speak TLS yet; use holdfast://, through a "
-                         "network that you trust");
     result = local ? split_path(url->rest, &parts, err) : split_hosts(url->rest, &parts, err);
     if (result == HF_OK)
         result = access_read(url, parts.userinfo, parts.userinfo_length, &store->access, err);
@@ -182,21 +177,72 @@ static bool is_of_redis(const struct resp_node *reply)
     return false;
 }
 
+/* People forget that there are users, and look for the mistake in the password. */
+static void add_default_user(const struct access *access, struct error_text *err)
+{
+    size_t size = strlen(err->text);
+
+    if (!access->user[0])
+        snprintf(err->text + size, sizeof err->text - size,
+                 "; the URL names no user, so 'default' was tried: holdfast://USER@... names one");
+}
+
+/* A user in the URL and no password anywhere: whoever forgot it must not look for the mistake in it. The server cannot tell. */
+static int refuse_without_password(const struct probe *probe, struct error_text *err)
+{
+    error_set(err, HF_EREFUSED,
+              "%s: it needs a password, and only the user is named: give it in the URL, in "
+              "?password-file=, in HOLDFAST_PASSWORD, or with the url in client.conf",
+              probe->at.shown);
+    access_add_unused(probe->store->host->other_conf, err);
+    return HF_EREFUSED;
+}
+
+static bool is_among(const struct resp_node *reply, const char *words)
+{
+    return memmem(reply->text, reply->size, words, strlen(words));
+}
+
+/* A server that has one password, and no users, is not asked about them. */
+static void say_wrong(const struct probe *probe, const struct resp_node *reply,
+                      struct error_text *err)
+{
+    const struct access *access = &probe->store->access;
+    bool has_users = is_among(reply, "the user or the password is wrong");
+
+    if (is_among(reply, "no users here"))
+        error_write(err, "%s: it has no users, only a password: name no user in the URL",
+                    probe->at.shown);
+    else if (!has_users)
+        error_write(err, "%s: it does not accept this password", probe->at.shown);
+    access_add_origin(access, err);
+    if (has_users)
+        add_default_user(access, err);
+}
+
 static int refuse_handshake(const struct probe *probe, const struct resp_node *reply,
                             struct error_text *err)
 {
     static const char wrong[] = "WRONGPASS ", none[] = "NOAUTH ";
+    const struct access *access = &probe->store->access;
     int result;
 
     if (is_of_redis(reply))
-        return error_set(
-            err, HF_EINVAL, "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
-            probe->at.shown, probe->at.shown[0] == '/' ? "+unix" : "", probe->at.shown);
+        return error_set(err, HF_EINVAL,
+                         "%s is not a holdfastd (a Redis server? then use redis%s://%s)",
+                         probe->at.shown,
+                         probe->at.shown[0] == '/'  ? "+unix"
+                         : probe->store->access.tls ? "s"
+                                                    : "",
+                         probe->at.shown);
     result = reply_error(&probe->at, reply, err);
-    if (reply->size >= sizeof wrong - 1 && memcmp(reply->text, wrong, sizeof wrong - 1) == 0)
-        access_add_origin(&probe->store->access, err);
-    else if (reply->size >= sizeof none - 1 && memcmp(reply->text, none, sizeof none - 1) == 0)
+    if (reply->size >= sizeof wrong - 1 && memcmp(reply->text, wrong, sizeof wrong - 1) == 0) {
+        if (access->user[0] && !access->password[0] && !access->password_file[0])
+            return refuse_without_password(probe, err);
+        say_wrong(probe, reply, err);
+    } else if (reply->size >= sizeof none - 1 && memcmp(reply->text, none, sizeof none - 1) == 0) {
         access_add_unused(probe->store->host->other_conf, err);
+    }
     return result;
 }
 

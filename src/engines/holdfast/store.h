@@ -12,6 +12,7 @@
  *     queries.c    asking about locks, and the operator's ways out
  *     decode.c     what SHOW and LOCKS answer
  *     cluster.c    asking about the servers themselves, and changing who they are
+ *     backup.c     a backup of what the leader has
  *     errors.c     what errors mean
  *
  * All of them share one mutex, the store's. It is held while bytes are sent, answers are looked at
@@ -367,6 +368,8 @@ enum said reply_tells(const struct resp_node *reply);
 /* Does it say that this server cannot serve now, and has done nothing? ret_moved: where to go
  * instead, if it says so; untouched otherwise. */
 bool reply_is_elsewhere(const struct resp_node *reply, struct address *ret_moved);
+/* Of several, whose trouble was not the only one: none of them has said anything. */
+void add_all_servers(const struct engine_store *store, struct error_text *err);
 /* No server was found, for so long; and what to do about it, unless it was a wait that has ended before. */
 void not_reached_words(const struct engine_store *store, int64_t lasted_ms,
                        struct error_text *ret_why);
@@ -445,5 +448,12 @@ int holdfast_cluster_look(struct engine_store *store, bool of_leader,
                           struct error_text *err);
 int holdfast_cluster_change(struct engine_store *store, enum engine_change change, uint64_t id,
                             const char *address, int64_t deadline_ms, struct error_text *err);
+
+/* ---- backup.c -------------------------------------------------------------------------------- */
+
+int holdfast_backup_begin(struct engine_store *store, char ret_id[17], int64_t deadline_ms,
+                          struct error_text *err);
+int holdfast_backup_piece(struct engine_store *store, const char *id, struct engine_piece *piece,
+                          int64_t deadline_ms, struct error_text *err);
 
 #endif

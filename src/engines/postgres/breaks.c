@@ -100,7 +100,7 @@ static void look(struct engine_store *store, bool told)
         for (int row = 0; answer && row < PQntuples(answer); row++)
             if (answer_number(answer, row, 0, &n) && n >= 1 && n <= suspects.count &&
                 (told || was_broken(answer, row)))
-                listener_tell_broken(store, suspects.serials[n - 1]);
+                notifications_tell_broken(store, suspects.serials[n - 1]);
         more = more && answer && !store->stop;
         pthread_mutex_unlock(&store->mutex);
         PQclear(answer);

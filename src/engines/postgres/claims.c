@@ -11,6 +11,9 @@
 #include <string.h>
 #include <time.h>
 
+/* In a database whose functions are of before, sql/acquire.sql counts who holds among the first 2,048 of them. */
+_Static_assert(HF_PERMITS_MAX < 2048, "no pool is larger than what an acquisition sees of it");
+
 #define TRIES_MAX \
     3 /* of one attempt: what is dead, or was kept long enough, is removed and it goes on */
 #define BEAT_PART 4  /* of a TTL: a place in a queue is renewed by an attempt when it is that old */
@@ -22,7 +25,9 @@ enum code {
     CODE_MODE = -2,
     CODE_NOTHING = 0,
     CODE_DONE = 1,
-    CODE_ENTERED = 5
+    CODE_ENTERED = 5,
+    CODE_ENDED = 6,    /* functions of before this say CODE_NOTHING, */
+    CODE_NOT_KNOWN = 7 /* and of before this */
 };
 enum column {
     COLUMN_CODE,
@@ -305,7 +310,7 @@ int pg_acquire(struct engine_store *store, struct engine_claim *claim, int64_t d
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-/* token 0: whatever this lease has. CODE_DONE, CODE_NOTHING, or an error. */
+/* token 0: whatever this lease has. CODE_DONE, CODE_NOTHING, CODE_ENDED, CODE_NOT_KNOWN, or an error. */
 static int end_claim(struct engine_store *store, struct pg_claim *own, uint64_t token,
                      int64_t deadline_ms, bool *ret_again, struct error_text *err)
 {
@@ -377,7 +382,7 @@ int pg_abandon(struct engine_store *store, struct engine_claim *claim, int64_t d
     result = end_claim_patiently(store, own, 0, deadline_ms, &again, err);
     if (result < 0)
         return result;
-    listener_hand_over(store, &own->key);
+    notifications_hand_over(store, &own->key);
     own->queued = own->unsure = false;
     atomic_store(&own->id, 0);
     forget_ahead(own);
@@ -399,7 +404,23 @@ int pg_release(struct engine_store *store, struct engine_claim *claim, int64_t d
         result = end_claim_patiently(store, own, claim->token, deadline_ms, &again, err);
     if (result < 0)
         return result;
-    listener_hand_over(store, &own->key);
+    notifications_hand_over(store, &own->key);
+    if (result == CODE_ENDED) {
+        error_set(err, HF_ELOST, "somebody else had ended the hold of '%.100s' (%s)", claim->name,
+                  "a break, a floor or a promotion");
+        return ENGINE_ENDED;
+    }
+    /* A promotion may have forgotten the grant, and then somebody else may have had the lock before we gave it up. */
+    if (result == CODE_NOT_KNOWN && atomic_load(&own->era) != 0 &&
+        atomic_load(&own->era) != store_era(store)) {
+        error_set(err, HF_ELOST,
+                  "the server is another one than before, or was promoted, and nothing is known of "
+                  "the hold of '%.100s' there",
+                  claim->name);
+        return ENGINE_ENDED;
+    }
+    if (result == CODE_DONE)
+        leftovers_look(store);
     if (result == CODE_DONE || again) /* an answer to it was lost a moment ago */
         return HF_OK;
     return error_set(err, HF_ELOST, "'%.100s' was not ours any more", claim->name);

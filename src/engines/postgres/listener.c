@@ -1,10 +1,7 @@
 /* listener.c: the thread behind LISTEN.
  *
- * It has a connection of its own, made for the first who waits or observes, or when a hold is HELD_AFTER_MS old: most are over by then. What comes:
- *
- *     w ID ID ...    these can go now          o ID ID ...    who holds has changed, for these observers
- *     b ID ID ...    these holds were broken   t NUMBER       a test of ours
- *     f INCARNATION  a floor has ended all that was held before it
+ * It has a connection of its own, made for the first who waits or observes, or when a hold is HELD_AFTER_MS old: most are over by then. What
+ * comes, and for whom: notifications.c.
  *
  * What was broken before it listened is found by looking, once: breaks.c.
  *
@@ -14,7 +11,6 @@
  *
  * The same thread keeps the places of observers: observers.c. */
 #include "base/clock.h"
-#include "base/futex.h"
 #include "base/random.h"
 #include "engines/postgres/store.h"
 
@@ -22,7 +18,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -36,8 +31,7 @@
 #define UNHEARD_AGAIN_MS 60000
 #define LINGER_MS 5000  /* with nobody to tell */
 #define OBSERVE_MS 1000 /* an observer looks so often by itself */
-#define FLOOR_MS 1000
-#define LEAVE_MS 500 /* for the places of observers that have ended to be removed */
+#define LEAVE_MS 500    /* for the places of observers that have ended to be removed */
 #define CHANNEL_MAX 64
 
 struct hearing {
@@ -56,149 +50,6 @@ struct hearing {
 bool listener_hears(struct engine_store *store)
 {
     return atomic_load(&store->hears);
-}
-
-/* ---- telling --------------------------------------------------------------------------------- */
-
-/* With the mutex. */
-static void tell(struct engine_store *store, struct pg_claim *own)
-{
-    if (own->observes) {
-        store->host->nudge(store->host->context, own->claim);
-        return;
-    }
-    atomic_fetch_add(&own->bell, 1);
-    futex_wake(&own->bell, FUTEX_MASK_ALL, 1);
-}
-
-static void tell_all(struct engine_store *store, bool waiters)
-{
-    pthread_mutex_lock(&store->mutex);
-    LIST_EACH(node, &store->listening)
-    {
-        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
-
-        if (own->observes || (waiters && own->queued))
-            tell(store, own);
-    }
-    pthread_mutex_unlock(&store->mutex);
-}
-
-void listener_hand_over(struct engine_store *store, const struct key *key)
-{
-    struct pg_claim *first = NULL;
-
-    if (atomic_load(&store->hears))
-        return;
-    pthread_mutex_lock(&store->mutex);
-    LIST_EACH(node, &store->listening)
-    {
-        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
-
-        if (own->queued && own->key.size == key->size &&
-            memcmp(own->key.bytes, key->bytes, key->size) == 0 &&
-            (!first || atomic_load(&own->id) < atomic_load(&first->id)))
-            first = own;
-    }
-    if (first)
-        tell(store, first);
-    pthread_mutex_unlock(&store->mutex);
-}
-
-void listener_tell_broken(struct engine_store *store, uint64_t serial)
-{
-    LIST_EACH(node, &store->listening)
-    {
-        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
-
-        if (own->serial != serial)
-            continue;
-        store->host->lost(store->host->context, own->claim, PG_BROKEN);
-        return;
-    }
-}
-
-/* With the mutex. Its row says whether it is that one: breaks.c. */
-static void suspect(struct engine_store *store, struct pg_claim *own)
-{
-    own->suspect = true;
-    store->suspects = true;
-}
-
-/* Where ids began again, claims of several names may have this one: whoever waits in vain only looks once more. */
-static void take_id(struct engine_store *store, char kind, int64_t id)
-{
-    bool found = false;
-
-    LIST_EACH(node, &store->listening)
-    {
-        struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
-
-        if (atomic_load(&own->id) != id)
-            continue;
-        found = true;
-        if (kind == 'b')
-            suspect(store, own);
-        else
-            tell(store, own);
-    }
-    if (!found && kind != 'o') /* perhaps it has not learnt its id yet, or was granted just now */
-        store->news[store->news_count++ % PG_NEWS_MAX] = kind == 'b' ? -id : id;
-}
-
-/* It may have been long on its way, and another come after it: what counts is what an answer says, and asking is enough to have it noted. */
-static void take_floor(struct engine_store *store, const char *incarnation)
-{
-    bool known;
-
-    pthread_mutex_lock(&store->mutex);
-    known = strcmp(store->incarnation, incarnation) == 0;
-    pthread_mutex_unlock(&store->mutex);
-    if (!known)
-        floor_look(store, clock_after(clock_boot_ms(), FLOOR_MS));
-}
-
-static void take_payload(struct engine_store *store, struct hearing *hearing, const char *payload)
-{
-    const char *at = payload + 1;
-
-    if (payload[0] == 't') {
-        if (strtoull(at, NULL, 10) == hearing->test)
-            hearing->test = 0;
-        return;
-    }
-    if (payload[0] == 'f') {
-        take_floor(store, at);
-        return;
-    }
-    if (!payload[0])
-        return;
-    pthread_mutex_lock(&store->mutex);
-    for (;;) {
-        char *end;
-        int64_t id = strtoll(at, &end, 10);
-
-        if (end == at)
-            break;
-        take_id(store, payload[0], id);
-        at = end;
-    }
-    pthread_mutex_unlock(&store->mutex);
-}
-
-/* False: the connection is over. */
-static bool take_notifications(struct engine_store *store, struct hearing *hearing)
-{
-    PGnotify *notify;
-
-    if (!PQconsumeInput(hearing->conn->pg))
-        return false;
-    while ((notify = PQnotifies(hearing->conn->pg))) {
-        if (strcmp(notify->relname, hearing->channel) == 0)
-            take_payload(store, hearing, notify->extra);
-        PQfreemem(notify);
-    }
-    return PQstatus(hearing->conn->pg) == CONNECTION_OK;
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */
@@ -249,10 +100,7 @@ static void warn_once(struct engine_store *store, const char *words)
 
 static void warn_unheard(struct engine_store *store)
 {
-    warn_once(store,
-              "no notification of the database comes through (a transaction pooler?): those who "
-              "wait look once a second; ?listen=URL names a direct connection, ?listen=off ends "
-              "this warning");
+    warn_once(store, store->listen == LISTEN_ELSEWHERE ? PG_UNHEARD_ELSEWHERE : PG_UNHEARD);
 }
 
 /* The other server answers, or we would not be here. */
@@ -390,7 +238,8 @@ static void sleep_until(struct engine_store *store, struct hearing *hearing, int
     poll(fds, 2, next_ms == CLOCK_NEVER ? -1 : left_ms > 60000 ? 60000 : (int)left_ms);
     if (fds[0].revents)
         eventfd_read(store->bell_fd, &ignored);
-    if (hearing->conn && fds[1].revents && !take_notifications(store, hearing))
+    if (hearing->conn && fds[1].revents &&
+        !notifications_take(store, hearing->conn->pg, hearing->channel, &hearing->test))
         hang_up_for_now(store, hearing);
 }
 
@@ -409,6 +258,17 @@ static void test_again(struct engine_store *store, struct hearing *hearing)
     hearing->doubts = atomic_load(&store->doubts);
     if (!send_test(store, hearing))
         hang_up_for_now(store, hearing);
+}
+
+/* Nothing was heard. That says something of the way only if the server answers: one that hangs tells nobody anything. */
+static void conclude_unheard(struct engine_store *store, struct hearing *hearing)
+{
+    if (!send_test(store, hearing)) {
+        hang_up_for_now(store, hearing);
+        return;
+    }
+    hang_up(store, hearing, UNHEARD_AGAIN_MS);
+    hearing->unheard = true;
 }
 
 static void look_after(struct engine_store *store, struct hearing *hearing, bool wanted,
@@ -430,14 +290,13 @@ static void look_after(struct engine_store *store, struct hearing *hearing, bool
         atomic_store(&store->unlistened, false);
         hearing->unheard = false;
         hearing->again_ms = AGAIN_MS;
-        tell_all(store, true); /* whatever was missed */
+        notifications_tell_all(store, true); /* whatever was missed */
         breaks_look(store);
     } else if (hearing->conn && hearing->test != 0 && hearing->proved &&
                clock_boot_ms() >= hearing->test_until_ms) {
         hang_up_for_now(store, hearing);
     } else if (hearing->conn && hearing->test != 0 && clock_boot_ms() >= hearing->test_until_ms) {
-        hang_up(store, hearing, UNHEARD_AGAIN_MS);
-        hearing->unheard = true;
+        conclude_unheard(store, hearing);
     }
     if (hearing->unheard && !store->warned && somebody_waits(store))
         warn_unheard(store);
@@ -446,7 +305,7 @@ static void look_after(struct engine_store *store, struct hearing *hearing, bool
     /* Nobody tells of a holder's death: it is found out by looking. */
     if (wanted && now_ms >= hearing->poll_ms) {
         hearing->poll_ms = clock_after(now_ms, OBSERVE_MS);
-        tell_all(store, false);
+        notifications_tell_all(store, false);
     }
 }
 
@@ -521,17 +380,6 @@ static bool start_thread(struct engine_store *store)
     return true;
 }
 
-/* An id of 0 is not known, as of one that was adopted. */
-static bool was_told(struct engine_store *store, int64_t id)
-{
-    for (int i = 0; i < PG_NEWS_MAX && id != 0; i++)
-        if (store->news[i] == id) {
-            store->news[i] = 0;
-            return true;
-        }
-    return false;
-}
-
 void listener_add(struct engine_store *store, struct pg_claim *own)
 {
     bool urgent = own->queued || own->observes, wake;
@@ -545,12 +393,8 @@ void listener_add(struct engine_store *store, struct pg_claim *own)
         own->renew_ms = 0;
         list_append(&store->listening, &own->node);
     }
-    if (own->queued && was_told(store, atomic_load(&own->id)))
-        tell(store, own);
-    if (wake && !urgent && was_told(store, -atomic_load(&own->id))) {
-        suspect(store, own);
+    if (notifications_catch_up(store, own, wake))
         urgent = true;
-    }
     wake = own->listens && (store->listener_sleeps || (wake && urgent));
     pthread_mutex_unlock(&store->mutex);
     if (wake)

@@ -131,7 +131,7 @@ static void note_some(struct engine_store *store)
     char host[PG_HOST_MAX];
     int64_t token;
 
-    if (random_below(NOTE_PART) != 0)
+    if (random_below(NOTE_PART) != 0 || atomic_load(&store->outdated))
         return;
     store_host(store, host);
     question_add_text(&question, host);

@@ -211,6 +211,8 @@ static int live_rows(struct engine_store *store, const struct key *key, int64_t 
         return result;
     count = see_rows(store, era, *ret_answer, &list);
     swept = list ? sweep_dead(store, era, key, list, count, 0, deadline_ms, err) : 0;
+    if (list && swept == 0) /* whoever asks from here a TTL later, and nobody else may, knows it */
+        note_seen(store, era, key, list, count);
     free(list);
     if (swept == 0)
         return HF_OK;

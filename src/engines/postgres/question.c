@@ -9,10 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The keys of all who have entered and not ended. The server's locks are read once for a whole statement, with the first row that asks for them, if any does. */
+#define ENTERED_KEYS                                                                            \
+    "(SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks AS l JOIN pg_database AS " \
+    "d ON d.oid = l.database WHERE d.datname = current_database() AND l.locktype = 'advisory' " \
+    "AND l.objsubid = 1)"
+
 /* What of a hold is not one any more, and withholds the name: enum claim_state. */
 #define CLAIM_STATE                                                                   \
     "CASE WHEN NOT k.broken AND (k.token IS NULL OR k.incarnation = i.now) THEN 'h' " \
-    "WHEN k.mode = 'r' OR @_is_entered@(k.name, k.id) THEN 'e' "                      \
+    "WHEN k.mode = 'r' OR @_entered_key@(k.name, k.id) IN " ENTERED_KEYS " THEN 'e' " \
     "WHEN k.broken THEN 'b' ELSE 'o' END"
 
 #define CLAIM_COLUMNS                                                                            \
@@ -29,7 +35,10 @@
 const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_HELLO] =
         "SELECT m.version, @_incarnation@(), pg_catalog.pg_backend_pid(), "
-        "pg_catalog.current_setting('transaction_read_only') = 'on' FROM @_meta@ AS m",
+        "pg_catalog.current_setting('transaction_read_only') = 'on', "
+        /* read, and not called: those of before do not have it */
+        "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_catalog.pg_proc AS p WHERE p.oid = "
+        "pg_catalog.to_regprocedure(@'_revision'@ || '()')) FROM @_meta@ AS m",
     [STATEMENT_ACQUIRE] =
         "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), keep_ms, "
         "seen_ms, beat FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
@@ -40,6 +49,10 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "SELECT code, incarnation FROM @_release@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6)",
     [STATEMENT_SWEEP] = "SELECT code, incarnation FROM @_sweep@($1, $2, $3, $4, $5, $6)",
+    [STATEMENT_SOME_CLAIMS] =
+        "SELECT encode(name, 'hex'), id, beat, span_ms, at_ms FROM @_some_claims@($1, $2)",
+    [STATEMENT_NOTE_MANY] = "SELECT code, incarnation FROM @_note_many@($1, $2, $3, $4, $5, $6)",
+    [STATEMENT_SWEEP_MANY] = "SELECT code, incarnation FROM @_sweep_many@($1, $2, $3, $4, $5)",
     [STATEMENT_BREAK] = "SELECT code, incarnation, broken FROM @_break@($1, $2, $3, $4)",
     [STATEMENT_FLOOR] = "SELECT code, incarnation, at, ends FROM @_floor@($1, $2, $3, $4)",
     [STATEMENT_OBSERVE] =
@@ -53,9 +66,7 @@ const char *const statement_texts[STATEMENT_COUNT] = {
         "SELECT incarnation, state, token, keep_ms, seen_ms, encode(result, 'hex') FROM "
         "@_once_read@($1, $2, $3)",
     /* Some of a page that this host has not noted. */
-    [STATEMENT_ONCE_PAGE] =
-        "SELECT encode(o.name, 'hex'), o.token FROM (SELECT @_once_page@() AS page OFFSET 0) AS p, "
-        "@_once@ AS o WHERE o.ctid = ANY (p.page) AND NOT o.seen ? $1 LIMIT 64",
+    [STATEMENT_ONCE_PAGE] = "SELECT encode(name, 'hex'), token FROM @_once_unnoted@($1)",
     [STATEMENT_NOTE_RECORDS] = "SELECT code, incarnation FROM @_note_records@($1, $2, $3, $4, $5)",
     [STATEMENT_SHOW] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "

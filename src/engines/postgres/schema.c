@@ -235,6 +235,22 @@ static int check_version(const struct engine_store *store, const struct pgnames 
     return HF_OK;
 }
 
+/* Of HELLO's answer. Once: they are used all the same, with the faults that they have. */
+static void check_revision(struct engine_store *store, const PGresult *answer)
+{
+    char text[sizeof store->advice + 160];
+    int64_t revision = 0; /* of before there were any */
+
+    answer_number(answer, 0, 4, &revision);
+    if (revision >= PG_REVISION || atomic_exchange(&store->outdated, true))
+        return;
+    snprintf(text, sizeof text,
+             "the functions of the locks in the database are older than this holdfast: whoever may "
+             "applies once more what '%s' prints",
+             store->advice);
+    store->host->warn(store->host->context, text);
+}
+
 static int hello(struct engine_store *store, struct connection *conn, const struct pgnames *names,
                  int64_t deadline_ms, char ret_incarnation[PG_INCARNATION_MAX + 1],
                  struct error_text *err)
@@ -255,6 +271,7 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
     else if (code == HF_OK && (conn->read_only = yes(answer, 3)))
         code = refuse_read_only(store, err);
     if (code == HF_OK) {
+        check_revision(store, answer);
         snprintf(ret_incarnation, PG_INCARNATION_MAX + 1, "%s", incarnation);
         if (answer_number(answer, 0, 2, &pid)) /* as connection_peer has it */
             atomic_store(&store->pooled, pid != PQbackendPID(conn->pg));

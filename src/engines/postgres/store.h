@@ -40,7 +40,14 @@
 /* How the words about a right that a role lacks go on. */
 #define PG_NO_SCHEMA "there is no such schema"
 #define PG_NOT_GRANTED "a role must be GRANTed "
+#define PG_UNHEARD                                                                                \
+    "no notification of the database comes through (a transaction pooler?): those who wait look " \
+    "once a second; ?listen=URL names a direct connection, ?listen=off ends this warning"
+#define PG_UNHEARD_ELSEWHERE                                                            \
+    "no notification comes through over the URL of listen= (another database than the " \
+    "store's, or a transaction pooler?): those who wait look once a second"
 #define PG_SCHEMA_VERSION 3
+#define PG_REVISION 1         /* of the functions: helpers.sql */
 #define PG_POOL_MAX 8         /* connections for all, */
 #define PG_POOL_URGENT_MAX 10 /* so many with those for giving up what is held, */
 #define PG_POOL_RENEW_MAX 11  /* and with the one that only renewals may have */
@@ -72,6 +79,9 @@ enum statement {
     STATEMENT_RELEASE,
     STATEMENT_NOTE,
     STATEMENT_SWEEP,
+    STATEMENT_SOME_CLAIMS,
+    STATEMENT_NOTE_MANY,
+    STATEMENT_SWEEP_MANY,
     STATEMENT_BREAK,
     STATEMENT_FLOOR,
     STATEMENT_OBSERVE,
@@ -352,12 +362,21 @@ void listener_drop(struct engine_store *store, struct pg_claim *own);
 bool listener_hears(struct engine_store *store);
 /* The server is another one, or does not answer: what the listener has may be of no more use. */
 void listener_doubt(struct engine_store *store);
-/* Where nothing is heard: somebody here has let go of it, so the first who waits for it here looks at once. */
-void listener_hand_over(struct engine_store *store, const struct key *key);
 void listener_stop(struct engine_store *store);
 
+/* ---- notifications.c --------------------------------------------------------------------------- */
+
+/* Tells those here whom it concerns what has come in. *test: set to 0 if that number was among it. False: the connection is over. */
+bool notifications_take(struct engine_store *store, PGconn *pg, const char *channel,
+                        uint64_t *test);
+/* Observers, and those who wait, are to look by themselves: something may have been missed. */
+void notifications_tell_all(struct engine_store *store, bool waiters);
+/* With the mutex: tells a claim what has come in for it before it was listed, or while it was not. True: it was broken, as it seems. */
+bool notifications_catch_up(struct engine_store *store, struct pg_claim *own, bool listens_now);
+/* Where nothing is heard: somebody here has let go of it, so the first who waits for it here looks at once. */
+void notifications_hand_over(struct engine_store *store, const struct key *key);
 /* With the mutex: the claim that was listed as this one was broken by an operator, if it is listed still. */
-void listener_tell_broken(struct engine_store *store, uint64_t serial);
+void notifications_tell_broken(struct engine_store *store, uint64_t serial);
 
 /* ---- breaks.c ---------------------------------------------------------------------------------- */
 
@@ -414,6 +433,11 @@ int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uin
 void floor_look(struct engine_store *store, int64_t deadline_ms);
 int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
              struct engine_floor *ret_floor, struct error_text *err);
+
+/* ---- leftovers.c ------------------------------------------------------------------------------ */
+
+/* Now and then: removes, or notes, some of what nobody may ask for any more. */
+void leftovers_look(struct engine_store *store);
 
 /* ---- row.c ----------------------------------------------------------------------------------- */
 
@@ -495,6 +519,8 @@ struct engine_store {
     int bell_fd; /* an eventfd that wakes it; -1: none */
     _Atomic bool hears;
     _Atomic bool unlistened; /* the URL of listen= could not be used the last time */
+    _Atomic bool
+        outdated; /* the functions there are older than ours, which was told, and lack some */
 
     /* row.c */
     struct list rows; /* claims that hold */

@@ -348,6 +348,14 @@ int redis_abandon(struct engine_store *store, struct engine_claim *claim, int64_
     return result;
 }
 
+int redis_is_lost(const struct engine_claim *claim, bool broken, struct error_text *err)
+{
+    error_write(
+        err, broken ? "'%.100s' had been broken by an operator" : "'%.100s' was not ours any more",
+        claim->name);
+    return broken ? ENGINE_ENDED : HF_ELOST;
+}
+
 int redis_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                   struct error_text *err)
 {
@@ -365,7 +373,7 @@ int redis_release(struct engine_store *store, struct engine_claim *claim, int64_
         return result;
     if (ending.answer == 1)
         return HF_OK;
-    return error_set(err, HF_ELOST, "'%.100s' was not ours any more", claim->name);
+    return redis_is_lost(claim, ending.answer == RELEASE_BROKEN, err);
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */

@@ -24,7 +24,9 @@ static const struct refusal refusals[] = {
      "%s needs a password: give it in the URL, in ?password-file=, in HOLDFAST_PASSWORD, or with "
      "the url in client.conf"},
     {"WRONGPASS", HF_EREFUSED, "%s does not accept this user and password"},
-    {"ERR AUTH", HF_EREFUSED, "%s has no password set, and one was given"},
+    {"ERR AUTH", HF_EREFUSED,
+     "%s has no password set, and one was given: in the URL, in ?password-file=, in "
+     "HOLDFAST_PASSWORD, or with the url in client.conf"},
     {"ERR invalid password", HF_EREFUSED, "%s does not accept this password"},
     {"NOPERM", HF_EREFUSED, NULL},
     {"READONLY", HF_EREFUSED, "%s is a read-only replica: use the address of its primary"},

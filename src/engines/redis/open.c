@@ -40,7 +40,7 @@ static int read_options(struct engine_store *store, struct url *url, bool many,
                         struct error_text *err)
 {
     const char *prefix = url_get(url, "prefix"), *tls = many ? url_get(url, "tls") : NULL;
-    int result = HF_OK;
+    int result;
 
     if (!prefix)
         prefix = REDIS_PREFIX;
@@ -54,10 +54,9 @@ static int read_options(struct engine_store *store, struct url *url, bool many,
     if (tls && strcmp(tls, "yes") != 0 && strcmp(tls, "no") != 0)
         return error_set(err, HF_EINVAL, "store URL: tls=%s is neither yes nor no", tls);
     store->access.tls = strcmp(url->scheme, "rediss") == 0 || (tls && strcmp(tls, "yes") == 0);
-    if (!store->access.tls && (store->access.ca_file[0] || store->access.cert_file[0]))
-        return error_set(err, HF_EINVAL,
-                         "store URL: ca-file, cert-file and key-file are for TLS: use %s",
-                         many ? "tls=yes" : "rediss://");
+    result = access_read_revocations(url, many ? "tls=yes" : "rediss://", &store->access, err);
+    if (result != HF_OK)
+        return result;
     if (!many)
         return HF_OK;
     store->timeout_ms = REDLOCK_TIMEOUT_MS;

@@ -70,6 +70,7 @@ struct ending {
     bool abandons;
     int64_t remember_ms;
     int ended, absent; /* answers */
+    int broken;        /* of the latter: by an operator */
 };
 
 static void write_ending(void *context, int index, bool by_text, struct resp_writer *writer)
@@ -94,6 +95,8 @@ static void read_ending(void *context, int node, int index, const struct resp_no
         ending->ended++;
     else
         ending->absent++;
+    if (value->type == RESP_INTEGER && value->integer == RELEASE_BROKEN)
+        ending->broken++;
 }
 
 /* Those that hang are told, and not waited for. */
@@ -153,7 +156,7 @@ static int redlock_release(struct engine_store *store, struct engine_claim *clai
     if (ending.ended >= redlock_quorum(store))
         result = HF_OK;
     else if (ending.absent >= redlock_blocking(store))
-        result = error_set(err, HF_ELOST, "'%.100s' was not ours any more", claim->name);
+        result = redis_is_lost(claim, ending.broken >= redlock_blocking(store), err);
     else if (ending.ended + ending.absent < redlock_blocking(store))
         result = redlock_no_majority(&session, err);
     session_end(&session);

@@ -114,6 +114,10 @@ int redis_abandon(struct engine_store *store, struct engine_claim *claim, int64_
                   struct error_text *err);
 int redis_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                   struct error_text *err);
+#define RELEASE_BROKEN \
+    (-2) /* the script's answer: there is nothing to give up, an operator has ended it */
+/* Says so of a release: ENGINE_ENDED if it was broken, or else HF_ELOST. */
+int redis_is_lost(const struct engine_claim *claim, bool broken, struct error_text *err);
 /* What the script of a renewal says besides what is left, and besides -1: somebody else holds it. */
 #define RENEW_EMPTY (-2)  /* it is gone, and nobody holds the name */
 #define RENEW_BROKEN (-3) /* it is gone, and the name is withheld after a break */

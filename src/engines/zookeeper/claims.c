@@ -70,7 +70,7 @@ static int note_created(struct zk_claim *own, const char *path, const struct Sta
     own->version = stat->version;
     own->place = ZK_PLACED;
     own->proved_ms = sent_ms;
-    own->expired = own->deleting = false;
+    own->expired = own->deleting = own->broken = false;
     pthread_mutex_unlock(&store->mutex);
     return HF_OK;
 }
@@ -535,12 +535,16 @@ int zk_release(struct engine_store *store, struct engine_claim *claim, int64_t d
     if (result == HF_OK)
         result = delete_own(own, own->version, deadline_ms, &rc, err);
     if (result == HF_OK && rc == ZBADVERSION) { /* it was broken, and its name is being withheld */
+        own->broken = true; /* also if that is only known to be deleted by a later try */
         result = delete_own(own, -1, deadline_ms, &rc, err);
-        rc = ZNONODE;
     }
-    if (result == HF_OK && rc == ZNONODE && !own->deleting)
+    if (result == HF_OK && own->broken) {
+        error_write(err, "it had been broken by an operator");
+        result = ENGINE_ENDED;
+    } else if (result == HF_OK && rc == ZNONODE && !own->deleting) {
         result = error_set(err, HF_ELOST, "its node in ZooKeeper was deleted before");
-    if (result == HF_OK || result == HF_ELOST)
+    }
+    if (result == HF_OK || result == HF_ELOST || result == ENGINE_ENDED)
         claim_set_place(own, ZK_GONE);
     return result;
 }

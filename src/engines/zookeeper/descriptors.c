@@ -88,7 +88,9 @@ void descriptors_name_thread(struct session *session)
 }
 
 struct finding {
-    struct session *session;
+    const char *name;
+    pid_t maker; /* who gave them their name has it, too; 0: has ended */
+    pid_t threads[ZK_THREADS];
     int count;
 };
 
@@ -96,26 +98,34 @@ static void note_thread(int thread, void *arg)
 {
     struct finding *finding = arg;
 
-    if (thread == gettid() || !has_name(thread, finding->session->thread_name))
+    if (thread == finding->maker || !has_name(thread, finding->name))
         return;
     if (finding->count < ZK_THREADS)
-        finding->session->threads[finding->count] = thread;
+        finding->threads[finding->count] = thread;
     finding->count++;
 }
 
-/* While an older thread ends, the kernel's list may leave out younger ones: so it is read again until both are there. */
+static bool find_threads(struct session *session, pid_t maker)
+{
+    struct finding finding = {.name = session->thread_name, .maker = maker};
+
+    each_number("/proc/self/task", note_thread, &finding);
+    if (finding.count != ZK_THREADS)
+        return false;
+    pthread_mutex_lock(&session->store->mutex);
+    if (!atomic_load(&session->threads_known))
+        memcpy(session->threads, finding.threads, sizeof session->threads);
+    atomic_store(&session->threads_known, true);
+    pthread_mutex_unlock(&session->store->mutex);
+    return true;
+}
+
+/* While an older thread ends, the kernel's list may leave out younger ones: so it is read again until both are there. On a busy machine that may
+ * be later than anybody waits for here: descriptors_close_on_exec goes on. */
 void descriptors_find_threads(struct session *session)
 {
-    for (int i = 0; i < LISTS_MAX; i++) {
-        struct finding finding = {.session = session};
-
-        each_number("/proc/self/task", note_thread, &finding);
-        if (finding.count == ZK_THREADS) {
-            atomic_store(&session->threads_known, true);
-            return;
-        }
+    for (int i = 0; i < LISTS_MAX && !find_threads(session, gettid()); i++)
         nanosleep(&(struct timespec){.tv_nsec = LOOK_PAUSE_NS}, NULL);
-    }
 }
 
 /* ---- what a thread waits for ----------------------------------------------------------------- */
@@ -266,6 +276,13 @@ static void close_pipe_on_exec(int pipe)
         each_number("/proc/self/fd", close_end_on_exec, text);
 }
 
+/* Before the maker has ended, that one looks for them. */
+static bool threads_are_known(struct session *session)
+{
+    return atomic_load(&session->threads_known) ||
+           (atomic_load(&session->maker_ended) && find_threads(session, 0));
+}
+
 void descriptors_close_on_exec(struct session *session, bool may_wait)
 {
     struct engine_store *store = session->store;
@@ -282,7 +299,7 @@ void descriptors_close_on_exec(struct session *session, bool may_wait)
     if (due && may_wait)
         session->waited_for = connections;
     pthread_mutex_unlock(&store->mutex);
-    if (!due)
+    if (!due || !threads_are_known(session))
         return;
     fd = find_connection(session, looks, &awaited);
     if (fd < 0)

@@ -289,6 +289,7 @@ static zhandle_t *init_handle(struct session *session)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (number == 0) {
         pthread_join(thread, NULL);
+        atomic_store(&session->maker_ended, true);
         number = making.number;
     }
     errno = number;

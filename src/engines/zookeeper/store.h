@@ -74,6 +74,7 @@ struct session {
     char thread_name[ZK_THREAD_NAME_MAX];
     pid_t threads[ZK_THREADS]; /* constant, once they */
     _Atomic bool threads_known;
+    _Atomic bool maker_ended; /* the thread that made them, and has their name */
 
     /* Guarded by the mutex. */
     int refs; /* claims and calls under way that may use it */
@@ -279,6 +280,7 @@ struct zk_claim {
     bool queued;       /* it was not granted at first */
     bool held;         /* to be told when its node goes */
     bool deleting;     /* a delete was sent, and its answer was lost */
+    bool broken;       /* a release has found it so */
     bool busy;         /* an attempt or a renewal is under way: not the time to expire */
     bool told;         /* that it is lost */
     bool expired;      /* nobody has renewed it, and its node is being deleted */

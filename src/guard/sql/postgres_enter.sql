@@ -56,7 +56,7 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'HF001',
         MESSAGE = format('stale fencing token %s for "%s": %s was seen', token, concat_ws(':', nullif(guard, ''), key), seen),
         DETAIL = CASE WHEN token = seen THEN 'This guard takes a newer token only: a step that must happen once has happened.'
-                 ELSE 'Somebody else has held the lock since this token was given.' END,
+                 ELSE 'Somebody has entered with a greater token: a later holder, or a mistake, which holdfast_reset() takes back.' END,
         HINT = 'Do not try again with this token: take the lock again, read again, and decide again. '
             'Or the mark is from another store, whose tokens cannot be compared with these: docs/fencing.md says what to do then.';
 END

@@ -1,4 +1,4 @@
-/* holdfast.c: one holdfastd; and one that is killed by SIGKILL and started again every few seconds. */
+/* holdfast.c: one holdfastd; one over TLS; and one that is killed by SIGKILL and started again every few seconds. */
 #include "servers.h"
 #include "suite.h"
 
@@ -18,19 +18,43 @@
 
 static struct holdfastd holdfastds[HOLDFASTD_MAX];
 
-static int start_for(const char *dir, char ret_url[URL_SIZE])
+static int start_one(const char *const *extra_args, struct holdfastd **ret_server)
 {
-    (void)dir;
     for (int i = 0; i < HOLDFASTD_MAX; i++) {
         if (holdfastds[i].pid > 0)
             continue;
-        if (holdfastd_start(&holdfastds[i], NULL) < 0)
-            return -1;
-        snprintf(ret_url, URL_SIZE, "holdfast://127.0.0.1:%d", holdfastds[i].port);
-        return 0;
+        *ret_server = &holdfastds[i];
+        return holdfastd_start(&holdfastds[i], extra_args);
     }
     fprintf(stderr, "more than %d servers at once\n", HOLDFASTD_MAX);
     return -1;
+}
+
+static int start_for(const char *dir, char ret_url[URL_SIZE])
+{
+    struct holdfastd *server;
+
+    (void)dir;
+    if (start_one(NULL, &server) < 0)
+        return -1;
+    snprintf(ret_url, URL_SIZE, "holdfast://127.0.0.1:%d", server->port);
+    return 0;
+}
+
+/* HF_TLS_CERT and HF_TLS_KEY: a certificate for 127.0.0.1, which is its own authority. Both sides show it. */
+static int start_tls_for(const char *dir, char ret_url[URL_SIZE])
+{
+    const char *cert = getenv("HF_TLS_CERT"), *key = getenv("HF_TLS_KEY");
+    const char *const extra[] = {"--tls-cert",    cert,  "--tls-key", key, "--tls-ca", cert,
+                                 "--tls-clients", "yes", NULL};
+    struct holdfastd *server;
+
+    (void)dir;
+    if (!cert || !key || start_one(extra, &server) < 0)
+        return -1;
+    snprintf(ret_url, URL_SIZE, "holdfasts://127.0.0.1:%d?ca-file=%s&cert-file=%s&key-file=%s",
+             server->port, cert, cert, key);
+    return 0;
 }
 
 /* Kills come at fixed times of the clock, whatever test is running then: most tests are shorter than the
@@ -140,6 +164,11 @@ static void say_kills(void)
 const struct store_kind holdfast_kinds[] = {
     {.name = "holdfast",
      .start_for = start_for,
+     .stop_all = stop_all,
+     .shows_waiters = true,
+     .time_max_s = TIME_MAX_NETWORK_S},
+    {.name = "holdfast-tls",
+     .start_for = start_tls_for,
      .stop_all = stop_all,
      .shows_waiters = true,
      .time_max_s = TIME_MAX_NETWORK_S},

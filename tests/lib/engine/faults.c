@@ -72,11 +72,20 @@ void faults_spoil(struct faults *faults, const char *name)
     unlocked(table);
 }
 
+void faults_grant_twice(struct faults *faults, bool twice)
+{
+    struct table *table = locked(faults);
+
+    table->grants_twice = twice;
+    unlocked(table);
+}
+
 void faults_clear(struct faults *faults)
 {
     struct table *table = locked(faults);
 
     table->spoilt[0] = '\0';
+    table->grants_twice = false;
     memset(table->rules, 0, sizeof table->rules);
     memset(table->delay_ms, 0, sizeof table->delay_ms);
     unlocked(table);

@@ -12,6 +12,7 @@ static _Noreturn void usage(void)
     fprintf(stderr, "usage: hf-faults PATH COMMAND [ARGS]\n"
                     "  lose-reply|lose-request|unreachable|refuse|hang [CALL] N|on|off\n"
                     "  delay [CALL] MS      every such call takes so long (0: no more)\n"
+                    "  grant-twice on|off   a hold keeps nobody out\n"
                     "  clear                no more faults\n"
                     "  advance MS           the store's clock jumps ahead\n"
                     "  expire [NAME]        ends leases now, as if their TTL had run out\n"
@@ -84,6 +85,8 @@ static void run(struct faults *faults, char **args)
         int call = take_call(&args);
 
         faults_delay(faults, call, number(*args));
+    } else if (strcmp(word, "grant-twice") == 0) {
+        faults_grant_twice(faults, count_of(*args) != 0);
     } else if (strcmp(word, "clear") == 0) {
         faults_clear(faults);
     } else if (strcmp(word, "advance") == 0) {

@@ -270,7 +270,7 @@ bool table_could_hold(struct table *table, const struct table_name *name, int mo
 
     if (name->withheld_ms > table_now_ms(table))
         return false;
-    if (name->claims == 0)
+    if (name->claims == 0 || table->grants_twice)
         return true;
     for (int32_t i = 0; i < table->claims_used; i++) {
         const struct table_claim *other = &table->claims[i];

@@ -82,6 +82,7 @@ struct table {
     int64_t delay_ms[FAULT_CALLS];
     uint64_t counts[FAULT_CALLS];
     char spoilt[HF_NAME_MAX + 1]; /* a name that is not renewed; "": none */
+    bool grants_twice;            /* holds keep nobody out */
 
     struct table_claim claims[TABLE_CLAIMS_MAX];
     struct table_name names[TABLE_NAMES_MAX];
@@ -89,7 +90,7 @@ struct table {
     struct table_record records[TABLE_RECORDS_MAX];
 };
 
-#define TABLE_READY 0x48465433u /* "HFT3": raised with the layout */
+#define TABLE_READY 0x48465434u /* "HFT4": raised with the layout */
 
 /* Maps the file, making it if it is not there. */
 int table_open(const char *path, struct table **ret_table, struct error_text *err);

@@ -58,6 +58,8 @@ void faults_set(struct faults *faults, enum fault_kind kind, int call, int32_t c
 void faults_delay(struct faults *faults, int call, int64_t delay_ms);
 /* Renewals of this name have no effect and are refused, whatever else is in the batch; NULL: none. */
 void faults_spoil(struct faults *faults, const char *name);
+/* From now on an exclusive hold keeps nobody out: a store that breaks its promise. Also cleared by faults_clear. */
+void faults_grant_twice(struct faults *faults, bool twice);
 /* Clears all faults and delays; the locks stay. */
 void faults_clear(struct faults *faults);
 /* The store's clock jumps ahead. */

@@ -16,12 +16,21 @@
 /* The arguments, in memory of their own, because the child may not allocate any. */
 struct arguments {
     char *argv[ARGUMENTS_MAX + 1];
-    char listen[32 + SERVER_SOCKET_MAX], data[SERVER_DIR_MAX + 16], log[SERVER_DIR_MAX + 16];
+    char listen[36 + SERVER_SOCKET_MAX], data[SERVER_DIR_MAX + 16], log[SERVER_DIR_MAX + 16];
 };
 
 void holdfastd_show_log(const struct holdfastd *server)
 {
     servers_show_file(server->dir, "log");
+}
+
+/* With a certificate it speaks TLS at its port, and only its unix socket is in the clear. */
+static bool speaks_tls(const struct holdfastd *server)
+{
+    for (size_t at = 0; at < server->extra_size; at += strlen(server->extra + at) + 1)
+        if (strcmp(server->extra + at, "--tls-cert") == 0)
+            return true;
+    return false;
 }
 
 static int make_arguments(const struct holdfastd *server, const char *program,
@@ -31,8 +40,8 @@ static int make_arguments(const struct holdfastd *server, const char *program,
                                  arguments->data, "--config", "/dev/null"};
     int count = 0;
 
-    snprintf(arguments->listen, sizeof arguments->listen, "127.0.0.1:%d,unix:%s", server->port,
-             server->socket);
+    snprintf(arguments->listen, sizeof arguments->listen, "%s127.0.0.1:%d,unix:%s",
+             speaks_tls(server) ? "tls:" : "", server->port, server->socket);
     snprintf(arguments->data, sizeof arguments->data, "%s/data", server->dir);
     snprintf(arguments->log, sizeof arguments->log, "%s/log", server->dir);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)

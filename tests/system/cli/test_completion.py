@@ -19,7 +19,8 @@ def offered(*words):
 
 def test_actions():
     assert offered("guard", "") == {"sql", "redis", "marks", "reset"}
-    assert offered("cluster", "") == {"status", "init", "add", "remove", "transfer"}
+    assert offered("cluster", "") == {"status", "init", "add", "remove", "transfer", "backup"}
+    assert offered("user", "") == {"add", "password", "allow", "deny", "remove", "list", "check"}
     assert offered("gu") == {"guard"}
 
 
@@ -37,7 +38,7 @@ def test_schemes():
 
 def test_every_option_of_help_is_offered(cli):
     """So that a new one is not forgotten."""
-    for words in (["run"], ["lock"], ["once"], ["elect"], ["cluster"], ["break"], ["ls"], ["renew"], ["unlock"], ["leader"],
+    for words in (["run"], ["lock"], ["once"], ["elect"], ["cluster"], ["user"], ["break"], ["ls"], ["top"], ["bench"], ["progress"], ["renew"], ["unlock"], ["leader"],
                   ["guard", "sql"], ["guard", "redis"], ["guard", "marks"], ["guard", "reset"]):
         text = cli(*words, "--help").stdout
         listed = {word.rstrip(",") for line in text.split("\nOptions:\n")[1].split("\n\n")[0].splitlines()

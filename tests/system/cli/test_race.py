@@ -1,11 +1,16 @@
 """Exclusion and tokens under many processes, and through deaths."""
 import concurrent.futures
+import fcntl
 import os
 import signal
 import statistics
+import struct
 import time
 
 from conftest import SOAK, await_gone, eventually, is_running
+
+
+F_OFD_SETLK = 37  # of Linux: Python 3.11 has no name for it
 
 
 def entries(log):
@@ -57,11 +62,28 @@ def test_permits_bound(cli, directory):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         done = list(pool.map(lambda _: cli("run", "--permits", "3", "slots", "--", "sh", "-c", script),
                              range(300 if SOAK else 60)))
-    assert {d.status for d in done} == {0}
+    assert [d.stderr for d in done if d.status] == []
     inside = 0
     for (word,) in entries(log):
         inside += 1 if word == "+" else -1
         assert 0 <= inside <= 3
+
+
+def test_who_is_about_to_use_a_name_does_not_hold_it(cli, directory):
+    """A process that has come as far as locking a byte, and then gets no time: what kind of name it is to be is not said yet."""
+    assert cli("run", "slots", "true").status == 0
+    (path,) = [file for file in (directory / "locks" / "locks").iterdir() if not file.name.startswith(".")]
+    main_byte = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 1, 1, 0)
+    with open(path, "rb") as file:
+        fcntl.fcntl(file, F_OFD_SETLK, main_byte)
+        busy = cli("run", "--permits", "3", "-n", "slots", "true")
+        assert busy.status == 75, busy.stderr
+        began = time.monotonic()
+        assert cli("run", "--permits", "3", "-w", "100ms", "slots", "true").status == 75
+        assert time.monotonic() - began < 2  # he may be stopped for as long as he likes
+        waiter = cli.start("run", "--permits", "3", "slots", "true")
+        cli.await_waiters("slots")
+    assert waiter.wait() == 0
 
 
 def test_permits_are_that_many(cli):
@@ -72,8 +94,9 @@ def test_permits_are_that_many(cli):
 
 
 def test_waiter_takes_over_after_kill_9(cli, directory):
-    """The waiter starts at once, and never while the killed holder's job still runs."""
-    times = []
+    """The waiter starts at once, and never while the killed holder's job still runs. "At once" is what this machine needs to start a
+    process just then, some times over."""
+    times, starts = [], []
     for i in range(100 if SOAK else 15):
         log = directory / f"log{i}"
         work = f'echo in $HOLDFAST_TOKEN $$; while :; do echo old >>{log}; done'
@@ -88,9 +111,12 @@ def test_waiter_takes_over_after_kill_9(cli, directory):
         words = log.read_text().split()
         assert "old" in words and words[-1] == "new" and words.count("new") == 1
         assert waiter.end() == 0
+        begun = time.monotonic()
+        assert cli("--version").status == 0
+        starts.append(time.monotonic() - begun)
     print(f"kill -9, {len(times)} times: median {statistics.median(times) * 1000:.1f} ms, "
-          f"longest {max(times) * 1000:.1f} ms")
-    assert statistics.median(times) <= 0.050, times
+          f"longest {max(times) * 1000:.1f} ms; starting a process: {statistics.median(starts) * 1000:.1f} ms")
+    assert statistics.median(times) <= 0.030 + 4 * statistics.median(starts), (times, starts)
     assert max(times) <= 1, times
 
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import BIN, FAULTS, Cli
 
-COMMANDS = "run lock renew unlock elect leader check ls show watch break floor stores cluster".split()
+COMMANDS = "run lock renew unlock elect leader check ls show watch break floor stores cluster user bench".split()
 
 
 def test_child_status_is_ours(cli):
@@ -201,6 +201,9 @@ def test_usage(cli, args):
     (["run", "--nowait", "x", "true"], "'--no-wait'"),
     (["ls", "--jsn"], "'--json'"),
     (["cluster", "stauts"], "'status'"),
+    (["list"], "'ls'"),
+    (["status"], "'cluster status'"),
+    (["release", "x"], "'unlock'"),
 ])
 def test_did_you_mean(cli, args, meant):
     done = cli(*args)
@@ -263,6 +266,20 @@ def test_full_output_is_an_error(cli):
     with open("/dev/full", "w") as full:
         done = subprocess.run([BIN, "stores"], env=cli.env, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 69 and done.stderr.count("cannot write") == 1
+    assert done.stderr.endswith(": No space left on device\n"), "whatever went wrong after it"
+
+
+@pytest.mark.parametrize("command", ["run", "once", "lock"])
+@pytest.mark.parametrize("order", [("-n", "--wait", "3"), ("--wait", "3", "-n")], ids=" ".join)
+def test_waiting_and_not_waiting_exclude_each_other(cli, command, order):
+    done = cli(command, *order, "x", *([] if command == "lock" else ["--", "true"]))
+    assert done.status == 64 and "leave out one of the two" in done.stderr, done
+
+
+def test_a_floor_that_leaves_no_tokens_is_called_too_high(cli):
+    done = cli("floor", "9007199254740990")
+    assert done.status == 77 and "so high a floor" in done.stderr, done
+    assert cli("run", "x", "--", "true").status == 0
 
 
 def test_on_beats_the_environment(cli, directory):
@@ -318,8 +335,8 @@ def test_a_break_tells_nobody_whose_process_has_ended(cli):
     finally:
         os.kill(child, signal.SIGKILL)
     assert broken == ("broke 1 hold of 'x'\nOf the holder the process that took it is not to be seen from here. It runs in another container, and has "
-                      "been told; or it has ended, and one that it left behind held on, which cannot be told, and runs on: only a guard that "
-                      "compares tokens keeps its writes out.\n")
+                      "been told; or it has ended, and one that it left behind held on, which cannot be told, and runs on: only a guard keeps "
+                      "its writes out, once somebody with a newer token has entered it.\n")
 
 
 def test_default_directory(directory):
@@ -370,6 +387,11 @@ def test_an_empty_url_is_no_url(cli, how, words):
     ("zookeper://h", "no store has the scheme 'zookeper:': did you mean 'zookeeper:'?"),
     ("hodlfast://h", "no store has the scheme 'hodlfast:': did you mean 'holdfast:'?"),
     ("memcached://h", "no store has the scheme 'memcached:' (see 'holdfast stores')"),
+    *((f"{module}://h", f"no store has the scheme '{module}:' (see 'holdfast stores')") for module in ("fence", "http", "sqlite", "tls")),
+    ("localhost:7420", "store URL: it does not begin with a scheme: holdfast://localhost:7420 is a holdfastd there (see 'holdfast stores')"),
+    ("10.0.0.1:7420,10.0.0.2", "store URL: it does not begin with a scheme: holdfast://10.0.0.1:7420,10.0.0.2 is a holdfastd there (see 'holdfast stores')"),
+    ("ann:4711@db1", "no store has the scheme 'ann:' (see 'holdfast stores')"),
+    ("/tmp/x", "store URL: it does not begin with a scheme: file:/tmp/x is files in that directory (see 'holdfast stores')"),
     ("HOLDFAST://h", "store URL: write its scheme in small letters"),
     ("File:/tmp/x", "store URL: write its scheme in small letters"),
     ("holdfast://h?colour=red", "store URL: 'colour' is not an option of a holdfast store"),

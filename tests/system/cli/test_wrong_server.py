@@ -60,6 +60,16 @@ def test_holdfast_at_a_redis(redis):
     is_told(redis, f"holdfast://{place}", f"{place} is not a holdfastd (a Redis server? then use redis://{place})")
 
 
+def test_holdfasts_that_are_all_down(directory):
+    """Each is named: a wrong one may be any of them."""
+    one, two = (f"127.0.0.1:{port}" for port in once_cli.need_server().different_ports(2))
+    store = once_cli.Once("file:", directory)
+    done = store("--on", f"holdfast://{one},{two}?timeout=200ms", "show", "x")
+    assert done.status == 69 and f"Connection refused; is the server running there? (none could be reached of {one}, {two})" in done.stderr, done
+    done = store("--on", f"holdfast://{one}?timeout=200ms", "show", "x")
+    assert done.status == 69 and done.stderr.endswith("is the server running there?\n"), done
+
+
 @pytest.mark.parametrize("says,status,text", [
     (b"HTTP/1.1 400 Bad Request\r\n\r\n", 77, "is no holdfastd: what the other side sent is not RESP: no value begins with byte 0x48"),
     (b"", 69, "takes connections, and has not answered within N s: is it stopped, or stuck? ?timeout= in the URL allows more")], ids=["http", "silent"])

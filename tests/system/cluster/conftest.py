@@ -7,7 +7,7 @@ import sys
 import pytest
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent))
-pytest.register_assert_rewrite("nodes", "helpers", "load", "nets")
+pytest.register_assert_rewrite("nodes", "helpers", "load", "nets", "resolving")
 import nodes  # noqa: E402
 
 figures_said = []

@@ -241,7 +241,9 @@ class Cluster:
         if not node.line:
             return
         with node.connect() as client:
-            assert client.cmd("CLUSTER", "INIT") == "OK"
+            client.send("CLUSTER", "INIT")
+            answer = client.read_any()  # on a busy machine some may hear of it a little later
+            assert answer == "OK" or "is founded, but not all of its members know" in str(answer), answer
 
     def __getitem__(self, number):
         return self.nodes[number]

@@ -34,13 +34,13 @@ def newer():
 def test_one_that_is_too_old_is_not_added(newer):
     """It said so when it was asked, and nothing was changed. The newer program in its place is let in."""
     newer.settled()
-    newer.leader().await_line("version 2 of the formats is in use")
+    newer.leader().await_line("version 3 of the formats is in use")
     late = newer.node(4, "--join")
     late.older = True
     assert late.launch()
     with pytest.raises(Refused) as refused:
         newer.ask("CLUSTER", "ADD", 4, late.peer)
-    assert "node 4 runs a holdfastd that reads formats up to version 1, and this cluster uses version 2: " in str(refused.value)
+    assert "node 4 runs a holdfastd that reads formats up to version 2, and this cluster uses version 3: " in str(refused.value)
     assert "run a newer holdfastd there first" in str(refused.value)
     assert 4 not in newer.leader().members() and late.status()["cluster"] == ""
     assert late.stop() == 0

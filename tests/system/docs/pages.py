@@ -10,7 +10,8 @@ import dataclasses
 import cluster_page
 import stores_page
 import systemd_page
-from kinds import DRAWING, ELSEWHERE, ROTATION, SYNTAX, SYSTEMD, TOOL, Excused, File, Run
+import users_page
+from kinds import DRAWING, ELSEWHERE, PACKAGES, ROTATION, SYNTAX, SYSTEMD, TOOL, Excused, File, Run
 from servers import POSTGRES, REDIS, SERVER, SHOP, program
 
 
@@ -191,8 +192,24 @@ SERVER_PAGE = Page(
 
 PAGES = {
     "README.md": README,
+    "docs/admin.md": Page(needs=("curl", "src/admin/holdfast-http.so"), blocks=[
+        File("admin = 127.0.0.1", "admin.conf", "holdfastd --config admin.conf --check-config", "run", says=("^admin = 127.0.0.1:7480  # file$",)),
+        Run("$ holdfastd --admin", asides={"holdfastd --admin": "serving"}),
+        File("user = prometheus", "users", """
+password=$(openssl passwd -6 'only for this')
+sed -i "s|^password = .*|password = $password|" users
+chmod 600 users
+holdfastd --users-file users --check-config""", "run"),
+    ]),
     "docs/architecture.md": ARCHITECTURE,
     "docs/consensus.md": Page([Excused("src/node      the shell", DRAWING)]),
+    # As it stands there it takes 12 s.
+    "docs/benchmarks.md": Page(needs=("redis-server",), setting=REDIS + SERVER, blocks=[
+        Run("holdfast bench", stands_for={"holdfast bench": "holdfast bench --seconds 0.05 --rounds 1"},
+            says=("^spread +8 ", "^hot +8 ", "^mix +8", '"work":"hot","clients":64,')),
+        Run("holdfast bench --on holdfast://127.0.0.1", stands_for={"holdfast bench": "holdfast bench --seconds 0.05 --rounds 1"},
+            says=("^mix +64 .* redis://127.0.0.1", "^bench.html$"), after="ls bench.html"),
+    ]),
     "docs/capacity.md": Page([]),
     "docs/cluster.md": Page(cluster_page.BLOCKS, machines=cluster_page.MACHINES, needs=("make", "openssl")),
     "docs/compare.md": COMPARE,
@@ -241,6 +258,13 @@ unset HOLDFAST_URL
         Run("$ redis-cli SET lock:report"),
         Excused("1. vote  ", DRAWING),
     ]),
+    "docs/install.md": Page([
+        Excused("$ make deb", PACKAGES),
+        Excused("# apt install", PACKAGES),
+        Excused("$ make static", PACKAGES),
+        Excused("$ kubectl apply", TOOL),
+        Excused("$ tools/setup build", ELSEWHERE),
+    ]),
     "docs/safety.md": Page([]),
     "docs/server.md": SERVER_PAGE,
     "docs/stores.md": Page(stores_page.BLOCKS, setting=stores_page.SETTING, needs=stores_page.NEEDS),
@@ -253,6 +277,17 @@ unset HOLDFAST_URL
         Excused("zookeeper://[USER", SYNTAX),
         Excused("holder       create", DRAWING),
     ]),
+    "docs/tls.md": Page(needs=("openssl", "redis-cli", "src/net/holdfast-tls.so"), blocks=[
+        Run("# mkdir -p /etc/holdfast"),
+        File("listen = tls:127.0.0.1:7421", "/etc/holdfast/holdfastd.conf", "holdfastd --check-config", says=("^tls-cert = .*# file$",)),
+        Run("# holdfastd", asides={"holdfastd": "serving"}),
+        File("user = nightly", "/etc/holdfast/users", "holdfastd --users-file /etc/holdfast/users --check-config",
+             says=("^users-file = .*# flag$",)),
+        File("peer-tls = yes", "/etc/holdfast/holdfastd.conf",
+             "cd /etc/holdfast && cp server.pem node.pem && cp -p server.key node.key && cp ca.pem nodes-ca.pem && "
+             "holdfastd --cluster 1=127.0.0.1:7431 --check-config", says=("^peer-tls = yes .*# file$",)),
+    ]),
+    "docs/users.md": Page(setting=users_page.SETTING, blocks=users_page.BLOCKS),
     "docs/upgrades.md": Page([
         Excused("# systemctl restart", SYSTEMD),
     ]),

@@ -48,6 +48,8 @@ def kept_to_its_end(place):
 
 BLOCKS = [
     Run("# systemctl enable --now holdfastd", says=(" serving ",), after="stat -Lc '%a %U' /var/lib/holdfastd; ls -ld /var/lib/holdfastd/"),
+    Run("# systemctl stop holdfastd", after="systemctl show -p TriggeredBy holdfastd; systemctl disable --now holdfastd.socket; systemctl stop holdfastd",
+        says=("^working$", "^TriggeredBy=holdfastd.socket$")),
     File("id = 1\n", "/etc/holdfast/holdfastd.conf", "", at=FOUNDERS, each=each),
     Run("db1# (umask 077; openssl rand", after=copied),
     File("[Service]\nLoadCredential", UNIT + "/secrets.conf", "", at=FOUNDERS),

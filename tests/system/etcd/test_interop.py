@@ -80,7 +80,7 @@ def test_a_break_says_that_etcdctl_is_not_told(three, prefix, cli_on):
             assert theirs.poll() is None
             again = cli("break", "x", "--now").stdout
             if not options:  # what is said now agrees with what was said before: there is no token
-                assert "it is free now" in again and "only if it brings one" in again and "broke" not in again, again
+                assert "it is free now" in again and "only if it brings its own" in again and "broke" not in again, again
             assert cli("run", "-n", "x", "--", "true").status == 0
         finally:
             theirs.kill()

@@ -28,7 +28,7 @@ def test_the_error_names_both_tokens_and_says_what_to_do(entering):
     error = failure.value
     assert error.pgcode == "HF001"
     assert error.diag.message_primary == 'stale fencing token 33 for "batch:4472": 34 was seen'
-    assert "Somebody else has held the lock" in error.diag.message_detail
+    assert error.diag.message_detail == "Somebody has entered with a greater token: a later holder, or a mistake, which holdfast_reset() takes back."
     assert error.diag.message_hint == (
         "Do not try again with this token: take the lock again, read again, and decide again. Or the mark is from another store, whose tokens "
         "cannot be compared with these: docs/fencing.md says what to do then.")
@@ -315,6 +315,49 @@ def test_reset_is_for_whom_it_is_granted_to(db, entering):
     assert entering.value("SELECT who FROM holdfast_resets") == role, "not the function's owner"
 
 
+# ---- who may enter
+
+
+def rights(role, *options):
+    """What is printed as a comment, for this role."""
+    lines = [line[3:] for line in printed("--dialect", "postgres", *options).splitlines() if line.startswith(("-- REVOKE ", "-- GRANT "))]
+    return "\n".join(lines).replace(" TO app;", f" TO {role};")
+
+
+@pytest.mark.parametrize("schema", ["public", "Odd name"])
+def test_with_the_printed_rights_nobody_else_raises_a_mark(db, schema):
+    """Once they were said, also after it was applied again. Who is granted them does all there is, also where no function is everybody's."""
+    owner = db.session()
+    role = db.role()
+    owner(f"CREATE ROLE {role}_app LOGIN")
+    owner(f'CREATE SCHEMA IF NOT EXISTS "{schema}"; CREATE TABLE "{schema}".batches (id integer PRIMARY KEY, state text)')
+    owner("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+    db.apply("--schema", schema)
+    owner("ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC")
+    owner(f'GRANT EXECUTE ON FUNCTION "{schema}".holdfast_enter, "{schema}".holdfast_raise, "{schema}".holdfast_in_row TO PUBLIC')
+    said = rights(f"{role}_app", "--schema", schema)
+    assert len(said.splitlines()) == (2 if schema == "public" else 3)
+    owner(said)
+    owner(f'GRANT USAGE ON SCHEMA "{schema}" TO {role}; GRANT SELECT, INSERT, UPDATE, DELETE ON "{schema}".batches TO {role}, {role}_app')
+    db.apply("--schema", schema, "--table", "batches")
+    outsider, app = db.session(role), db.session(f"{role}_app")
+    for call in ("holdfast_enter('x', 9007199254740991)", "holdfast_raise('', 'x', 9007199254740991, 'keep')", "holdfast_in_row('', 'x')"):
+        with refused("42501", "permission denied for function"):
+            outsider(f'SELECT "{schema}".{call}')
+    with refused("42501", "permission denied for function"):
+        outsider(f'INSERT INTO "{schema}".batches VALUES (1, NULL, 9007199254740991)')
+    assert app.value(f"SELECT \"{schema}\".holdfast_enter('x', 34)") == 34
+    with refused(STALE, 33, 34):
+        app(f"SELECT \"{schema}\".holdfast_enter('x', 33)")
+    app(f'INSERT INTO "{schema}".batches VALUES (1, NULL, 34)')
+    app(f'INSERT INTO "{schema}".batches VALUES (1, NULL, 35) ON CONFLICT DO NOTHING')
+    with refused(STALE, 34, 35):
+        app(f'UPDATE "{schema}".batches SET fence_token = 34')
+    with refused(WRONG, "is not a fencing token"):
+        app(f'UPDATE "{schema}".batches SET fence_token = 0')
+    app(f'DELETE FROM "{schema}".batches')
+
+
 # ---- applying it
 
 
@@ -488,6 +531,12 @@ def test_what_cannot_be_is_said_in_one_line(words, said):
     done = subprocess.run([BIN, "guard", "sql", "--dialect", "postgres", *words], capture_output=True, text=True)
     assert done.returncode == 64 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and said in done.stderr, done.stderr
+
+
+def test_the_dialect_is_known_by_both_names():
+    long, short = (subprocess.run([BIN, "guard", "sql", "--dialect", name], capture_output=True, text=True) for name in ("postgresql", "postgres"))
+    assert long.returncode == 0, long.stderr
+    assert long.stdout == short.stdout
 
 
 def test_a_dialect_must_be_named():

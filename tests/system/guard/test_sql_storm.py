@@ -8,7 +8,7 @@ import pytest
 from postgres import SOAK, db, printed, server  # noqa: F401
 from sql_storm import FRESH_MIN, FRESH_PROCESSES, Postgres, Sqlite, storm
 
-STALE_WRITES = 1_000_000 if SOAK else 20_000
+STALE_WRITES = 1_000_000 if SOAK else 6_000
 
 
 @pytest.fixture

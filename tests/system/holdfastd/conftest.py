@@ -20,6 +20,7 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -102,8 +103,9 @@ class Client:
     and few of them can do what a test wants to do wrong. Strings come as str, with surrogates for what is not UTF-8;
     maps as dict; pushes only by .push() and .pushes_so_far()."""
 
-    def __init__(self, address, protocol=2, patience=PATIENCE, password=None):
-        self.address, self.protocol = address, protocol
+    def __init__(self, address, protocol=2, patience=PATIENCE, password=None, tls=None):
+        """tls: an ssl.SSLContext, or None for plain TCP."""
+        self.address, self.protocol, self.tls = address, protocol, tls
         self.socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
         self.buffer = b""
         self.at = 0  # bytes of the buffer that are read
@@ -113,6 +115,8 @@ class Client:
             self.socket.connect(address)
             if self.socket.family == socket.AF_INET:
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=address[0])
             if password:
                 self.cmd("AUTH", password)
             if protocol != 2:
@@ -132,7 +136,7 @@ class Client:
 
     def another(self):
         """Another connection, to the same place."""
-        return Client(self.address, self.protocol)
+        return Client(self.address, self.protocol, tls=self.tls)
 
     def fileno(self):
         return self.socket.fileno()
@@ -153,7 +157,7 @@ class Client:
     def _more(self):
         try:
             chunk = self.socket.recv(CHUNK)
-        except ConnectionError as error:
+        except (ConnectionError, ssl.SSLError) as error:
             raise Ended(str(error)) from None
         if not chunk:
             raise Ended("the server has closed the connection")
@@ -343,14 +347,17 @@ def run_refused(*args):
 
 class Holdfastd:
     """A holdfastd alone, on 127.0.0.1 and in a directory of its own. `listen`: at these addresses instead; `data`: in a
-    directory of somebody else's, which stays; `wrapper`: words before the command."""
+    directory of somebody else's, which stays; `wrapper`: words before the command. `tls`: a Certificate, for a second port, .tls_port."""
 
-    def __init__(self, *args, listen=None, data=None, password=None, wrapper=()):
+    def __init__(self, *args, listen=None, data=None, password=None, wrapper=(), tls=None):
         base = os.environ.get("HF_TEST_TMP") or "/tmp"
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="holdfastd-", dir=base))
         self.data = pathlib.Path(data) if data else self.directory / "data"
         self.args, self.listen, self.password, self.wrapper = list(args), listen, password, wrapper
         self.process, self.log = None, []
+        self.tls, self.tls_port = tls, None
+        if tls:
+            self.args += ["--tls-cert", tls.cert, "--tls-key", tls.key]
         if password:
             file = self.directory / "password"
             file.touch(0o600)
@@ -359,6 +366,7 @@ class Holdfastd:
         try:
             for _ in range(PORT_TRIES):
                 self.port = free_port()
+                self.tls_port = free_port() if tls else None
                 if self.launch():
                     return
             raise AssertionError(f"holdfastd does not start: {self.log}")
@@ -368,7 +376,7 @@ class Holdfastd:
 
     def launch(self):
         """True when it serves, False if it ended instead."""
-        listen = self.listen or f"127.0.0.1:{self.port}"
+        listen = self.listen or f"127.0.0.1:{self.port}" + (f",tls:127.0.0.1:{self.tls_port}" if self.tls else "")
         argv = [*self.wrapper, *argv_of("--data", self.data, "--listen", listen, *self.args)]
         self.process = Process(argv, environment(), preexec_fn=die_with_parent)
         return self.await_line(" serving ", " or ended") is not None

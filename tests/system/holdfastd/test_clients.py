@@ -93,7 +93,7 @@ TABLE = [
     (["CLUSTER", "SLOTS"], [[0, 16383, ["127.0.0.1", ANY, "1"]]]),
     (["COMMAND", "COUNT"], ANY),
     (["COMMAND", "LIST"], ANY),
-    (["COMMAND", "INFO", "acquire"], [["acquire", -3, ANY, 1, 1, 1]]),
+    (["COMMAND", "INFO", "acquire"], [["acquire", -3, ANY, 1, 1, 1, ANY, [], [], []]]),
     (["COMMAND", "DOCS", "quit"], Map(quit=Map(summary=ANY, since=ANY, group=ANY))),
     (["COMMAND"], ANY),
     (["INFO"], ANY),

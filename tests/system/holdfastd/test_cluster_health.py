@@ -96,7 +96,8 @@ def test_a_cluster_that_is_not_founded(request):
     node = Unfounded()
     request.addfinalizer(node.clean)
     peer = node.args[node.args.index("--cluster") + 1]
-    advice = (f"node 1 belongs to no cluster yet: when all its members run ({peer}), found the cluster with 'holdfast cluster init'")
+    advice = (f"node 1 belongs to no cluster yet: it lists nobody else: add it, at a member of the cluster that it is to belong to, with "
+              f"'holdfast cluster add {peer.replace('=', ' ')}'; or 'holdfast cluster init' founds a cluster of it alone")
     cli = Cli(f"holdfast://127.0.0.1:{node.port}")
     assert health(cli) == (2, f"CRITICAL: {advice}")
     done = cli("cluster", "status", "--wait", "200ms")

@@ -145,7 +145,9 @@ def test_a_directory_behind_a_link(start, tmp_path):
             assert client.cmd("ACQUIRE", "y", "l2", "TTL", 600000) > 0
     shutil.copytree(tmp_path / "v2", tmp_path / "v3")
     point(tmp_path / "now", "v3")
-    assert "removed, moved, or replaced" in server.await_line("cannot go on")
+    line = server.await_line("cannot go on")
+    assert f"the data directory {tmp_path / 'now' / 'data'}, or its file 'lock', was removed, moved, or replaced" in line, \
+        "it names the one that was looked for"
 
 
 def point(link, to):

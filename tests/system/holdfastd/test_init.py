@@ -2,7 +2,7 @@
 import re
 
 import pytest
-from conftest import Unfounded, different_ports
+from conftest import Unfounded, different_ports, run_refused
 from holdfast_cli import Cli
 
 MANY = 9
@@ -40,7 +40,7 @@ def test_the_answer_is_waited_for(start, number):
     """The node asks for seconds; a client that waits for less time, for other answers, is patient here, and says what takes long."""
     node = start(number, line_of(peers_of(3)))
     status, said = init(node, "?timeout=1s")
-    assert status == 77 and len(said) == 2, said
+    assert status == 69 and len(said) == 2, said
     assert "have not answered yet" in said[0], said
     assert "nothing was changed" in said[1] and "not answer" in said[1] and "lost" not in said[1], said
 
@@ -54,7 +54,7 @@ def test_many_that_are_down_are_all_named(start, tmp_path, host):
     peers = {number: f"{host}:{port}" for number, port in enumerate(others, 2)}
     node = start(1, line_of({1: f"127.0.0.1:{own}", **peers}), "--secret-file", secret)
     status, said = init(node)
-    assert status == 77, said
+    assert status == 69, said
     numbers = [int(number) for number in re.findall(r"\b([2-9])\b", re.sub(r"\S+:\d+", "", said[-1]))]
     assert numbers == list(peers) and "do not answer" in said[-1], said
     assert said[-1].endswith("secret?)"), "to its end"
@@ -66,7 +66,7 @@ def test_the_node_that_differs_is_told_that_it_is_the_one(start):
     nodes = [start(number, line) for number in (1, 2)] + [start(3, other)]
     status, said = init(nodes[2])
     assert status == 77 and re.search(r"this node, node 3( at \S+)?, lists other members", said[-1]), said
-    status, said = init(nodes[0])
+    status, said = init(nodes[0])  # node 4 is silent, but waiting for it would not help
     assert status == 77 and re.search(r"node 3 at \S+ lists other members", said[-1]) and "this node" not in said[-1], said
 
 
@@ -76,3 +76,41 @@ def test_the_founder_that_differs_is_told_that_it_is_the_one(start):
     nodes = [start(1, line_of(more))] + [start(number, line_of(peers)) for number in (2, 3)]
     status, said = init(nodes[0])
     assert status == 77 and "this node, node 1, lists other members" in said[-1] and line_of(peers) in said[-1], said
+
+
+@pytest.mark.parametrize("wrong", [1, 3], ids=["the founder", "another"])
+def test_the_node_with_the_wrong_secret_is_told_that_it_is_the_one(start, tmp_path, wrong):
+    """Whoever is asked there has looked at one node, which is innocent."""
+    peers = peers_of(3)
+    for number in peers:
+        secret = tmp_path / f"s{number}"
+        secret.touch(0o600)
+        secret.write_text("another" * 6 if number == wrong else "the same" * 6)
+    nodes = {number: start(number, line_of(peers), "--secret-file", tmp_path / f"s{number}") for number in peers}
+    status, said = init(nodes[wrong])
+    assert status == 77 and "nothing was changed" in said[-1] and "none of the others accepts this node's secret" in said[-1], said
+    status, said = init(nodes[2])
+    assert status == 69 and re.search(rf"node {wrong} at \S+ does not answer", said[-1]) and "none" not in said[-1], said
+
+
+def test_all_that_do_not_answer_are_named_by_any_node(start):
+    peers = peers_of(4)
+    nodes = {number: start(number, line_of(peers)) for number in (3, 4)}
+    status, said = init(nodes[3])
+    assert status == 69 and re.search(r"nodes 1 at \S+ and 2 at \S+ do not answer", said[-1]), said
+
+
+@pytest.mark.parametrize("where, why", [("an address that somebody has", "already in use"), ("another machine's address", "not available")])
+def test_an_id_that_was_forgotten(start, tmp_path, where, why):
+    """It is 1 without --id, whose address node 1 listens at: here, or on its own machine."""
+    peers = peers_of(2)
+    if where == "another machine's address":
+        peers[1] = "192.0.2.1:7431"
+    else:
+        start(1, line_of(peers))
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text("a secret that is long enough\n")
+    status, line = run_refused("--data", tmp_path / "data", "--listen", "127.0.0.1:0", "--secret-file", secret, "--cluster", line_of(peers))
+    assert status == 69 and f"cannot listen at {peers[1]} for other nodes: " in line and why in line, line
+    assert line.endswith("(is id this node's own, and no other holdfastd there? --peer-listen takes another address)")

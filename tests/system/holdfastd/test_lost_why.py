@@ -4,6 +4,7 @@ import resource
 
 import pytest
 from holdfast_cli import Cli, eventually, is_running
+from relay import Relay
 from test_cluster_command import Cluster
 from test_reload import NEW, OLD, write
 
@@ -45,8 +46,14 @@ def test_the_password_is_wrong(start, cli_on, tmp_path):
                cli_on(f"holdfast://{at}?password-file={client_file}&prefix=another/").hold("x", *TTL)]
     write(file, NEW)
     server.restart()
-    assert last_words(holders[0]) == f"{at}: it does not accept this user and password"
-    assert last_words(holders[1]) == f"{at}: it does not accept this user and password (from password-file {client_file})"
+    assert last_words(holders[0]) == f"{at}: it does not accept this password"
+    assert last_words(holders[1]) == f"{at}: it does not accept this password (from password-file {client_file})"
+    named = cli_on(f"holdfast://default:wrong@{at}")("ls")
+    assert named.status == 77 and named.stderr.endswith(f"{at}: it does not accept this password\n"), named
+    stranger = cli_on(f"holdfast://ann:{NEW.replace(' ', '%20')}@{at}")("ls")
+    assert stranger.status == 77 and stranger.stderr.endswith(f"{at}: it has no users, only a password: name no user in the URL\n"), stranger
+    forgotten = cli_on(f"holdfast://default@{at}")("ls")
+    assert forgotten.status == 77 and f"{at}: it needs a password, and only the user is named: give it in the URL" in forgotten.stderr, forgotten
 
 
 def test_the_password_is_missing(start, cli_on, tmp_path):
@@ -57,8 +64,8 @@ def test_the_password_is_missing(start, cli_on, tmp_path):
     write(file, NEW)
     server.args += ["--password-file", file]
     server.restart()
-    assert last_words(holder) == (f"{at}: it needs a password: give it in the URL, in ?password-file=, in "
-                                  "HOLDFAST_PASSWORD, or with the url in client.conf")
+    assert last_words(holder) == (f"{at}: it needs a password (of 'default', unless the URL names a user: holdfast://USER@...): give it in the "
+                                  "URL, in ?password-file=, in HOLDFAST_PASSWORD, or with the url in client.conf")
 
 
 def test_the_password_of_client_conf_is_for_its_own_url(start, cli_on, tmp_path):
@@ -181,3 +188,22 @@ def test_the_disk_is_full_with_the_usual_grace(start, cli_on):
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     assert "the log cannot be written" in last_words(holder)
     server.kill9()
+
+
+@pytest.mark.parametrize("now", [(), ("--now",)], ids=["break", "now"])
+def test_a_hold_that_was_broken_is_not_told_as_released(start, cli_on, now):
+    """It did not hear of the break, and the first release, or the answer to it, was lost."""
+    server = start()
+    relay = Relay(server.port)
+    try:
+        runner = cli_on(f"holdfast://{relay.address}").start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo inside; read line")
+        assert runner.line() == "inside"
+        relay.cut("down")
+        assert cli_on(f"holdfast://127.0.0.1:{server.port}")("break", *now, "x").status == 0
+        runner.say("go")
+        assert "releasing 'x': no answer" in runner.line("err")
+        relay.reset()
+        relay.heal()
+        assert runner.wait() == 76, runner.rest("err")
+    finally:
+        relay.stop()

@@ -179,7 +179,7 @@ def test_a_bad_file_changes_nothing(server, spoil, words):
 def test_nothing_to_read_again(start):
     server = start()
     line = hang_up(server, "SIGHUP")
-    assert line.endswith("info  SIGHUP: there is nothing to read again, neither password-file nor secret-file is set")
+    assert line.endswith("info  SIGHUP: there is nothing to read again, neither password-file nor users-file nor secret-file nor tls-cert nor peer-tls is set")
     assert server.cmd("PING") == "PONG"
 
 

@@ -325,4 +325,4 @@ def test_the_recipe_for_a_secret(tmp_path, end):
 
 def test_the_unit_reloads():
     unit = (ROOT / "dist/holdfastd.service.in").read_text()
-    assert "\nExecReload=kill -HUP $MAINPID\n" in unit
+    assert "\nExecReload=/bin/sh -c 'kill -HUP $$MAINPID'\n" in unit

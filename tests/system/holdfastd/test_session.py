@@ -1,6 +1,7 @@
 """What is between a client and the server: protocols, passwords, names, what is said about the server, where it
 listens, and what happens to those who are silent."""
 import os
+import re
 import socket
 import stat
 
@@ -20,6 +21,7 @@ SECTIONS = {
              "snapshots_installed", "snapshot_bytes", "snapshotting"},
     "Disk": {"log_writes", "log_bytes_written", "log_write_usec_mean", "log_write_usec_max"},
     "Stats": {"total_commands_processed", "refused_commands"},
+    "TLS": {"tls"},
 }
 
 
@@ -124,10 +126,14 @@ def test_command(client):
     assert client.cmd("COMMAND", "COUNT") == len(names)
     rows = client.cmd("COMMAND")
     assert [row[0] for row in rows] == names == [name.lower() for name in names]
-    for row in rows:
-        name, arity, flags, first, last, step = row[:6]
-        assert arity != 0 and all(isinstance(flag, str) for flag in flags)
-        assert (first, last, step) in ((0, 0, 0), (1, 1, 1))
+    parts = [part for row in rows for part in row[9]]
+    assert {part[0] for part in parts} >= {"once|claim", "once|read", "cluster|add", "client|setname"}
+    for row in rows + parts:
+        name, arity, flags, first, last, step, rights, tips, specifications, of_parts = row
+        assert arity != 0 and set(flags) <= {"write", "readonly", "fast"}
+        assert (first, last, step) in ((0, 0, 0), (1, 1, 1), (2, 2, 1), (1, -1, 1))
+        assert rights in ([], ["@acquire"], ["@look"], ["@break"], ["@floor"], ["@admin"])
+    assert {row[0]: row[6] for row in parts}["cluster|remove"] == ["@admin"]
     (acquire,) = client.cmd("COMMAND", "INFO", "Acquire")
     assert acquire[:2] == ["acquire", -3]
     docs = {name: pairs_of(text) for name, text in pairs_of(client.cmd("COMMAND", "DOCS")).items()}
@@ -209,11 +215,15 @@ def test_nothing_before_the_password(start):
                       ["ONCE", "CLAIM", "k", "l"], ["INFO"], ["COMMAND"], ["CLUSTER", "STATUS"], ["CLIENT", "ID"],
                       ["SELECT", "0"], ["SUBSCRIBE", "x"], ["UNSUBSCRIBE"], ["HELLO", "3"], ["HELLO"],
                       ["HELLO", "3", "SETNAME", "x"], ["ACQUIRE"]):
-            assert client.error(*words).startswith("NOAUTH "), words
+            version = words[1] if len(words) > 1 and words[0] == "HELLO" else "2"
+            how = f"HELLO {version} AUTH default PASSWORD" if words[0] == "HELLO" else "AUTH [USER] PASSWORD"
+            assert client.error(*words) == f"NOAUTH say the password first: {how}", words
         for words in (["AUTH", "wrong"], ["AUTH", "default", "wrong"], ["AUTH", "somebody", "s3cret word"], ["AUTH", ""],
                       ["AUTH", "s3cret word\n"], ["AUTH", "s3cret"], ["HELLO", "3", "AUTH", "default", "wrong"],
                       ["HELLO", "2", "AUTH", "somebody", "s3cret word"]):
-            assert client.error(*words).startswith("WRONGPASS "), words
+            named = "somebody" in words
+            assert client.error(*words) == ("WRONGPASS there are no users here, only a password: name no user, or 'default'" if named
+                                            else "WRONGPASS the password is wrong"), words
             assert client.error("PING").startswith("NOAUTH "), "still not"
         assert client.cmd("AUTH", "s3cret word") == "OK"
         assert client.cmd("PING") == "PONG"
@@ -248,6 +258,10 @@ def test_a_password_may_be_said_where_none_is_wanted(server):
         assert client.cmd("CLIENT", "INFO").strip().endswith("resp=2"), "HELLO was refused as a whole"
     done = Cli(f"holdfast://:geheim@127.0.0.1:{server.port}")("run", "x", "--", "true")
     assert done.status == 77 and "this server has no password" in done.stderr and "geheim" not in done.stderr, done
+    cli = Cli(f"holdfast://127.0.0.1:{server.port}")
+    cli.env["HOLDFAST_PASSWORD"] = "geheim"
+    done = cli("run", "x", "--", "true")
+    assert done.status == 77 and "HOLDFAST_PASSWORD" in done.stderr and "geheim" not in done.stderr, done
 
 
 # ---- where it listens --------------------------------------------------------------------------------------------
@@ -272,6 +286,7 @@ def test_everywhere_with_a_password(start):
 def test_a_unix_socket(start, tmp_path):
     path = f"/tmp/hf-{os.getpid()}.sock" if len(str(tmp_path)) > 80 else str(tmp_path / "s")
     server = start(listen=f"unix:{path},127.0.0.1:0")
+    assert re.search(rf"listen=unix:{path},127\.0\.0\.1:\d+ ", server.log[-1]), "all of them"
     status = os.stat(path)
     assert stat.S_ISSOCK(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o600
     with Client(path) as client, Client(path, 3) as other:

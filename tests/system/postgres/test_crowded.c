@@ -329,9 +329,89 @@ static void the_first_hold_after_a_promotion_is_kept(void **state)
     hf_close(store);
 }
 
+/* ---- what others left -------------------------------------------------------------------------- */
+
+static void ask(const char *statement, char reply[64])
+{
+    assert_int_equal(0, postgres_do(&server, statement, reply, 64));
+}
+
+/* Holders, places, marks and watchers that died elsewhere, with names that nobody asks for again. Whoever uses the store finds them; who lives stays. */
+static void what_died_on_another_host_goes(void **state)
+{
+    hf_options options = HF_OPTIONS_INIT;
+    hf_lock *kept, *lock;
+    char url[256], left[64] = "";
+    hf_store *store;
+    int64_t began_ms;
+
+    (void)state;
+    snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d/postgres?table=gone", server.port);
+    must(HF_OK, hf_open(url, &store));
+    options.ttl_ms = TTL_MS;
+    must(HF_OK, hf_acquire(store, "kept", &options, &kept));
+    ask("INSERT INTO gone_claims (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, "
+        "death_ms, beat, incarnation) SELECT convert_to('died' || n, 'UTF8'), "
+        "sha256(int4send(n)), owner, v.mode::\"char\", 0, CASE WHEN v.holds THEN token END, 100, "
+        "0, 0, CASE WHEN v.holds THEN beat ELSE -beat END, incarnation FROM gone_claims, "
+        "generate_series(1, 3) AS n, (VALUES ('x', true), ('x', false), ('e', false), ('o', "
+        "false)) AS v(mode, holds)",
+        left);
+    ask("INSERT INTO gone SELECT DISTINCT name, 1, '' FROM gone_claims WHERE name <> 'kept'", left);
+    began_ms = now_ms();
+    for (int i = 0; strcmp(left, "0") != 0 && now_ms() - began_ms < WAIT_MS; i++) {
+        must(HF_OK, hf_acquire(store, "used", &options, &lock));
+        must(HF_OK, hf_release(lock));
+        if (i % 64 == 0) {
+            ask("VACUUM gone_claims", left); /* what is deleted is more to look at */
+            ask("SELECT count(*) FROM gone_claims WHERE name <> 'kept'", left);
+        }
+    }
+    assert_string_equal("0", left);
+    assert_true(hf_lock_left_ms(kept) > 0);
+    must(HF_OK, hf_release(kept));
+    hf_close(store);
+}
+
+#define RESULTS "5000"
+#define FINISHED 40 /* one in four of those who finish looks around */
+
+/* Whoever finishes looks for results that nobody asks for, and reads a page of them. */
+static void whoever_finishes_does_not_read_all_results(void **state)
+{
+    char url[256], reply[64] = "f";
+    hf_store *store;
+    hf_once *once;
+
+    (void)state;
+    snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d/postgres?table=page", server.port);
+    must(HF_OK, hf_open(url, &store));
+    must(HF_OK, hf_once_begin(store, "first", NULL, &once));
+    must(HF_OK, hf_once_finish(once, "1", 1, KEEP_MS));
+    ask("INSERT INTO page_once (name, state, token, keep_ms, seen) SELECT int4send(n), 'd', 1, "
+        "60000, '{}' FROM generate_series(1, " RESULTS ") AS n",
+        reply);
+    for (int i = 0; i < FINISHED; i++) {
+        snprintf(reply, sizeof reply, "key%d", i);
+        must(HF_OK, hf_once_begin(store, reply, NULL, &once));
+        must(HF_OK, hf_once_finish(once, "1", 1, KEEP_MS));
+    }
+    hf_close(store);
+    do /* what they have counted is there when they have gone */
+        ask("SELECT n_tup_ins > " RESULTS " + 40 FROM pg_stat_user_tables WHERE relname = "
+            "'page_once'",
+            reply);
+    while (strcmp(reply, "t") != 0);
+    ask("SELECT seq_tup_read < " RESULTS " FROM pg_stat_user_tables WHERE relname = 'page_once'",
+        reply);
+    assert_string_equal("t", reply);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whoever_finishes_does_not_read_all_results),
+        cmocka_unit_test(what_died_on_another_host_goes),
         cmocka_unit_test(renewals_have_a_connection_of_their_own),
         cmocka_unit_test(the_first_hold_after_a_promotion_is_kept),
         cmocka_unit_test(a_cancel_is_heard_without_a_connection),

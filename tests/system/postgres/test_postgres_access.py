@@ -42,6 +42,24 @@ def test_a_role_without_rights_is_told_where_they_are(servers, cli_on):
     assert cli("run", "x", "--", "true").status == 0
 
 
+def test_where_functions_are_not_everybodys_the_printed_rights_name_them(servers, cli_on):
+    """ALTER DEFAULT PRIVILEGES ... REVOKE EXECUTE: a role needs that right of each of them."""
+    server = servers.postgres()
+    session = server.session()
+    session("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+    session(guard_sql("--locks"))
+    session("CREATE ROLE app LOGIN")
+    session(documented("least privileges"))
+    cli = cli_on(server.url(user="app"))
+    done = cli("run", "x", "--", "true")
+    assert done.status == REFUSED
+    assert "permission denied for function" in done.stderr and "what 'holdfast guard sql --dialect postgres --locks' prints after COMMIT" in done.stderr
+    session(printed_grants())
+    assert cli("run", "x", "--", "true").status == 0
+    withheld = ("SELECT proname FROM pg_proc WHERE proname LIKE 'holdfast%' AND NOT has_function_privilege('app', oid, 'EXECUTE')")
+    assert session(withheld) == []
+
+
 @pytest.mark.parametrize("grants", [lambda: documented("least privileges"), printed_grants], ids=["page", "command"])
 def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holder, grants):
     """Made by the owner; a role that may do no more than that does all there is."""

@@ -8,6 +8,7 @@ import psycopg2
 import pytest
 from conftest import STALE, await_claims, claims, eventually, guard_sql, make_table, seconds
 from holder import hold, start_holder  # noqa: F401
+from relay import Relay
 
 TTL_MS = 3000
 TTL = TTL_MS / 1000
@@ -212,6 +213,37 @@ def test_a_holder_learns_of_another_timeline_before_its_ttl(pair, table, hold, s
     assert holder.left() == 0
 
 
+@pytest.mark.parametrize("heard", ["of nothing", "of the release"])
+def test_a_release_says_no_more_than_the_promoted_replica_knows(servers, pair, table, cli_on, heard):
+    """It is asked for at the primary, and again at the replica. That has forgotten the hold, and somebody else has the lock; or it has it, and its release."""
+    primary, replica = pair
+    make_table(cli_on, primary, table)
+    caught_up(primary, replica)
+    relay = Relay(primary.port)
+    servers.stack.callback(relay.stop)
+    if heard == "of nothing":
+        fall_behind(replica)
+    url = primary.url(table, hosts=f"{relay.address},{replica.host}", listen="off")
+    holder = cli_on(url).start("run", "--ttl", "60s", "x", "--", "sh", "-c", "echo inside; read line")
+    assert holder.line() == "inside"
+    relay.cut("up" if heard == "of nothing" else "down")
+    if heard == "of nothing":
+        replica.promote()
+        next_one = cli_on(replica.url(table)).hold("x")
+    before = relay.count().up_chunks
+    holder.say("go")
+    eventually(lambda: relay.count().up_chunks > before, "it is asked for")
+    if heard == "of the release":
+        session = primary.session()
+        eventually(lambda: not claims(session, table, "x"), "it is released")
+        caught_up(primary, replica)
+        replica.promote()
+    relay.stop()
+    assert holder.wait() == (76 if heard == "of nothing" else 0), holder.rest("err")
+    if heard == "of nothing":
+        assert next_one.end() == 0
+
+
 def test_another_server_at_the_same_address_is_another_store(servers, table, hold, cli_on):
     """Exchanged behind a pooler: the sequencer's store is not this one, and what was held is lost."""
     old = servers.postgres()
@@ -347,13 +379,22 @@ def test_hosts_and_addresses_that_do_not_match(cli_on):
 # ---- a host that was used, and is of no more use
 
 
+def await_waiter(primary, table, mode=None):
+    """Until it has asked there: before that, a server that is of no use is refused at once, as for anybody who comes anew."""
+    session = primary.session()
+    if mode == "row":
+        eventually(lambda: session("SELECT 1 FROM pg_locks WHERE NOT granted"), "it waits")
+    else:
+        await_claims(session, table, "x", 2)
+
+
 def promote_under(primary, replica, table, cli_on, start_holder, retire, options=(), **url_options):
     """Somebody waits at the primary for a lock that is held there. The replica is promoted, and the waiter has to find it: its token."""
     url = both(primary, replica, table, **url_options)
     first = start_holder(url, "x", *options)
     assert first.token
     waiter = start_holder(url, "x", *options)
-    assert waiter.waits()
+    await_waiter(primary, table, url_options.get("mode"))
     caught_up(primary, replica)
     retire()
     replica.promote()
@@ -379,7 +420,7 @@ def test_a_waiter_leaves_a_primary_that_became_a_standby_behind_its_pooler(serve
     first = start_holder(url, "x", "ttl=3000")
     assert first.token
     waiter = start_holder(url, "x", "ttl=3000")
-    assert waiter.waits()
+    await_waiter(primary, table)
     caught_up(primary, replica)
     waiter.pause()  # between two looks
     (primary.directory / "data/standby.signal").touch()
@@ -425,7 +466,7 @@ def test_a_break_is_heard_at_once_after_a_failover_to_another_host(pair, table, 
     first = start_holder(url, "x", "ttl=3000")
     assert first.token
     waiter = start_holder(url, "x", "ttl=300000")
-    assert waiter.waits()
+    await_waiter(primary, table)
     listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'"
     eventually(lambda: primary.session().value(listens) == 2, "both listen")
     time.sleep(1)  # until it has heard itself, which nobody else can see

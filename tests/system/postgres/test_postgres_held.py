@@ -152,6 +152,35 @@ def test_those_who_look_lock_nothing(batches, cli_on):
     looking("COMMIT")
 
 
+def test_of_many_it_is_asked_at_once_who_has_entered(batches, cli_on):
+    """The locks of the whole server are read for that: not with each of thousands who shared a lock that was broken."""
+    count = 2000
+    cli, session = cli_on(batches.url()), batches.session()
+    locked(cli, "x", "--ttl", "60s", "--shared")
+    lease, token = locked(cli, "y", "--ttl", "60s")
+    columns = "name, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, incarnation"
+    session(f"INSERT INTO holdfast_locks_claims (lease, {columns}) SELECT sha256(n::text::bytea), {columns} "
+            f"FROM holdfast_locks_claims, generate_series(1, {count}) AS n WHERE name = 'x'")
+    inside = batches.session()
+    inside("BEGIN")
+    enter(inside, "y", lease, token)
+    session("ALTER DATABASE postgres SET track_functions = 'all'")
+    assert cli("break", "x").status == cli("break", "--now", "y").status == 0
+    began = time.monotonic()
+    assert "nobody holds it: withheld" in cli("show", "x").stdout
+    print(f"{count} broken holds are shown in {1000 * seconds(began):.0f} ms")
+    assert "until an open transaction of its last holder ends" in cli("show", "y").stdout
+    assert json.loads(cli("ls", "--json", "-a").stdout.splitlines()[0])
+
+    def calls(name):
+        return session.value("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = %s", name)
+
+    eventually(lambda: calls("holdfast_locks_incarnation") >= 5, "what they have counted")
+    eventually(lambda: session.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast'") == 0, "they have gone")
+    assert calls("holdfast_locks_is_entered") == 0
+    inside("COMMIT")
+
+
 def test_whoever_may_only_read_sees_what_is_broken(batches, cli_on):
     session = batches.session()
     session("CREATE ROLE monitor LOGIN")

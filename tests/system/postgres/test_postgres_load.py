@@ -32,6 +32,57 @@ def await_quiet(session, table):
                "those who came have settled")
 
 
+def test_a_break_of_many_is_done_in_time(server, table, cli_on):
+    """It leaves a mark for those of them that may ask for it, and takes no longer for each the more there are."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    holder = cli.hold("x", "--shared", "--ttl", "60s")
+    session = server.session()
+    columns = "owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, incarnation"
+    session(f"INSERT INTO {table}_claims (name, lease, {columns}) SELECT name, sha256(n::text::bytea), {columns} "
+            f"FROM {table}_claims, generate_series(1, 2500) AS n WHERE name = 'x'")
+    done = cli("break", "--now", "x")
+    assert done.status == 0, done.stderr
+    assert session.value(f"SELECT count(*) FROM {table}_claims WHERE name = 'x'") == 256
+    assert cli("run", "-n", "x", "--", "true").status == 0
+    assert holder.end() == 76
+
+
+def test_a_reader_stands_behind_the_writer_who_stands_behind_thousands_of_readers(server, table, cli_on):
+    """Who comes sees the first few thousand of those who are there: the writer must be among them."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    cli.hold("x", "--shared", "--ttl", "60s")
+    session = server.session()
+    columns = "owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, incarnation"
+    session(f"INSERT INTO {table}_claims (name, lease, {columns}) SELECT name, sha256(n::text::bytea), {columns} "
+            f"FROM {table}_claims, generate_series(1, 5000) AS n WHERE name = 'x'")
+    assert cli("run", "-n", "--shared", "x", "--", "true").status == 0
+    writer = cli.start("run", "x", "--", "true")
+    await_claims(session, table, "x", 5002)
+    assert cli("run", "-n", "--shared", "x", "--", "true").status == 75
+    writer.kill(signal.SIGTERM)
+    assert writer.wait() == 143
+    assert cli("run", "-n", "--shared", "x", "--", "true").status == 0
+
+
+def test_a_reader_stands_behind_the_writer_who_stands_behind_thousands_of_readers_who_wait(server, table, cli_on):
+    """As many hold it, and the writer they waited for has gone."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    cli.hold("x", "--shared", "--ttl", "60s")
+    session = server.session()
+    columns = "owner, mode, permits, ttl_ms, delay_ms, death_ms, incarnation"
+    session(f"INSERT INTO {table}_claims (name, lease, token, beat, {columns}) SELECT name, sha256(n::text::bytea), CASE WHEN n <= 2100 THEN token END, "
+            f"CASE WHEN n <= 2100 THEN beat ELSE -beat END, {columns} FROM {table}_claims, generate_series(1, 4200) AS n WHERE name = 'x'")
+    assert cli("run", "-n", "--shared", "x", "--", "true").status == 0
+    writer = cli.start("run", "x", "--", "true")
+    await_claims(session, table, "x", 4202)
+    assert cli("run", "-n", "--shared", "x", "--", "true").status == 75
+    writer.kill(signal.SIGTERM)
+    assert writer.wait() == 143
+
+
 def test_fifty_waiters_and_each_release_wakes_one(counting, table, hold, start_holder, cli_on):
     """With a herd each release would be WAITERS statements. Each waiter looks now and then by itself: at most once a second."""
     make_table(cli_on, counting, table)
@@ -213,6 +264,17 @@ def test_a_url_to_listen_at_that_is_dead_is_said(server, table, cli_on, hold):
     while "listen=" not in lines[-1]:
         lines.append(waiter.line("err"))
     assert "127.0.0.1" in lines[-1] and "look once a second" in lines[-1]
+
+
+def test_a_url_to_listen_at_that_leads_to_another_database_is_called_that(server, table, cli_on, hold):
+    """No notification comes through, and no pooler has to do with it."""
+    url = server.url(table, listen=server.url(database="template1"))
+    hold(server.url(table), "x", "ttl=300000")
+    waiter = cli_on(url).start("run", "x", "--", "true")
+    lines = [waiter.line("err")]
+    while "look once a second" not in lines[-1]:
+        lines.append(waiter.line("err"))
+    assert "the URL of listen=" in lines[-1] and "another database" in lines[-1], lines
 
 
 def test_behind_a_pooler_that_swallows_notifications_waiting_works(servers, counting, table, hold, start_holder, cli_on):

@@ -1,9 +1,11 @@
 """?mode=row: a lock that is an open transaction, and ends with its connection."""
+import contextlib
 import signal
+import threading
 import time
 
 import pytest
-from conftest import await_claims, await_gone, eventually, seconds
+from conftest import await_claims, await_gone, eventually, psycopg2, seconds
 from holder import hold, start_holder  # noqa: F401
 
 SLACK = 8  # seconds, on a busy machine
@@ -40,6 +42,29 @@ def test_what_it_cannot_do_is_said_of_this_mode_alone(url, cli_on, command, stat
     """PostgreSQL without it can do all of that."""
     done = cli_on(url)(*command)
     assert done.status == status and "a postgres store with mode=row " in done.stderr, done
+
+
+def test_somebody_who_awaits_the_table_of_rows_holds_nobody_up(server, table, url, hold, start_holder):
+    """VACUUM FULL, or an ALTER TABLE: it waits for whoever has a row locked, and all who would read the table wait behind it."""
+    first = hold(url, "x")
+    second = start_holder(url, "x")
+    locker, session = server.connect(), server.session()
+    eventually(lambda: session.value("SELECT count(*) FROM pg_locks WHERE NOT granted"), "a waiter")
+
+    def lock():
+        with contextlib.suppress(psycopg2.Error):
+            locker.cursor().execute(f"LOCK TABLE {table}_rows IN ACCESS EXCLUSIVE MODE")
+
+    thread = threading.Thread(target=lock)
+    thread.start()
+    eventually(lambda: session.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"), "it waits")
+    assert first.release() == "HF_OK"
+    assert second.token > first.token
+    assert session.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'") == 1, "as long as that waited"
+    locker.cancel()
+    thread.join()
+    locker.close()
+    assert second.release() == "HF_OK"
 
 
 def test_a_dead_holder_is_gone_at_once(url, hold, start_holder):

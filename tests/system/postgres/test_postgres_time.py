@@ -219,6 +219,19 @@ def test_a_chain_of_those_who_do_not_stay_gets_there_in_one_ttl(server, table, c
     assert claims(server.session(), table, "x") == []
 
 
+def test_whoever_only_asks_from_another_host_knows_a_ttl_later(server, table, cli_on):
+    """Nobody wants the lock. What the first has seen is kept in the row for the next who asks."""
+    cli = cli_on(server.url(table))
+    dead_holder(cli)
+    session = server.session()
+    session(f"UPDATE {table}_claims SET seen = NULL, seen_beat = NULL, ttl_ms = 500")
+    (token,) = [claim["token"] for claim in claims(session, table, "x")]
+    assert cli("check", "x", str(token)).status == 0
+    eventually(lambda: "nobody holds it" in cli("show", "x").stdout, "it is over")
+    assert cli("check", "x", str(token)).status == 1
+    assert claims(session, table, "x") == []
+
+
 NOTES_MAX = 32  # hosts
 
 

@@ -53,6 +53,57 @@ def test_undo_leaves_nothing(servers, cli_on):
     assert (tables(session), session("SELECT oid FROM pg_proc ORDER BY 1")) == before
 
 
+EARLIER = ["_bury(bytea, bigint[], bigint[], text, bigint)", "_floor(text, integer, bigint)", "_renew(text, integer, bytea[], bytea[], bigint[], bigint[], bigint[])",
+           "_wake(bytea, boolean, boolean)"]
+OWN = "_release(integer)"  # of somebody who calls one so
+
+
+def named(session, table, tail=""):
+    """Functions of the store, and whatever else is called so."""
+    return sorted(name for (name,) in session("SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE %s", f"{table}{tail}%"))
+
+
+def make_functions(session, table, parameters):
+    for text in parameters:
+        session(f"CREATE FUNCTION {table}{text} RETURNS void LANGUAGE sql AS $$ $$")
+
+
+def test_functions_with_parameters_of_before_go_with_those_that_are_put_over_them(server, table, cli_on):
+    """Tables that were dropped by hand leave the functions, and the next store is made beside them. What somebody else has called so stays."""
+    session = server.session()
+    make_functions(session, table, [*EARLIER, OWN])
+    make_table(cli_on, server, table)
+    made = named(session, table)
+    assert len({name.partition("(")[0] for name in made}) == len(made) - 1, made
+    assert f"{table}_release(integer)" in made
+    make_functions(session, table, EARLIER)
+    session(guard_sql("--locks", "--table", table))
+    assert named(session, table) == made
+    (line,) = [line for line in guard_sql("--locks", "--table", table).splitlines() if line.startswith("-- GRANT EXECUTE")]
+    session(line.removeprefix("-- ").replace("TO app", "TO PUBLIC"))  # each is named so that there is one
+    make_functions(session, table, EARLIER)
+    session(guard_sql("--locks", "--undo", "--table", table))
+    assert named(session, table) == [f"{table}_release(integer)"]
+
+
+def test_functions_of_before_are_told_once_and_used(server, table, cli_on):
+    """A store that was made before. A client that is older itself says nothing."""
+    make_table(cli_on, server, table)
+    session, cli = server.session(), cli_on(server.url(table))
+    older = f"holdfast: the functions of the locks in the database are older than this holdfast: whoever may applies once more what 'holdfast guard sql " \
+            f"--dialect postgres --locks --table {table}' prints\n"
+    job = ("run", "x", "--", "true")
+    assert older not in cli(*job).stderr
+    revision = session.value(f"SELECT {table}_revision()")
+    for there, told in ((f"CREATE OR REPLACE FUNCTION {table}_revision() RETURNS integer LANGUAGE sql AS 'SELECT {revision + 1}'", 0),
+                        (f"CREATE OR REPLACE FUNCTION {table}_revision() RETURNS integer LANGUAGE sql AS 'SELECT {revision - 1}'", 1),
+                        (f"DROP FUNCTION {table}_revision", 1),
+                        (guard_sql("--locks", "--table", table), 0)):
+        session(there)
+        done = cli(*job)
+        assert done.status == 0 and done.stderr.count(older) == told, (there[:80], done)
+
+
 def test_what_the_command_prints_is_what_the_first_use_makes(servers, cli_on):
     """For those who may not CREATE: an operator applies it, and the store works."""
     server = servers.postgres()

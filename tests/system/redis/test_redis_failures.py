@@ -372,6 +372,21 @@ def test_retried_release_does_not_touch_the_next_holder(redis, relay, hold):
     is_untouched(redis, second, fresh)
 
 
+@pytest.mark.parametrize("shared", [(), ("--shared",)])
+@pytest.mark.parametrize("now", [(), ("--now",)])
+def test_retried_release_of_a_broken_hold_is_not_told_as_released(redis, relay, cli_on, now, shared):
+    """It did not hear of the break, and the answer to the first release was lost."""
+    runner = cli_on(relay.url()).start("run", *shared, "--ttl", "60s", "x", "--", "sh", "-c", "echo inside; read line")
+    assert runner.line() == "inside"
+    relay.cut("down")
+    assert cli_on(redis.url())("break", *now, "x").status == 0
+    runner.say("go")
+    assert "releasing 'x': no answer" in runner.line("err")
+    relay.reset()
+    relay.heal()
+    assert runner.wait() == 76, runner.rest("err")
+
+
 def test_token_of_an_older_hold_gives_up_and_renews_nothing(redis, cli_on):
     """B6: a duplicate that names the lease but an older token touches nothing newer."""
     cli = cli_on(redis.url())

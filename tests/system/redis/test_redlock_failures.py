@@ -34,6 +34,23 @@ def test_a_holder_paused_beyond_its_ttl_is_overtaken_and_knows_it_when_it_wakes(
     assert new.left() > 0
 
 
+@pytest.mark.parametrize("now", [(), ("--now",)], ids=["break", "now"])
+def test_a_retried_release_of_a_broken_hold_is_not_told_as_released(five_redis, five_relays, url, cli_on, now):
+    """It did not hear of the break, and the answers to the first release were lost."""
+    runner = cli_on(redlock_url(five_relays)).start("run", "--ttl", "60s", NAME, "--", "sh", "-c", "echo inside; read line")
+    assert runner.line() == "inside"
+    for relay in five_relays:
+        relay.cut("down")
+    assert cli_on(url)("break", *now, NAME).status == 0
+    runner.say("go")
+    while f"releasing '{NAME}': no answer" not in runner.line("err"):
+        pass
+    for relay in five_relays:
+        relay.reset()
+        relay.heal()
+    assert runner.wait() == 76, runner.rest("err")
+
+
 @pytest.mark.parametrize("rival", [True, False], ids=["rival", "alone"])
 @pytest.mark.parametrize("stage", ["votes", "seals"])
 def test_a_majority_won_before_a_pause_is_not_a_hold_after_it(five_redis, five_relays, cli_on, url, hold, start_holder, stage,

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "hostports.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -554,6 +555,25 @@ static void what_is_no_host_and_port_is_known(void **state)
     assert_int_equal(HOSTPORT_NOT_IPV6, hostport_parse("[::1\0]", 6, &at));
 }
 
+/* What every user of it is held to. */
+static void all_read_a_host_and_a_port_alike(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HOSTPORT_CASES; i++) {
+        const struct hostport_case *each = &hostport_cases[i];
+        struct hostport at = {.host = "untouched"};
+        bool is_taken = hostport_parse(each->text, strlen(each->text), &at) == HOSTPORT_OK;
+
+        if (is_taken != (each->host != NULL))
+            fail_msg("'%s' was %s", each->text, is_taken ? "taken" : "refused");
+        assert_string_equal(each->host ? each->host : "untouched", at.host);
+        if (!each->host)
+            continue;
+        assert_int_equal(each->port, at.has_port ? at.port : -1);
+        assert_int_equal(each->loopback, at.loopback);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,6 +596,7 @@ int main(void)
         cmocka_unit_test(random_bytes_differ),
         cmocka_unit_test(a_host_is_an_address_or_a_name),
         cmocka_unit_test(what_is_no_host_and_port_is_known),
+        cmocka_unit_test(all_read_a_host_and_a_port_alike),
         cmocka_unit_test(a_futex_wakes_on_change_and_at_its_deadline),
     };
 

@@ -142,6 +142,18 @@ void note_lost(hf_lock *lock, void *arg)
     atomic_store((_Atomic int64_t *)arg, now_ms());
 }
 
+int64_t await_told(const _Atomic int64_t *told_ms)
+{
+    int64_t deadline_ms = now_ms() + PATIENCE_MS;
+
+    while (atomic_load(told_ms) == 0) {
+        if (now_ms() > deadline_ms)
+            fail_msg("on_lost was never called");
+        sleep_ms(2);
+    }
+    return atomic_load(told_ms);
+}
+
 static void *caller_main(void *arg)
 {
     struct caller *caller = arg;

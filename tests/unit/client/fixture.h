@@ -42,6 +42,8 @@ void await_entries(hf_store *store, const char *name, int kind, int count);
 int64_t await_lost(hf_lock *lock);
 /* on_lost with an _Atomic int64_t as arg: when it was called. */
 void note_lost(hf_lock *lock, void *arg);
+/* Until it was; returns when. */
+int64_t await_told(const _Atomic int64_t *told_ms);
 
 struct caller {
     hf_store *store;

@@ -176,6 +176,24 @@ static bool compare_name(struct comparison *all, int name, struct core_counts *e
              SAME(all, view.result_left_ms == record->deadline_ms - all->model->now_ms)));
 }
 
+struct core_text compare_user(int user)
+{
+    static const char *const names[] = {"", "ann", "a-user-with-a-longer-name@example.com"};
+
+    return (struct core_text){names[user], strlen(names[user])};
+}
+
+static bool compare_usage(struct comparison *all, int user, struct core_counts *expected)
+{
+    struct core_usage usage = {0}, of_model = model_usage(all->model, user);
+    bool found = core_usage(all->table, compare_user(user), &usage);
+
+    expected->users += found;
+    return SAME(all, usage.leases == of_model.leases && usage.holds == of_model.holds) &&
+           SAME(all, usage.places == of_model.places) &&
+           SAME(all, found == (usage.leases + usage.holds + usage.places > 0));
+}
+
 bool compare_table(const struct core *table, const struct model *model,
                    const struct compare_texts *texts, char ret_wrong[WRONG_MAX])
 {
@@ -185,6 +203,9 @@ bool compare_table(const struct core *table, const struct model *model,
     for (int name = 0; name < MODEL_NAMES; name++)
         if (!compare_name(&all, name, &expected))
             return false;
+    for (int user = 1; user <= MODEL_USERS; user++)
+        if (!compare_usage(&all, user, &expected))
+            return false;
     for (int i = 0; i < MODEL_LEASES; i++) {
         expected.ended += model->leases[i].used && model->leases[i].ended;
         expected.leases += model->leases[i].used && !model->leases[i].ended;
@@ -193,7 +214,7 @@ bool compare_table(const struct core *table, const struct model *model,
     return SAME(&all, counts.locks == expected.locks && counts.records == expected.records) &&
            SAME(&all, counts.leases == expected.leases && counts.ended == expected.ended) &&
            SAME(&all, counts.holds == expected.holds && counts.ghosts == expected.ghosts) &&
-           SAME(&all, counts.places == expected.places) &&
+           SAME(&all, counts.places == expected.places && counts.users == expected.users) &&
            SAME(&all, counts.last_token == model->last_token) &&
            SAME(&all, counts.last_ticket == model->last_ticket) &&
            SAME(&all, core_now(table) == model->now_ms) &&

@@ -15,6 +15,9 @@ struct compare_texts {
     struct core_text (*lease_of)(int who);
 };
 
+/* The name of a user of the model. */
+struct core_text compare_user(int user);
+
 /* What came out of an entry. */
 struct events {
     const struct compare_texts *texts;

@@ -52,6 +52,7 @@ struct explore_command {
     struct core_command base; /* without texts; with CORE_ONCE: for once-records' keys only */
     enum explore_number number;
     bool all; /* RENEW: all leases in one command */
+    int user; /* ACQUIRE with QUOTA: of the model */
 };
 
 /* How time passes. Only what lies between now and the deadlines matters to the table. */

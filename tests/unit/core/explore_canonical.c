@@ -6,6 +6,8 @@
  *   equal deadlines, and the lowest free one is taken next). So a permutation of leases, or of names, is the same state, and leases
  *   that the table does not know are all the same one. Every lease may give the same commands: none is special.
  *
+ *   Users are told by the length of their names; what they have follows from their leases and ghosts [C10], and is not told again.
+ *
  *   Tokens. A list has its holds in their order, which is in the fingerprint. A token itself is compared with the one in a
  *   command for equality only; the explorer gives the right one or another. The next one is one more than the last one: so only the distance to
  *   the very last token matters, and only near it; and how far the last one is above those that clients know, which must be nothing.
@@ -37,6 +39,12 @@ static uint64_t about(char kind, uint64_t slot)
     return search_mix(search_mix(1, (uint64_t)kind), slot);
 }
 
+/* 0: of nobody. */
+static uint64_t of_user(const struct core *core, uint32_t usage)
+{
+    return usage ? (uint64_t)usage_name(core, usage_at(core, usage - 1)).size : 0;
+}
+
 static uint64_t of_lease(const struct core *core, uint32_t slot)
 {
     const struct lease *lease = lease_at(core, slot);
@@ -47,6 +55,7 @@ static uint64_t of_lease(const struct core *core, uint32_t slot)
         left_ms = 0;
     hash = search_mix(hash, (uint64_t)left_ms);
     hash = search_mix(hash, (uint64_t)lease->kept << 1 | lease->ended);
+    hash = search_mix(hash, of_user(core, lease->usage));
     if (core->snapshot)
         hash = search_mix(hash, lease->epoch == core->epoch);
     return hash;
@@ -62,6 +71,7 @@ static uint64_t of_claims(const struct core *core, uint64_t hash, uint32_t slot)
         hash = search_mix(hash, (uint64_t)claim->state << 16 | (uint64_t)claim->mode << 8 |
                                     (claim->flags & CLAIM_TOLD));
         hash = search_mix(hash, claim_delay(core, claim));
+        hash = search_mix(hash, claim->lease == NONE ? of_user(core, claim_usage(core, claim)) : 0);
         hash = search_mix(hash, deadline_ms == 0 || deadline_ms == INT64_MAX
                                     ? UINT64_MAX
                                     : (uint64_t)(deadline_ms - core->now_ms));

@@ -261,7 +261,8 @@ static struct model_command one_command(const struct explore_run *run, const str
                                         const struct explore_target *target)
 {
     const struct explore_command *what = &run->commands[target->command];
-    struct model_command command = {.base = what->base, .name = target->name, .who = target->who};
+    struct model_command command = {
+        .base = what->base, .name = target->name, .who = target->who, .user = what->user};
     uint64_t right = right_number(model, what->base.op, target->name, target->who);
     uint64_t other = right > 1 ? right - 1 : right + 1;
 
@@ -303,6 +304,8 @@ static void pack_one(struct core_packer *packer, const struct model_command *com
     }
     if ((has_name(real.op) && real.op != CORE_BREAK) || real.op == CORE_END)
         real.lease = lease_of(command->who);
+    if (real.flags & CORE_QUOTA)
+        real.user = compare_user(command->user);
     if (real.op == CORE_FINISH)
         real.result = (struct core_text){"ok", RESULT_BYTES};
     if (real.op == CORE_IDENTITY)
@@ -344,6 +347,21 @@ static void acquire_words(FILE *out, const struct core_command *command)
         fputs(" no-heir", out);
 }
 
+static void user_words(FILE *out, const struct model_command *command)
+{
+    const struct core_quota *quota = &command->base.quota;
+
+    if (!(command->base.flags & CORE_QUOTA))
+        return;
+    fprintf(out, " user %s", compare_user(command->user).bytes);
+    if (quota->leases)
+        fprintf(out, " leases %u", quota->leases);
+    if (quota->holds)
+        fprintf(out, " holds %u", quota->holds);
+    if (quota->places)
+        fprintf(out, " places %u", quota->places);
+}
+
 static void command_words(FILE *out, const struct model_command *command)
 {
     static const char *const ops[] = {
@@ -361,8 +379,10 @@ static void command_words(FILE *out, const struct model_command *command)
         fprintf(out, " %c", COMPARE_LEASE_0 + command->who);
     for (uint32_t i = 0; i < base->lease_count; i++)
         fprintf(out, " %c", COMPARE_LEASE_0 + command->renewed[i]);
-    if (base->op == CORE_ACQUIRE)
+    if (base->op == CORE_ACQUIRE) {
         acquire_words(out, base);
+        user_words(out, command);
+    }
     if ((base->op == CORE_RENEW || base->op == CORE_END) && base->ttl_ms)
         fprintf(out, " ttl %u", base->ttl_ms);
     if ((base->op == CORE_RELEASE && base->token) || base->op == CORE_FINISH)

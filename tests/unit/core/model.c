@@ -78,6 +78,25 @@ int64_t model_end_ms(const struct model *model, int who)
     return lease->deadline_ms > least ? lease->deadline_ms : least;
 }
 
+struct core_usage model_usage(const struct model *model, int user)
+{
+    struct core_usage usage = {0};
+
+    for (int i = 0; i < MODEL_LEASES; i++)
+        usage.leases +=
+            model->leases[i].used && !model->leases[i].ended && model->leases[i].user == user;
+    for (int i = 0; i < model->claims_end; i++) {
+        const struct model_claim *claim = &model->claims[i];
+
+        if (!claim->used ||
+            (claim->who == NOBODY ? claim->user : find_lease(model, claim->who)->user) != user)
+            continue;
+        usage.places += claim->state == CORE_PLACE;
+        usage.holds += claim->state != CORE_PLACE;
+    }
+    return usage;
+}
+
 /* ---- events ----------------------------------------------------------------------------------- */
 
 void tell(struct model *model, struct model_event event)
@@ -308,6 +327,7 @@ static void end_claim(struct model *model, struct model_claim *claim, enum core_
         return;
     }
     tell_changed(model, claim, why);
+    claim->user = find_lease(model, claim->who)->user;
     claim->state = CORE_GHOST;
     claim->who = NOBODY;
     claim->deadline_ms = until;

@@ -15,10 +15,11 @@
 #define MODEL_CLAIMS 1024
 #define MODEL_EVENTS 65536
 #define NOBODY (-1)
+#define MODEL_USERS 2 /* from 1 on; 0: a user without limits */
 
 struct model_lease {
     bool used, ended;
-    int who;
+    int who, user;
     uint32_t ttl_ms;
     int64_t deadline_ms; /* it does not come while one of its places is kept */
 };
@@ -27,6 +28,7 @@ struct model_claim {
     bool used, kept, no_heir;
     enum core_state state;
     int name, who; /* NOBODY: a ghost */
+    int user;      /* of a ghost: whose hold it was */
     int mode;
     uint64_t number; /* token or ticket */
     uint64_t delay_ms;
@@ -48,6 +50,7 @@ struct model_name {
 struct model_command {
     struct core_command base; /* all but the texts */
     int name, who, result;
+    int user; /* with CORE_QUOTA */
     int renewed[8];
 };
 
@@ -74,6 +77,8 @@ struct model {
     int claims_end; /* no claim from here on is in use */
 };
 
+/* What a user has. */
+struct core_usage model_usage(const struct model *model, int user);
 void model_apply(struct model *model, const struct model_command *commands, uint32_t count,
                  uint32_t elapsed_ms, bool new_term);
 /* The claim of this lease on this name, or NULL. */

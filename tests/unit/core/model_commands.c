@@ -52,6 +52,41 @@ static void acquire_again(struct model *model, uint32_t number, struct model_cla
     }
 }
 
+static bool is_over(struct model *model, uint32_t number, const struct model_command *command,
+                    enum core_answer what, uint64_t has, uint32_t limit)
+{
+    if (limit == 0 || has < limit)
+        return false;
+    tell(model, (struct model_event){.kind = EFFECT_ANSWER,
+                                     .command = number,
+                                     .answer = what,
+                                     .number = has,
+                                     .name = command->name,
+                                     .who = NOBODY});
+    return true;
+}
+
+/* More than the user may have: whoever asks says the limits, and whose lease it is counts. */
+static bool is_over_quota(struct model *model, uint32_t number, const struct model_command *command,
+                          bool waits)
+{
+    const struct model_lease *lease = find_lease(model, command->who);
+    bool owned = lease && lease->user;
+    struct core_usage has = model_usage(model, owned ? lease->user : command->user);
+    uint64_t claims = has.holds + has.places, places = has.places;
+
+    for (int i = 0; lease && !owned && i < model->claims_end; i++)
+        if (model->claims[i].used && model->claims[i].who == command->who) {
+            claims++;
+            places += model->claims[i].state == CORE_PLACE;
+        }
+    return (!owned && is_over(model, number, command, ANSWER_OVER_LEASES, has.leases,
+                              command->base.quota.leases)) ||
+           is_over(model, number, command, ANSWER_OVER_HOLDS, claims, command->base.quota.holds) ||
+           (waits && is_over(model, number, command, ANSWER_OVER_PLACES, places,
+                             command->base.quota.places));
+}
+
 /* The lease has nothing to do with the name yet. */
 static void acquire_anew(struct model *model, uint32_t number, const struct model_command *command)
 {
@@ -71,6 +106,8 @@ static void acquire_anew(struct model *model, uint32_t number, const struct mode
         answer(model, number, ANSWER_BUSY, 0);
         return;
     }
+    if (base->flags & CORE_QUOTA && is_over_quota(model, number, command, name && !room))
+        return;
     if (model->last_token >= HF_TOKEN_MAX) {
         answer(model, number, ANSWER_TOKENS_SPENT, 0);
         return;
@@ -80,6 +117,8 @@ static void acquire_anew(struct model *model, uint32_t number, const struct mode
     name->permits = base->permits;
     if (!find_lease(model, command->who))
         make_lease(model, command->who);
+    if (base->flags & CORE_QUOTA && !find_lease(model, command->who)->user)
+        find_lease(model, command->who)->user = command->user;
     claim = make_claim(model, command->name, command->who);
     claim->mode = base->mode;
     claim->delay_ms = base->delay_ms;
@@ -121,10 +160,16 @@ static void acquire(struct model *model, uint32_t number, const struct model_com
 static void release(struct model *model, uint32_t number, const struct model_command *command)
 {
     struct model_claim *claim = find_claim(model, command->name, command->who);
+    const struct model_lease *lease = find_lease(model, command->who);
     uint64_t token = command->base.token;
 
     if (!claim || (token && (claim->state != CORE_HOLD || claim->number != token))) {
-        answer(model, number, ANSWER_NUMBER, 0);
+        tell(model, (struct model_event){.kind = EFFECT_ANSWER,
+                                         .command = number,
+                                         .answer = ANSWER_NUMBER,
+                                         .why = lease && lease->ended ? WHY_ENDED : 0,
+                                         .name = NOBODY,
+                                         .who = NOBODY});
         return;
     }
     if (claim->state == CORE_HOLD)

@@ -182,6 +182,16 @@ static void parse_wait(const struct player *player, struct words *words,
         expect(player, words, "push");
 }
 
+static void parse_user(const struct player *player, struct words *words,
+                       struct core_command *command)
+{
+    command->flags |= CORE_QUOTA;
+    command->user = text(next_word(player, words));
+    command->quota.leases = (uint32_t)optional(player, words, "leases", 0);
+    command->quota.holds = (uint32_t)optional(player, words, "holds", 0);
+    command->quota.places = (uint32_t)optional(player, words, "places", 0);
+}
+
 static void parse_acquire(const struct player *player, struct words *words,
                           struct core_command *command)
 {
@@ -204,6 +214,8 @@ static void parse_acquire(const struct player *player, struct words *words,
             command->owner = text(next_word(player, words));
         else if (word_is(words, "no-heir"))
             command->flags |= CORE_NO_HEIR;
+        else if (word_is(words, "user"))
+            parse_user(player, words, command);
         else
             wrong(player, "not a word of acquire: %s", words->word[words->at]);
     }
@@ -336,6 +348,12 @@ static bool look(struct player *player, struct words *words)
         tell_lock(player->out, player->core, which, flags);
     } else if (word_is(words, "count")) {
         tell_counts(player->out, player->core);
+    } else if (word_is(words, "usage")) {
+        struct core_usage usage = {0};
+
+        core_usage(player->core, text(next_word(player, words)), &usage);
+        fprintf(player->out, "    %u leases, %u holds, %u places\n", usage.leases, usage.holds,
+                usage.places);
     } else if (word_is(words, "next")) {
         int64_t next_ms = core_next_deadline(player->core);
 

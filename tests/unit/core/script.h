@@ -7,7 +7,8 @@
  *     +250                         so many ms pass (an entry; several if more than 1000)
  *     term                         the first entry of another leader's term
  *     acquire NAME LEASE [ttl MS] [wait MS|forever push|kept] [shared] [permits N] [delay MS]
- *             [owner WORD] [no-heir]               (on one line; without ttl: 30000)
+ *             [owner WORD] [no-heir] [user WORD [leases N] [holds N] [places N]]
+ *                                                  (on one line; without ttl: 30000)
  *     release NAME LEASE [token T]
  *     renew LEASE… [ttl MS]
  *     end LEASE [ttl MS]
@@ -24,6 +25,7 @@
  *     show NAME                    who holds it, who waits, and its record
  *     alive NAME T                 is that hold alive?
  *     count                        how many there are of what
+ *     usage WORD                   what that user has
  *     next                         when the next deadline is due
  *
  * A NAME that begins with once: is a once-record's key. A command that breaks a limit is not packed,

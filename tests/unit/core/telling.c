@@ -24,6 +24,10 @@ static const char *const answers[] = {
     [ANSWER_CLAIMS_FULL] = "refused: claims full",
     [ANSWER_QUEUE_FULL] = "refused: queue full",
     [ANSWER_TOKENS_SPENT] = "refused: tokens spent",
+    [ANSWER_USERS_FULL] = "refused: users full",
+    [ANSWER_OVER_LEASES] = "refused: has # leases",
+    [ANSWER_OVER_HOLDS] = "refused: has # holds and places",
+    [ANSWER_OVER_PLACES] = "refused: has # places",
     [ANSWER_STALE] = "stale, the newest token is #",
 };
 
@@ -80,6 +84,8 @@ static void put_answer(FILE *out, const struct core_effect *effect)
         assert_true(effect->ticket == effect->number);
         fprintf(out, ", attachment %u", effect->attachment);
     }
+    if (effect->answer >= ANSWER_OVER_LEASES && effect->answer <= ANSWER_OVER_PLACES)
+        fprintf(out, " of %llu", (unsigned long long)effect->limit);
     if (effect->answer == ANSWER_DONE) {
         fputs(": ", out);
         put_text(out, effect->result);

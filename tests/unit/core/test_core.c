@@ -3,9 +3,11 @@
 #include "core/inside.h"
 #include "tools.h"
 
+#include <malloc.h>
+
 /* ---- the commands that go through the codec --------------------------------------------------- */
 
-#define SAMPLES 14
+#define SAMPLES 15
 
 static char long_text[CORE_RESULT_MAX + 1];
 
@@ -45,6 +47,13 @@ static void samples(struct core_command ret_samples[SAMPLES])
          .lease = text("lease"),
          .mode = HF_SHARED,
          .ttl_ms = 30000},
+        {.op = CORE_ACQUIRE,
+         .flags = CORE_QUOTA,
+         .name = text("quota"),
+         .lease = text("of a user"),
+         .ttl_ms = 30000,
+         .user = of_size(CORE_USER_MAX),
+         .quota = {CORE_CLAIMS_MAX, CORE_CLAIMS_MAX, CORE_CLAIMS_MAX}},
         {.op = CORE_RELEASE, .name = text("n"), .lease = text("l"), .token = HF_TOKEN_MAX},
         {.op = CORE_RENEW, .leases = leases, .lease_count = COUNT(leases), .ttl_ms = 5000},
         {.op = CORE_END, .lease = text("another lease"), .ttl_ms = 1000},
@@ -82,6 +91,8 @@ static void same_command(const struct core_command *a, const struct core_command
     same_text(a->name, b->name);
     same_text(a->lease, b->lease);
     same_text(a->owner, b->owner);
+    same_text(a->user, b->user);
+    assert_memory_equal(&a->quota, &b->quota, sizeof a->quota);
     same_text(a->result, b->result);
     assert_int_equal(a->mode, b->mode);
     assert_int_equal(a->permits, b->permits);
@@ -203,6 +214,26 @@ static void the_header_comes_out_as_it_went_in(void **state)
     free(bytes);
 }
 
+/* The leader keeps the end of its log in memory, and counts the sizes of its entries: most are small. */
+static void an_entry_takes_no_more_memory_than_it_has_bytes(void **state)
+{
+    const struct core_command command = {
+        .op = CORE_ACQUIRE, .name = text("name"), .lease = text("lease"), .ttl_ms = 30000};
+    struct core_packer packer = {0};
+    size_t size;
+    void *bytes;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(core_pack(&packer, &command), 0);
+        core_packer_finish(&packer, 0, false, 1, 1);
+        bytes = core_packer_take(&packer, &size);
+        assert_true(malloc_usable_size(bytes) < size + 64);
+        free(bytes);
+    }
+    core_packer_free(&packer);
+}
+
 /* A table in which the samples meet something. */
 static struct core *busy_table(void)
 {
@@ -265,6 +296,10 @@ static void decodes_within_the_limits(struct core *core, const unsigned char *by
         within(command.name, HF_NAME_MAX, bytes, size);
         within(command.lease, HF_LEASE_MAX, bytes, size);
         within(command.owner, HF_OWNER_MAX, bytes, size);
+        within(command.user, CORE_USER_MAX, bytes, size);
+        assert_true(command.quota.leases <= CORE_CLAIMS_MAX);
+        assert_true(command.quota.holds <= CORE_CLAIMS_MAX);
+        assert_true(command.quota.places <= CORE_CLAIMS_MAX);
         within(command.result, CORE_RESULT_MAX, bytes, size);
         assert_true(command.permits <= HF_PERMITS_MAX && command.mode <= HF_PERMIT);
         assert_true(command.ttl_ms <= CORE_TTL_MAX_MS && command.token <= HF_TOKEN_MAX);
@@ -315,8 +350,10 @@ static void what_is_not_an_entry_is_refused(void **state)
 
     (void)state;
     assert_int_equal(32, size);
-    bytes[0] = 2; /* a later version */
+    bytes[0] = 3; /* a later version */
     assert_false(accepts(core, bytes, size));
+    bytes[0] = 2; /* with users, of which there is none */
+    assert_true(accepts(core, bytes, size));
     bytes[0] = 1;
     bytes[1] = 2; /* a flag that there is not */
     assert_false(accepts(core, bytes, size));
@@ -522,6 +559,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_comes_out_as_it_went_in),
         cmocka_unit_test(the_header_comes_out_as_it_went_in),
+        cmocka_unit_test(an_entry_takes_no_more_memory_than_it_has_bytes),
         cmocka_unit_test(a_truncated_entry_is_refused),
         cmocka_unit_test(a_flipped_byte_does_no_harm),
         cmocka_unit_test(what_is_not_an_entry_is_refused),

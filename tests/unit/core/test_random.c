@@ -22,6 +22,7 @@ struct entry {
 struct world {
     uint64_t start, seed;
     bool spends_tokens; /* few are left */
+    bool has_users;     /* with limits, beside others */
     int entry;
     struct core *table, *twin, *restored;
     struct model *model;
@@ -32,7 +33,7 @@ struct world {
     uint64_t saved_hash;
     struct entry log[LOG_MAX];
     int log_count;
-    uint64_t snapshots, heirs, grants, expiries;
+    uint64_t snapshots, heirs, grants, expiries, refused;
 };
 
 /* ---- texts ------------------------------------------------------------------------------------ */
@@ -91,6 +92,13 @@ static void random_acquire(struct world *world, struct model_command *command)
     }
     if (base->mode == HF_PERMIT)
         base->permits = one_in(world, 20) ? 3 : 2;
+    if (world->has_users && !one_in(world, 3)) {
+        base->flags |= CORE_QUOTA;
+        command->user = 1 + (int)below(&world->seed, MODEL_USERS);
+        base->quota = (struct core_quota){(uint32_t)PICK(world, 0, 3, 6, 12),
+                                          (uint32_t)PICK(world, 0, 4, 8, 16),
+                                          (uint32_t)PICK(world, 0, 1, 3, 6)};
+    }
     if (one_in(world, 4))
         return;
     base->flags |= CORE_WAITS | (one_in(world, 2) ? CORE_KEPT : 0);
@@ -225,6 +233,7 @@ static void pack(struct core_packer *packer, const struct model_command *command
 
     real.name = name_of(command->name);
     real.lease = lease_of(command->who);
+    real.user = compare_user(command->user);
     if (command->name >= MODEL_ONCE)
         real.flags |= CORE_ONCE;
     if (real.op == CORE_FINISH)
@@ -358,6 +367,8 @@ static void count_what_happened(struct world *world)
 
         world->grants += event->kind == EFFECT_GRANTED;
         world->expiries += event->kind == EFFECT_CHANGED && event->why == WHY_EXPIRED;
+        world->refused += event->kind == EFFECT_ANSWER && event->answer >= ANSWER_OVER_LEASES &&
+                          event->answer <= ANSWER_OVER_PLACES;
         world->heirs += event->kind == EFFECT_LEFT && event->why == WHY_DIED;
     }
 }
@@ -457,6 +468,26 @@ static void the_table_does_what_the_model_does(void **state)
     assert_true(heirs > COMMANDS / 1000 && snapshots > COMMANDS / 1000);
 }
 
+/* The same with users who may not have as much as they like. */
+static void users_have_no_more_than_they_may(void **state)
+{
+    uint64_t refused = 0, expiries = 0, snapshots = 0;
+
+    (void)state;
+    for (uint64_t seed = 101; seed <= 100 + SEEDS; seed++) {
+        struct world *world = world_new(seed);
+
+        world->has_users = true;
+        live(world, COMMANDS);
+        refused += world->refused;
+        expiries += world->expiries;
+        snapshots += world->snapshots;
+        world_free(world);
+    }
+    assert_true(refused > COMMANDS / 10 && expiries > COMMANDS / 20);
+    assert_true(snapshots > COMMANDS / 1000);
+}
+
 /* The same when tokens run out: nobody is granted any more, and nothing breaks. */
 static void the_last_tokens_are_given_like_the_first(void **state)
 {
@@ -475,6 +506,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_does_what_the_model_does),
+        cmocka_unit_test(users_have_no_more_than_they_may),
         cmocka_unit_test(the_last_tokens_are_given_like_the_first),
     };
 

@@ -73,7 +73,7 @@ static void begin(struct talk *talk, unsigned how)
         talk->called.other = newer;
         talk->called.other_size = sizeof newer - 1;
     }
-    handshake_hello(&talk->connector, &talk->caller, TO, talk->hello);
+    handshake_hello(&talk->connector, &talk->caller, TO, NULL, talk->hello);
 }
 
 static void look_at_hello(const struct talk *talk, enum handshake_result result)
@@ -113,7 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     begin(&talk, how);
     if (place == HELLO)
         lay_over(&talk, &input, how, talk.hello, HANDSHAKE_HELLO);
-    result = handshake_reply(&talk.connected, &talk.called, talk.hello, talk.reply);
+    result = handshake_reply(&talk.connected, &talk.called, NULL, talk.hello, talk.reply);
     look_at_hello(&talk, result);
     if (result != HANDSHAKE_OK)
         return 0;

@@ -1,4 +1,5 @@
 /* test_address.c: addresses, users and passwords. */
+#include "../base/hostports.h"
 #include "peer.h"
 
 #include <errno.h>
@@ -101,6 +102,27 @@ static void bad_addresses_are_refused(void **state)
                          address_parse(bad[i].text, strlen(bad[i].text), "6379", &address, &err));
         assert_says(&err, bad[i].message);
         assert_string_equal("untouched", address.host);
+    }
+}
+
+/* The same as everywhere; but 0 is no port that anybody listens at. */
+static void a_host_and_a_port_are_read_as_everywhere(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HOSTPORT_CASES; i++) {
+        const struct hostport_case *each = &hostport_cases[i];
+        struct error_text err = {""};
+        struct address address = {.host = "untouched"};
+        bool is_good = each->host && each->port != 0;
+        int result = address_parse(each->text, strlen(each->text), "6379", &address, &err);
+        char port[12];
+
+        if ((result == HF_OK) != is_good)
+            fail_msg("'%s' was %s", each->text, is_good ? err.text : "taken");
+        assert_string_equal(is_good ? each->host : "untouched", address.host);
+        snprintf(port, sizeof port, "%d", each->port < 0 ? 6379 : each->port);
+        if (is_good)
+            assert_string_equal(port, address.port);
     }
 }
 
@@ -438,6 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_read),
         cmocka_unit_test(bad_addresses_are_refused),
+        cmocka_unit_test(a_host_and_a_port_are_read_as_everywhere),
         cmocka_unit_test(addresses_have_limits),
         cmocka_unit_test(users_and_passwords_are_read),
         cmocka_unit_test(bad_userinfo_is_refused),

@@ -136,8 +136,9 @@ static void a_missing_or_unfitting_module_is_named(void **state)
     assert_int_equal(HF_EMODULE, dial(&self, &access, &stream, &err));
     assert_says(&err, "TLS needs a module that cannot be loaded: /nowhere/holdfast-tls.so: ");
     assert_says(
-        &err, "; 'make install' brings it if built with OpenSSL (libssl-dev), and in a build tree "
-              "HOLDFAST_MODULE_DIR says where it is");
+        &err, "; install holdfast-tls: the package of that name brings it, and 'make install' does "
+              "if built with OpenSSL (libssl-dev), and in a build tree HOLDFAST_MODULE_DIR says "
+              "where it is");
     setenv("HOLDFAST_MODULE_DIR", wrong ? wrong : "/nowhere", 1);
     assert_int_equal(HF_EMODULE, dial(&self, &access, &stream, &err));
     assert_says(&err, "/holdfast-tls.so does not fit this version of holdfast");
@@ -375,7 +376,8 @@ static void files_that_cannot_be_used_are_named(void **state)
         {ca_file, key_file, key_file, "cert-file /tmp/"},
         {ca_file, client_file, "/nowhere/k", "key-file /nowhere/k: No such file or directory"},
         {ca_file, client_file, client_file, "key-file /tmp/"},
-        {ca_file, client_file, stranger_key_file, "/stranger.key: key values mismatch"},
+        {ca_file, client_file, stranger_key_file,
+         "/stranger.key: it is not the key of the certificate"},
         {ca_file, client_file, locked_file, "/locked.key: protected by a passphrase"},
     };
 

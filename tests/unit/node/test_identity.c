@@ -223,7 +223,8 @@ static void test_what_does_not_fit_is_refused(void **state)
     assert_int_equal(settle_as(2, three, 3), HF_OK);
     sum = sum_of_directory(lone.path);
     assert_int_equal(settle_as(1, three, 3), HF_EREFUSED);
-    assert_non_null(strstr(err.text, "belongs to node 2, and this is node 1"));
+    assert_non_null(
+        strstr(err.text, "belongs to node 2, and this is node 1: set id to this node's own"));
     assert_int_equal(settle_as(2, others, 3), HF_EREFUSED);
     assert_non_null(strstr(err.text, "cluster = 1=a:1,2=b:1,3=c:1"));
     assert_int_equal(settle_as(2, three, 2), HF_EREFUSED);

@@ -2,6 +2,7 @@
 
 uv_loop_t loop;
 struct side a, b;
+struct peers_tls side_tls;
 
 static uv_timer_t beat; /* so that the loop turns while nothing happens */
 
@@ -57,6 +58,24 @@ static bool on_reached(void *context, const struct peers_node *node)
     return !side->avoids;
 }
 
+static bool on_meant(void *context, uint64_t id, const char *about)
+{
+    const struct side *side = context;
+
+    (void)id;
+    return !side->means || strcmp(side->means, about) == 0;
+}
+
+static void on_opened(void *context, uint64_t id)
+{
+    struct side *side = context;
+    static unsigned first = 77;
+    struct iovec piece = {&first, sizeof first};
+
+    if (side->talks)
+        assert_int_equal(peers_send(side->peers, id, &piece, 1), HF_OK);
+}
+
 void on_done(void *context)
 {
     *(bool *)context = true;
@@ -77,6 +96,8 @@ struct peers_host side_host(struct side *side)
                                .note = on_note,
                                .met = on_met,
                                .reached = on_reached,
+                               .meant = on_meant,
+                               .opened = on_opened,
                                .ended = on_ended};
 }
 
@@ -95,7 +116,8 @@ void open_side_of(struct side *side, uint64_t id, const char *secret, const char
                                     .secret = secret,
                                     .secret_size = strlen(secret),
                                     .about = about,
-                                    .cluster = cluster};
+                                    .cluster = cluster,
+                                    .tls = side_tls};
     struct peers_host host = side_host(side);
     struct error_text err = {""};
 
@@ -140,7 +162,13 @@ int send_number(struct side *from, const char *address, uint64_t id, unsigned *n
 {
     struct iovec piece = {number, sizeof *number};
 
-    return peers_send(from->peers, id, address, &piece, 1);
+    peers_dial_only(from->peers, id, address);
+    return peers_send(from->peers, id, &piece, 1);
+}
+
+void dial(const struct side *from, uint64_t id, const char *address)
+{
+    peers_dial(from->peers, id, &address, 1);
 }
 
 void connect_sides(void)

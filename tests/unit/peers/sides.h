@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include <uv.h>
 
-#define PATIENCE_MS 20000
+#define PATIENCE_MS 60000
 
 struct side {
     struct peers *peers;
@@ -32,12 +32,15 @@ struct side {
     int ended; /* connections, */
     uint64_t ended_with;
     bool closed;
-    bool refuses; /* whomever it meets, */
-    bool avoids;  /* and whomever it reaches */
+    bool refuses;      /* whomever it meets, */
+    bool avoids;       /* and whomever it reaches */
+    const char *means; /* what node 2 says of itself, if it is the right one; NULL: anything */
+    bool talks;        /* as soon as it may */
 };
 
 extern uv_loop_t loop;
-extern struct side a, b; /* nodes 1 and 2 */
+extern struct side a, b;          /* nodes 1 and 2 */
+extern struct peers_tls side_tls; /* of those that are opened from now on */
 
 #define UNTIL(condition)                                       \
     do {                                                       \
@@ -63,6 +66,7 @@ int tear_down(void **state);
 
 void on_done(void *context); /* a bool */
 int send_number(struct side *from, const char *address, uint64_t id, unsigned *number);
+void dial(const struct side *from, uint64_t id, const char *address);
 /* The first one makes the connection, and is lost. */
 void connect_sides(void);
 

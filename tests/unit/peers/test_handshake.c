@@ -31,7 +31,7 @@ static void say_hello(struct talk *talk, const char *secret)
                                           .address = "127.0.0.1:7431",
                                           .about = "db1.example:7420",
                                           .cluster = cluster};
-    handshake_hello(&talk->connector, &talk->caller, TO, talk->hello);
+    handshake_hello(&talk->connector, &talk->caller, TO, NULL, talk->hello);
 }
 
 static enum handshake_result reply(struct talk *talk, const char *secret, uint64_t id)
@@ -42,7 +42,7 @@ static enum handshake_result reply(struct talk *talk, const char *secret, uint64
                                           .address = "127.0.0.1:7432",
                                           .about = "db2.example:7420",
                                           .cluster = cluster};
-    return handshake_reply(&talk->connected, &talk->called, talk->hello, talk->reply);
+    return handshake_reply(&talk->connected, &talk->called, NULL, talk->hello, talk->reply);
 }
 
 static void test_who_knows_the_secret_comes_in(void **state)
@@ -88,12 +88,13 @@ static void test_who_belongs_to_another_cluster(void **state)
 
         say_hello(&talk, "secret");
         talk.caller.cluster = cases[i].caller;
-        handshake_hello(&talk.connector, &talk.caller, TO, talk.hello);
+        handshake_hello(&talk.connector, &talk.caller, TO, NULL, talk.hello);
         talk.called = talk.caller;
         talk.called.id = TO;
         talk.called.cluster = cases[i].called;
-        assert_int_equal(handshake_reply(&talk.connected, &talk.called, talk.hello, talk.reply),
-                         HANDSHAKE_OK);
+        assert_int_equal(
+            handshake_reply(&talk.connected, &talk.called, NULL, talk.hello, talk.reply),
+            HANDSHAKE_OK);
         assert_int_equal(handshake_prove(&talk.connector, talk.reply, talk.proof), cases[i].result);
         assert_string_equal(talk.connector.cluster, cases[i].called);
         assert_int_equal(handshake_accept(&talk.connected, wrong), HANDSHAKE_UNPROVEN);
@@ -258,13 +259,13 @@ static void test_texts_that_can(void **state)
     say_hello(&talk, "s");
     talk.caller.address = longest;
     talk.caller.about = "";
-    handshake_hello(&talk.connector, &talk.caller, TO, talk.hello);
+    handshake_hello(&talk.connector, &talk.caller, TO, NULL, talk.hello);
     assert_int_equal(reply(&talk, "s", TO), HANDSHAKE_OK);
     assert_string_equal(talk.connected.address, longest);
     assert_string_equal(talk.connected.about, "");
     talk.caller.address = "";
     talk.caller.about = longest;
-    handshake_hello(&talk.connector, &talk.caller, TO, talk.hello);
+    handshake_hello(&talk.connector, &talk.caller, TO, NULL, talk.hello);
     assert_int_equal(reply(&talk, "s", TO), HANDSHAKE_OK);
     assert_string_equal(talk.connected.address, "");
     assert_string_equal(talk.connected.about, longest);
@@ -305,8 +306,8 @@ static bool understand(const char *const caller[2], const char *const called[2])
                                         .address = "127.0.0.1:7431",
                                         .about = "",
                                         .cluster = cluster};
-    handshake_hello(&talk.connector, &own[0], TO, talk.hello);
-    assert_int_equal(handshake_reply(&talk.connected, &own[1], talk.hello, talk.reply),
+    handshake_hello(&talk.connector, &own[0], TO, NULL, talk.hello);
+    assert_int_equal(handshake_reply(&talk.connected, &own[1], NULL, talk.hello, talk.reply),
                      HANDSHAKE_OK);
     if (handshake_prove(&talk.connector, talk.reply, talk.proof) != HANDSHAKE_OK)
         return false;
@@ -335,11 +336,36 @@ static void test_a_secret_is_exchanged_step_by_step(void **state)
     assert_false(understand(steps[3], steps[0]));
 }
 
+/* Inside TLS a proof is of that connection: what is right in one of them is nothing in another one, nor in the clear. */
+static void test_a_proof_is_of_its_channel(void **state)
+{
+    static const unsigned char one[HANDSHAKE_BINDING] = {1}, two[HANDSHAKE_BINDING] = {2};
+    const unsigned char *const channels[] = {NULL, one, two};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 3; k++) {
+            struct talk talk;
+
+            say_hello(&talk, "secret");
+            handshake_hello(&talk.connector, &talk.caller, TO, channels[i], talk.hello);
+            assert_int_equal(reply(&talk, "secret", TO), HANDSHAKE_OK);
+            assert_int_equal(
+                handshake_reply(&talk.connected, &talk.called, channels[k], talk.hello, talk.reply),
+                HANDSHAKE_OK);
+            assert_int_equal(handshake_prove(&talk.connector, talk.reply, talk.proof),
+                             i == k ? HANDSHAKE_OK : HANDSHAKE_UNPROVEN);
+            if (i == k)
+                assert_int_equal(handshake_accept(&talk.connected, talk.proof), HANDSHAKE_OK);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_knows_the_secret_comes_in),
         cmocka_unit_test(test_a_secret_is_exchanged_step_by_step),
+        cmocka_unit_test(test_a_proof_is_of_its_channel),
         cmocka_unit_test(test_who_belongs_to_another_cluster),
         cmocka_unit_test(test_ids_of_clusters),
         cmocka_unit_test(test_who_does_not_is_refused_by_both),

@@ -1,5 +1,8 @@
 /* Nodes that are reached by their names. The resolver is played: it answers what a test wants, when it wants. */
+#include "../base/hostports.h"
+#include "base/clock.h"
 #include "base/hostport.h"
+#include "peers/outgoing.h"
 #include "sides.h"
 
 #include <arpa/inet.h>
@@ -19,9 +22,9 @@ typedef int socket_fn(int, int, int);
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
-static bool is_shut; /* nobody gets an answer */
-static char answers[2][16];
-static atomic_int asked; /* how often, for whatever */
+static bool is_shut;                         /* nobody gets an answer, but for quick.test */
+static char answers[2][16], every_other[16]; /* ""; in the place of the second, each other time */
+static atomic_int asked;                     /* how often, for whatever */
 static bool no_ip6;
 
 static resolve_fn *real_resolve(void)
@@ -46,22 +49,35 @@ static void answer(const char *first, const char *second)
     pthread_mutex_unlock(&mutex);
 }
 
+/* Lookups that were given up may still be asking. */
+static void answer_every_other(const char *second)
+{
+    pthread_mutex_lock(&mutex);
+    snprintf(every_other, sizeof every_other, "%s", second);
+    pthread_mutex_unlock(&mutex);
+}
+
 /* Each is one from libc, so that libc's freeaddrinfo can free them. */
 static int play(const char *port, const struct addrinfo *hints, struct addrinfo **ret_results)
 {
+    static unsigned turns;
     struct addrinfo number = *hints, *results = NULL, **end = &results;
+    bool is_other = every_other[0] && turns++ % 2 > 0;
 
     number.ai_flags |= AI_NUMERICHOST;
-    for (int i = 0; i < 2; i++)
-        if (answers[i][0] != '\0' && real_resolve()(answers[i], port, &number, end) == 0)
+    for (int i = 0; i < 2; i++) {
+        const char *text = is_other && i == 1 ? every_other : answers[i];
+
+        if (text[0] != '\0' && real_resolve()(text, port, &number, end) == 0)
             end = &(*end)->ai_next;
+    }
     if (!results)
         return EAI_NONAME;
     *ret_results = results;
     return 0;
 }
 
-/* libuv calls this one. */
+/* net/lookup.c calls this one. */
 IN_PLACE_OF_LIBC int getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
                                  struct addrinfo **ret_results)
 {
@@ -71,7 +87,7 @@ IN_PLACE_OF_LIBC int getaddrinfo(const char *name, const char *port, const struc
     if (!name || !strstr(name, ".test"))
         return real_resolve()(name, port, hints, ret_results);
     pthread_mutex_lock(&mutex);
-    while (is_shut)
+    while (is_shut && !strstr(name, "quick"))
         pthread_cond_wait(&opened, &mutex);
     result = play(port, hints, ret_results);
     pthread_mutex_unlock(&mutex);
@@ -97,6 +113,7 @@ static int names_up(void **state)
 static int names_down(void **state)
 {
     shut(false);
+    answer_every_other("");
     no_ip6 = false;
     return tear_down(state);
 }
@@ -249,7 +266,7 @@ static void test_a_name_that_moves(void **state)
 
 /* ---- not waiting for it ------------------------------------------------------------------------ */
 
-/* Two threads hang, and nobody can stop them; whoever stands behind them is never asked for. */
+/* They hang, and nobody can stop them: who closes does not wait for that. */
 static void test_closing_while_it_resolves(void **state)
 {
     static bool closed;
@@ -259,15 +276,255 @@ static void test_closing_while_it_resolves(void **state)
     shut(true);
     for (uint64_t id = 0; id < 4; id++)
         assert_int_equal(send_to(names[id], 10 + id), HF_EUNREACH);
-    UNTIL(asked == 2);
+    UNTIL(asked == 4);
     closed = false;
     peers_close(a.peers, on_done, &closed);
     a.peers = NULL;
-    turn();
-    assert_false(closed);
-    shut(false);
     UNTIL(closed);
-    assert_int_equal(asked, 2);
+    assert_int_equal(a.notes, 0);
+}
+
+/* However many there are: each waits for its own. */
+static void test_names_that_hang_keep_nobody_from_others(void **state)
+{
+    static const char *const names[] = {"one.test", "two.test", "three.test", "four.test"};
+
+    (void)state;
+    shut(true);
+    for (uint64_t id = 0; id < 4; id++)
+        assert_int_equal(send_to(names[id], 10 + id), HF_EUNREACH);
+    UNTIL(asked == 4);
+    UNTIL(send_to("quick.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    assert_int_equal(a.notes, 0);
+}
+
+static void come_back(const char *address)
+{
+    close_side(&b);
+    UNTIL(a.ended == 1);
+    open_side(&b, 2, "secret", address, NULL);
+}
+
+/* The resolver is asked again each time; but nobody waits for it in vain who has been there before. */
+static void test_the_number_of_before_while_the_resolver_hangs(void **state)
+{
+    char address[PEERS_ADDRESS_MAX + 1];
+
+    (void)state;
+    UNTIL(send_to("slow.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    snprintf(address, sizeof address, "%s", b.address);
+    shut(true);
+    for (int times = 0; times < 2; times++) {
+        a.ended = 0;
+        come_back(address);
+        UNTIL(send_to("slow.test", 2) == HF_OK);
+        UNTIL(b.received == 1);
+        assert_int_equal(asked, 2); /* that one still hangs */
+    }
+}
+
+static void test_the_number_of_before_when_the_resolver_fails(void **state)
+{
+    char address[PEERS_ADDRESS_MAX + 1];
+
+    (void)state;
+    UNTIL(send_to("two.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    snprintf(address, sizeof address, "%s", b.address);
+    answer("", "");
+    come_back(address);
+    UNTIL(send_to("two.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    assert_true(asked > 1);
+}
+
+/* ---- silent numbers ---------------------------------------------------------------------------- */
+
+#define HOLE "127.0.0.2"
+
+static int hole = -1, in_hole[2] = {-1, -1};
+
+/* At b's port: the kernel drops whoever comes while the queue is full, and nobody takes anyone out of it. */
+static void open_hole(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(peers_port(b.peers))};
+
+    inet_pton(AF_INET, HOLE, &at.sin_addr);
+    hole = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(hole, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(hole, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        in_hole[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(in_hole[i], (struct sockaddr *)&at, sizeof at);
+    }
+}
+
+static int hole_down(void **state)
+{
+    close(hole);
+    for (int i = 0; i < 2; i++) {
+        if (in_hole[i] >= 0)
+            close(in_hole[i]);
+        in_hole[i] = -1;
+    }
+    return names_down(state);
+}
+
+/* And it has the next turn, too. */
+static void test_a_silent_number_is_left_for_the_next(void **state)
+{
+    char address[PEERS_ADDRESS_MAX + 1];
+
+    (void)state;
+    open_hole();
+    answer(HOLE, "127.0.0.1");
+    UNTIL(send_to("two.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    assert_int_equal(a.notes, 0);
+    snprintf(address, sizeof address, "%s", b.address);
+    answer("127.0.0.1", HOLE); /* another order means nothing */
+    asked = 0;
+    come_back(address);
+    UNTIL(send_to("two.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    assert_in_range(asked, 1, 2); /* the first found nobody, if it came too early */
+}
+
+/* Some name servers name a few of many, and others each time. */
+static void test_a_number_that_is_named_each_other_time(void **state)
+{
+    (void)state;
+    answer("127.0.0.2", "127.0.0.1");
+    answer_every_other("127.0.0.3");
+    UNTIL(send_to("two.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    assert_true(asked < 20);
+}
+
+/* A machine that hangs, or a program that waits for others to speak: its kernel takes connections. */
+static void test_a_number_that_takes_connections_and_is_silent_is_left_for_the_next(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(peers_port(b.peers))};
+    int64_t begun_ms = clock_boot_ms();
+
+    (void)state;
+    inet_pton(AF_INET, HOLE, &at.sin_addr);
+    hole = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(hole, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(hole, 64), 0);
+    answer(HOLE, "127.0.0.1");
+    UNTIL(send_to("two.test", 2) == HF_OK);
+    UNTIL(b.received == 1);
+    assert_true(clock_boot_ms() - begun_ms < PEERS_HANDSHAKE_MS);
+    assert_int_equal(a.notes, 0);
+}
+
+static struct side stranger;
+
+static int stranger_down(void **state)
+{
+    close_side(&stranger);
+    return names_down(state);
+}
+
+/* At one number of its name is somebody else with its id. When the node has come, it is looked for where it comes from, and not where the other
+ * one is once more. */
+static void test_from_a_stranger_to_where_the_node_is(void **state)
+{
+    char address[PEERS_ADDRESS_MAX + 1];
+
+    (void)state;
+    snprintf(address, sizeof address, "%s", at(HOLE));
+    open_side(&stranger, 2, "secret", address, "other.example:7420");
+    answer(HOLE, "127.0.0.1");
+    a.means = "node2.example:7420";
+    UNTIL((dial(&a, 2, at("two.test")), stranger.met == 1));
+    UNTIL((dial(&b, 1, a.address), a.met == 1));
+    UNTIL(send_to("two.test", 2) == HF_OK && b.received > 0);
+    assert_int_equal(stranger.met, 1);
+}
+
+/* Of three numbers the last works. After a failure each has its turn; whoever hears that the node is there goes back to that one. */
+static void test_back_to_the_number_that_worked(void **state)
+{
+    const struct sockaddr_storage nowhere = {.ss_family = AF_UNSPEC};
+    struct numbers numbers = {.count = 3};
+
+    (void)state;
+    for (unsigned i = 0; i < numbers.count; i++)
+        *(struct sockaddr_in *)&numbers.at[i] =
+            (struct sockaddr_in){.sin_family = AF_INET,
+                                 .sin_port = htons(7431),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK + i)};
+    assert_false(numbers_return(&numbers, &nowhere)); /* none has worked yet */
+    assert_true(numbers_next(&numbers, &numbers.at[numbers.turn]));
+    assert_true(numbers_next(&numbers, &numbers.at[numbers.turn]));
+    numbers_keep(&numbers, &numbers.at[2]);
+    assert_false(numbers_return(&numbers, &nowhere)); /* it has the turn */
+    assert_true(numbers_next(&numbers, &numbers.at[numbers.turn]));
+    assert_int_equal(numbers.turn, 0);
+    assert_true(numbers_return(&numbers, &nowhere));
+    assert_int_equal(numbers.turn, 2);
+    assert_true(
+        numbers_next(&numbers, &numbers.at[numbers.turn])); /* and all of them have another try */
+    assert_true(numbers_next(&numbers, &numbers.at[numbers.turn]));
+    assert_false(numbers_next(&numbers, &numbers.at[numbers.turn]));
+}
+
+/* A node that has connected is where it comes from, if its name leads there at all: by whatever port, and as a listener of both families sees it. */
+static void test_to_the_number_where_the_node_is(void **state)
+{
+    struct sockaddr_storage from = {0};
+    struct sockaddr_in *four = (struct sockaddr_in *)&from;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&from;
+    struct numbers numbers = {.count = 3};
+
+    (void)state;
+    for (unsigned i = 0; i < numbers.count; i++)
+        *(struct sockaddr_in *)&numbers.at[i] =
+            (struct sockaddr_in){.sin_family = AF_INET,
+                                 .sin_port = htons(7431),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK + i)};
+    numbers_keep(&numbers, &numbers.at[1]);
+    *four = (struct sockaddr_in){.sin_family = AF_INET,
+                                 .sin_port = htons(40000),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 2)};
+    assert_true(numbers_return(&numbers, &from));
+    assert_int_equal(numbers.turn, 2);
+    assert_false(numbers_return(&numbers, &from)); /* not back to the one of before */
+    assert_int_equal(numbers.turn, 2);
+    *six = (struct sockaddr_in6){.sin6_family = AF_INET6};
+    assert_int_equal(inet_pton(AF_INET6, "::ffff:127.0.0.1", &six->sin6_addr), 1);
+    assert_true(numbers_return(&numbers, &from));
+    assert_int_equal(numbers.turn, 0);
+    assert_int_equal(inet_pton(AF_INET6, "::1", &six->sin6_addr), 1);
+    assert_true(numbers_return(&numbers, &from)); /* it is none of them */
+    assert_int_equal(numbers.turn, 1);
+}
+
+static void test_a_silent_address_keeps_nobody_from_the_other(void **state)
+{
+    char silent[PEERS_ADDRESS_MAX + 1];
+    const char *both[2] = {silent, b.address};
+
+    (void)state;
+    open_hole();
+    snprintf(silent, sizeof silent, "%s", at(HOLE));
+    UNTIL((peers_dial(a.peers, 2, both, 2), b.met == 1));
+    assert_int_equal(a.notes, 0);
+}
+
+static void test_a_name_that_hangs_keeps_nobody_from_the_other(void **state)
+{
+    char slow[PEERS_ADDRESS_MAX + 1];
+    const char *both[2] = {slow, b.address};
+
+    (void)state;
+    shut(true);
+    snprintf(slow, sizeof slow, "%s", at("slow.test"));
+    UNTIL((peers_dial(a.peers, 2, both, 2), b.met == 1 && asked == 1));
     assert_int_equal(a.notes, 0);
 }
 
@@ -425,6 +682,21 @@ static void test_addresses_as_text(void **state)
     assert_false(peers_address_ok(longest));
 }
 
+/* The same as everywhere; but another node has a port, and is not at 0. */
+static void test_addresses_as_everywhere(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HOSTPORT_CASES; i++) {
+        const struct hostport_case *each = &hostport_cases[i];
+        bool is_good = each->host && each->port > 0;
+
+        if (peers_address_ok(each->text) != is_good)
+            fail_msg("'%s' is %s", each->text, is_good ? "refused" : "taken");
+        if (peers_address_is_loopback(each->text) != (each->port >= 0 && each->loopback))
+            fail_msg("'%s': is it of this machine?", each->text);
+    }
+}
+
 static void test_loopback(void **state)
 {
     static const char *const is[] = {"127.0.0.1:1",  "127.255.3.4:1", "[::1]:1",
@@ -472,15 +744,32 @@ int main(void)
         TEST(test_none_of_a_names_addresses),
         TEST(test_a_name_that_moves),
         TEST(test_closing_while_it_resolves),
+        TEST(test_names_that_hang_keep_nobody_from_others),
+        TEST(test_the_number_of_before_while_the_resolver_hangs),
+        TEST(test_the_number_of_before_when_the_resolver_fails),
+        cmocka_unit_test_setup_teardown(test_a_silent_number_is_left_for_the_next, names_up,
+                                        hole_down),
+        cmocka_unit_test_setup_teardown(test_a_number_that_is_named_each_other_time, names_up,
+                                        names_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_number_that_takes_connections_and_is_silent_is_left_for_the_next, names_up,
+            hole_down),
+        cmocka_unit_test_setup_teardown(test_from_a_stranger_to_where_the_node_is, names_up,
+                                        stranger_down),
+        cmocka_unit_test(test_back_to_the_number_that_worked),
+        cmocka_unit_test(test_to_the_number_where_the_node_is),
+        cmocka_unit_test_setup_teardown(test_a_silent_address_keeps_nobody_from_the_other, names_up,
+                                        hole_down),
+        TEST(test_a_name_that_hangs_keeps_nobody_from_the_other),
         TEST(test_forgetting_while_it_resolves),
         TEST(test_moving_while_it_resolves),
         TEST(test_listening_at_a_name),
         TEST(test_listening_at_a_name_without_ip6),
         TEST(test_listening_at_localhost),
         cmocka_unit_test(test_addresses_as_text),
+        cmocka_unit_test(test_addresses_as_everywhere),
         cmocka_unit_test(test_loopback),
     };
 
-    setenv("UV_THREADPOOL_SIZE", "4", 1); /* of which libuv lets two resolve */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,8 +87,8 @@ static void test_large_ones_in_pieces(void **state)
         bytes[i] = (unsigned char)(i * 7 + i / 1000);
         sum = sum * 31 + bytes[i];
     }
-    assert_int_equal(peers_send(a.peers, 2, b.address, pieces, 3), HF_OK);
-    assert_int_equal(peers_send(a.peers, 2, b.address, pieces, 3), HF_OK);
+    assert_int_equal(peers_send(a.peers, 2, pieces, 3), HF_OK);
+    assert_int_equal(peers_send(a.peers, 2, pieces, 3), HF_OK);
     UNTIL(b.received == 2);
     assert_int_equal(b.size, LARGE);
     assert_true(b.sum == sum);
@@ -113,7 +113,7 @@ static void test_borrowed_ones_may_change_afterwards(void **state)
         bytes[i] = (unsigned char)(i * 7 + i / 1000);
         sum = sum * 31 + bytes[i];
     }
-    assert_int_equal(peers_send(a.peers, 2, b.address, pieces, 2), HF_OK);
+    assert_int_equal(peers_send(a.peers, 2, pieces, 2), HF_OK);
     memset(bytes, 0, LARGE);
     free(bytes);
     UNTIL(b.received == 2);
@@ -159,12 +159,12 @@ static void test_too_much_is_not_added(void **state)
 
     (void)state;
     connect_sides();
-    while ((result = peers_send(a.peers, 2, b.address, &piece, 1)) == HF_OK)
+    while ((result = peers_send(a.peers, 2, &piece, 1)) == HF_OK)
         assert_true(++taken < 10);
     assert_int_equal(result, HF_EBUSY);
     assert_int_equal(taken, 3); /* below 64 MB */
     UNTIL(b.received == taken + 1);
-    UNTIL(peers_send(a.peers, 2, b.address, &piece, 1) == HF_OK);
+    UNTIL(peers_send(a.peers, 2, &piece, 1) == HF_OK);
     UNTIL(b.received == taken + 2);
     free(bytes);
 }
@@ -174,9 +174,9 @@ static void test_a_connection_before_there_is_need_of_one(void **state)
     static unsigned number = 3;
 
     (void)state;
-    peers_dial(a.peers, 2, b.address);
+    dial(&a, 2, b.address);
     UNTIL(b.met == 1);
-    peers_dial(a.peers, 2, b.address);
+    dial(&a, 2, b.address);
     assert_int_equal(send_number(&a, b.address, 2, &number), HF_OK); /* the first one goes */
     UNTIL(b.received == 1);
     assert_int_equal(b.met, 1);
@@ -191,13 +191,13 @@ static void test_one_that_comes_to_us_is_tried_at_once(void **state)
     snprintf(address, sizeof address, "%s", b.address);
     close_side(&b);
     for (int64_t end_ms = clock_boot_ms() + 1200; clock_boot_ms() < end_ms;) {
-        peers_dial(a.peers, 2, address); /* until it waits for a second between two tries */
+        dial(&a, 2, address); /* until it waits for a second between two tries */
         uv_run(&loop, UV_RUN_NOWAIT);
     }
     open_side(&b, 2, "secret", address, NULL);
-    peers_dial(b.peers, 1, a.address);
+    dial(&b, 1, a.address);
     UNTIL(a.met == 1);
-    peers_dial(a.peers, 2, address); /* just once */
+    dial(&a, 2, address); /* just once */
     UNTIL(b.met == 1);
 }
 
@@ -218,6 +218,116 @@ static void test_one_that_comes_back_is_found_again(void **state)
     assert_int_equal(a.notes, 1); /* gone; and there again, if it lasts: */
     UNTIL(send_number(&a, b.address, 2, &number) == HF_OK && a.notes == 2);
     assert_non_null(strstr(a.noted, "is there again"));
+}
+
+static void test_what_is_said_first(void **state)
+{
+    (void)state;
+    a.talks = true;
+    UNTIL((dial(&a, 2, b.address), b.received == 1));
+    assert_int_equal(b.first, 77);
+}
+
+/* ---- several addresses ------------------------------------------------------------------------- */
+
+#define NOBODY "127.0.0.1:1"
+#define NOBODY_EITHER "127.0.0.2:1"
+
+static struct side other; /* a second node 2 */
+
+static int tear_down_three(void **state)
+{
+    close_side(&other);
+    return tear_down(state);
+}
+
+/* What has the id of another one serves until that one is found, and does not keep it from being found. */
+static void test_another_one_with_its_id(void **state)
+{
+    const char *both[2] = {other.address, b.address};
+    char address[32];
+
+    (void)state;
+    open_side(&other, 2, "secret", "127.0.0.1:0", "impostor");
+    a.means = "node2.example:7420";
+    snprintf(address, sizeof address, "%s", b.address);
+    close_side(&b);
+    UNTIL((peers_dial(a.peers, 2, both, 2), other.met == 1));
+    assert_string_equal(peers_about(a.peers, 2), "impostor");
+    open_side(&b, 2, "secret", address, "node2.example:7420");
+    UNTIL((peers_dial(a.peers, 2, both, 2), b.met == 1));
+    assert_string_equal(peers_about(a.peers, 2), "node2.example:7420");
+    for (int64_t end_ms = clock_boot_ms() + 300; clock_boot_ms() < end_ms;) {
+        peers_dial(a.peers, 2, both, 2);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(other.met, 1); /* nobody goes there any more */
+    assert_int_equal(b.met, 1);
+    assert_int_equal(a.ended, 0);
+}
+
+/* One line for each of its addresses, and none while another one may still work. */
+static void test_a_node_that_is_nowhere_is_noted_once(void **state)
+{
+    const char *both[2] = {NOBODY, NOBODY_EITHER};
+
+    (void)state;
+    for (int64_t end_ms = clock_boot_ms() + 1500; clock_boot_ms() < end_ms;) {
+        peers_dial(a.peers, 2, both, 2);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(a.notes, 2);
+    assert_string_equal(peers_why(a.peers, 2), "connection refused");
+    both[1] = b.address;
+    UNTIL((peers_dial(a.peers, 2, both, 2), b.met == 1));
+    assert_int_equal(a.notes, 2);
+}
+
+static void test_one_wrong_address_is_not_noted(void **state)
+{
+    const char *both[2] = {NOBODY, b.address};
+
+    (void)state;
+    UNTIL((peers_dial(a.peers, 2, both, 2), b.met == 1));
+    assert_int_equal(a.notes, 0);
+}
+
+/* It is known at two addresses, has been away for long, and comes to us: the right one is tried at once, whichever worked before. */
+static void test_one_that_comes_to_us_is_tried_everywhere(void **state)
+{
+    char before[32], after[32];
+    const char *both[2] = {before, after};
+
+    (void)state;
+    connect_sides();
+    snprintf(before, sizeof before, "%s", b.address);
+    close_side(&b);
+    open_side(&b, 2, "secret", "127.0.0.1:0", NULL);
+    snprintf(after, sizeof after, "%s", b.address);
+    close_side(&b);
+    for (int64_t end_ms = clock_boot_ms() + 1200; clock_boot_ms() < end_ms;) {
+        peers_dial(a.peers, 2, both, 2);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    open_side(&b, 2, "secret", after, NULL);
+    dial(&b, 1, a.address);
+    UNTIL(a.met == 1);
+    peers_dial(a.peers, 2, both, 2); /* just once */
+    UNTIL(b.met == 1);
+}
+
+/* Whoever is asked for at one address is not looked for, nor talked to, at another. */
+static void test_there_only(void **state)
+{
+    static unsigned number = 5;
+
+    (void)state;
+    open_side(&other, 2, "secret", "127.0.0.1:0", "other");
+    connect_sides();
+    UNTIL(send_number(&a, other.address, 2, &number) == HF_OK);
+    UNTIL(other.received == 1);
+    assert_int_equal(b.received, 1);
+    assert_string_equal(peers_about(a.peers, 2), "other");
 }
 
 static void test_another_secret(void **state)
@@ -258,7 +368,7 @@ static void test_a_node_of_another_cluster_is_not_heard(void **state)
 {
     (void)state;
     open_both(CLUSTER, ANOTHER);
-    peers_dial(a.peers, 2, b.address);
+    dial(&a, 2, b.address);
     UNTIL(a.notes == 1 && b.notes == 1);
     assert_non_null(strstr(
         a.noted, "node 2 belongs to another cluster, fedcba98..., and this one to 01234567..."));
@@ -369,6 +479,25 @@ static void test_garbage(void **state)
     connect_sides(); /* and others are served */
 }
 
+/* A node that is set up wrongly comes each second, for as long as it runs; what is wrong with it may change. */
+static void test_the_same_of_the_same_is_noted_once(void **state)
+{
+    unsigned char hello[120] = "GET / HTTP/1.0\r\n\r\n";
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        int fd = knock();
+
+        if (i == 3)
+            hello[0] = 0x16; /* as TLS begins */
+        assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+        UNTIL(is_closed(fd));
+        assert_int_equal(b.notes, i < 3 ? 1 : 2);
+        close(fd);
+    }
+    assert_non_null(strstr(b.noted, "speaks TLS"));
+}
+
 /* Its hello is shorter than ours: the rest is not waited for. */
 static void test_another_version(void **state)
 {
@@ -389,7 +518,7 @@ static void test_an_about_that_cannot_be(void **state)
     int fd = knock();
 
     (void)state;
-    handshake_hello(&handshake, &five, 2, hello);
+    handshake_hello(&handshake, &five, 2, NULL, hello);
     hello[HANDSHAKE_HELLO - HANDSHAKE_TEXT + 2] = '\n';
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     UNTIL(is_closed(fd));
@@ -406,7 +535,7 @@ static void test_an_impostor(void **state)
     int fd = knock();
 
     (void)state;
-    handshake_hello(&handshake, &guess, 2, bytes);
+    handshake_hello(&handshake, &guess, 2, NULL, bytes);
     bytes[HANDSHAKE_HELLO + HANDSHAKE_PROOF] = 8; /* a message of eight bytes */
     assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
     UNTIL(is_closed(fd));
@@ -437,7 +566,7 @@ static int come_to_the_door(unsigned char ret_proof[HANDSHAKE_PROOF])
     int fd = knock();
 
     got = 0;
-    handshake_hello(&handshake, &five, 2, hello);
+    handshake_hello(&handshake, &five, 2, NULL, hello);
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     UNTIL(has_reply(fd));
     assert_int_equal(handshake_prove(&handshake, reply, ret_proof), HANDSHAKE_OK);
@@ -563,12 +692,12 @@ static void test_what_was_unsent_is_forgotten(void **state)
     (void)state;
     connect_sides();
     for (int i = 0; i < 3; i++)
-        assert_int_equal(peers_send(a.peers, 2, b.address, &piece, 1), HF_OK);
+        assert_int_equal(peers_send(a.peers, 2, &piece, 1), HF_OK);
     snprintf(address, sizeof address, "%s", b.address);
     close_side(&b);
     UNTIL(a.ended == 1);
     open_side(&b, 2, "secret", address, NULL);
-    UNTIL(peers_send(a.peers, 2, b.address, &piece, 1) == HF_OK);
+    UNTIL((dial(&a, 2, b.address), peers_send(a.peers, 2, &piece, 1) == HF_OK));
     UNTIL(b.received == 1);
     free(bytes);
 }
@@ -680,6 +809,12 @@ int main(void)
         TEST(test_a_connection_before_there_is_need_of_one),
         TEST(test_one_that_comes_to_us_is_tried_at_once),
         TEST(test_one_that_comes_back_is_found_again),
+        TEST(test_what_is_said_first),
+        cmocka_unit_test_setup_teardown(test_another_one_with_its_id, set_up, tear_down_three),
+        TEST(test_a_node_that_is_nowhere_is_noted_once),
+        TEST(test_one_wrong_address_is_not_noted),
+        TEST(test_one_that_comes_to_us_is_tried_everywhere),
+        cmocka_unit_test_setup_teardown(test_there_only, set_up, tear_down_three),
         TEST(test_another_secret),
         TEST(test_a_node_of_another_cluster_is_not_heard),
         TEST(test_a_node_of_no_cluster_may_talk_until_it_has_another),
@@ -687,6 +822,7 @@ int main(void)
         TEST(test_one_that_is_not_wanted_is_told_nothing),
         TEST(test_another_node_than_wanted),
         TEST(test_garbage),
+        TEST(test_the_same_of_the_same_is_noted_once),
         TEST(test_another_version),
         TEST(test_an_about_that_cannot_be),
         TEST(test_an_impostor),

@@ -10,9 +10,9 @@
 
 #define STEPS 3000
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WORLDS 500
+#define WORLDS 300
 #else
-#define WORLDS 1500
+#define WORLDS 800
 #endif
 #define WORLDS_IN_FULL 100000
 #define WRONG_MAX 5 /* then it has seen enough */

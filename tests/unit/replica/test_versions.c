@@ -299,17 +299,78 @@ static void it_is_in_effect_when_it_is_agreed_on(void **state)
     driver_free(driver);
 }
 
+/* The answer to an ACQUIRE of a user who may hold one lock. */
+static enum core_answer acquire_of_user(struct driver *driver, const char *name, const char *lease)
+{
+    struct core_command command = driver_acquire_command(name, lease, 3600000);
+    int request;
+
+    command.flags |= CORE_QUOTA;
+    command.user = (struct core_text){"ci", 2};
+    command.quota.holds = 1;
+    request = driver_submit(driver, driver_await_leader(driver), &command);
+    assert_true(request >= 0 && driver_await(driver, request, 5 * SECOND_US));
+    assert_int_equal(driver->outcomes[request].answers, 1);
+    return driver->outcomes[request].answer;
+}
+
+/* While one member is of version 1, nobody puts into the log what it could not read: there are no limits, and the leader says so once. */
+static void limits_of_users_are_in_force_when_all_can_read_them(void **state)
+{
+    struct driver *driver = begin(21, 1, 300);
+    uint64_t leader = driver_leader(driver);
+
+    (void)state;
+    for (uint64_t id = 1; id <= 3; id++)
+        if (id != leader)
+            restart_with(driver, id, 2);
+    driver_transfer(driver, leader, leader % 3 + 1);
+    driver_run(driver, SECOND_US);
+    assert_true(driver_await_leader(driver) != leader);
+    driver->nodes[driver_leader(driver)].noted[0] = '\0';
+    assert_int_equal(ANSWER_TOKEN, acquire_of_user(driver, "one", "A"));
+    assert_non_null(strstr(driver->nodes[driver_leader(driver)].noted, "not in force yet"));
+    driver->nodes[driver_leader(driver)].noted[0] = '\0';
+    assert_int_equal(ANSWER_TOKEN, acquire_of_user(driver, "two", "B"));
+    assert_string_equal("", driver->nodes[driver_leader(driver)].noted);
+    expect_version(driver, 1);
+    restart_with(driver, leader, 2);
+    expect_version(driver, 2);
+    /* What was taken before is nobody's, and asking again for it is nothing new. */
+    assert_int_equal(ANSWER_TOKEN, acquire_of_user(driver, "two", "B"));
+    assert_int_equal(ANSWER_TOKEN, acquire_of_user(driver, "three", "C"));
+    assert_int_equal(ANSWER_OVER_HOLDS, acquire_of_user(driver, "four", "D"));
+    /* Another leader, restarts, and snapshots (300 bytes) in between: it is counted as before. */
+    for (uint64_t id = 1; id <= 3; id++) {
+        restart_with(driver, id, 2);
+        driver_work(driver, 20);
+        assert_int_equal(ANSWER_OVER_HOLDS, acquire_of_user(driver, "four", "D"));
+    }
+    driver_wipe(driver, 3); /* what it knows it knows from a snapshot */
+    driver_do_remove(driver, 3);
+    driver_start(driver, 3);
+    driver_do_add(driver, 3);
+    driver_await_agreement(driver);
+    driver_transfer(driver, driver_await_leader(driver), 3);
+    driver_run(driver, SECOND_US);
+    assert_int_equal(ANSWER_OVER_HOLDS, acquire_of_user(driver, "four", "D"));
+    driver_await_agreement(driver);
+    driver_free(driver);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(they_go_up_one_by_one),
-                                       cmocka_unit_test(they_go_down_again),
-                                       cmocka_unit_test(what_was_said_long_ago_does_not_count),
-                                       cmocka_unit_test(an_option_holds_it_back),
-                                       cmocka_unit_test(a_learner_has_its_say),
-                                       cmocka_unit_test(an_older_one_does_not_start),
-                                       cmocka_unit_test(an_older_one_that_was_away_stops),
-                                       cmocka_unit_test(an_older_one_is_not_added),
-                                       cmocka_unit_test(it_is_in_effect_when_it_is_agreed_on)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(they_go_up_one_by_one),
+        cmocka_unit_test(they_go_down_again),
+        cmocka_unit_test(what_was_said_long_ago_does_not_count),
+        cmocka_unit_test(an_option_holds_it_back),
+        cmocka_unit_test(a_learner_has_its_say),
+        cmocka_unit_test(an_older_one_does_not_start),
+        cmocka_unit_test(an_older_one_that_was_away_stops),
+        cmocka_unit_test(an_older_one_is_not_added),
+        cmocka_unit_test(it_is_in_effect_when_it_is_agreed_on),
+        cmocka_unit_test(limits_of_users_are_in_force_when_all_can_read_them)};
 
     return cmocka_run_group_tests_name("replica: versions", tests, NULL, NULL);
 }

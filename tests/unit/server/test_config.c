@@ -133,9 +133,13 @@ static const char *some_value(const struct setting *row)
                   {"SIZE", "2MiB"},
                   {"DURATION", "7s"}};
 
+    if (strcmp(row->name, "admin") == 0)
+        return "127.0.0.1:99";
     for (size_t i = 0; i < COUNT(values); i++)
         if (strcmp(setting_value_name(row), values[i].kind) == 0)
             return values[i].value;
+    if (strcmp(row->name, "users-file") == 0)
+        return path_of("users");
     return row->choices ? row->choices[1 - (row->choices[2] != NULL)] : path_of("password");
 }
 
@@ -146,12 +150,15 @@ static void every_setting_comes_from_every_source(void **state)
 
     (void)state;
     write_file("password", "0123456789abcdef\n", 17, 0600);
+    write_file("users", "user = alice\n", 13, 0600);
     for (size_t i = 0; i < setting_count * COUNT(sources); i++) {
         const struct setting *row = &settings[i / COUNT(sources)];
         const char *value = some_value(row), *source = sources[i % COUNT(sources)];
         char variable[SETTING_VARIABLE_MAX], entry[2 * PATH_BYTES], line[2 * PATH_BYTES], *text;
         struct given given = {.flags = {"--check-config"}};
 
+        if (strncmp(row->group, "TLS", 3) == 0) /* they need each other: see the next test */
+            continue;
         setting_variable(row, variable);
         given.environment[0] = row->lone ? "HOLDFASTD_CLUSTER=1=127.0.0.1:99" : "A=b";
         if (strcmp(source, "file") == 0) {
@@ -170,7 +177,76 @@ static void every_setting_comes_from_every_source(void **state)
         answer(&text);
         assert_contains(text, line);
         free(text);
+        config_wipe(&config);
     }
+}
+
+/* Whatever of it is missing is told before a file is looked at. */
+static void settings_of_tls_need_each_other(void **state)
+{
+    static const struct {
+        struct given given;
+        const char *message;
+    } rows[] = {
+        {{.text = "tls-cert = /x"},
+         "tls-cert and tls-key come together: a certificate, and the key that belongs to it"},
+        {{.environment = {"HOLDFASTD_TLS_KEY=/x"}},
+         "tls-cert and tls-key come together: a certificate, and the key that belongs to it"},
+        {{.flags = {"--listen", "127.0.0.1:7420,tls:127.0.0.1:7421"}},
+         "listening on tls:127.0.0.1:7421 needs a certificate: set tls-cert and tls-key"},
+        {{.text = "tls-cert = /x\ntls-key = /y"},
+         "tls-cert is set, and nothing is listened at with it: write tls: before an address of "
+         "listen, as in tls:127.0.0.1:7420"},
+        {{.flags = {"--tls-clients=yes"}},
+         "tls-clients asks clients for a certificate: set tls-ca to the authorities that it may "
+         "be of"},
+        {{.text = "tls-ca = /x"},
+         "tls-ca is for clients' certificates, which nobody asks for: set tls-clients to yes, or "
+         "to optional"},
+        {{.environment = {"HOLDFASTD_TLS_CRL=/x"}},
+         "tls-crl needs tls-ca: it says which of the certificates of those authorities were "
+         "revoked"},
+        {{.text = "peer-tls-cert = /x"},
+         "peer-tls-cert, -key, -ca and -crl are for TLS between nodes, which is off: set peer-tls "
+         "to yes, or to optional while it is turned on"},
+        {{.text = "peer-tls = yes"},
+         "peer-tls is for the members of a cluster, and this node is alone: set cluster"},
+        {{.text = "peer-tls = optional\ncluster = 1=127.0.0.1:99"},
+         "peer-tls needs a certificate: set peer-tls-cert and peer-tls-key, or tls-cert and "
+         "tls-key"},
+        {{.text = "peer-tls = yes\ncluster = 1=127.0.0.1:99\npeer-tls-key = /x"},
+         "peer-tls-cert and peer-tls-key come together: a certificate, and the key that belongs to "
+         "it"},
+        {{.text = "peer-tls = yes\ncluster = 1=127.0.0.1:99\ntls-cert = /x\ntls-key = /y"},
+         "peer-tls needs the authorities of the nodes' certificates: set peer-tls-ca, or tls-ca"},
+        {{.text = "listen = 127.0.0.1:1, tls:127.0.0.1:1"}, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i + 1 < COUNT(rows); i++)
+        assert_refused(&rows[i].given, CONFIG_WRONG, rows[i].message);
+    assert_int_equal(CONFIG_WRONG, read_as(&rows[COUNT(rows) - 1].given));
+    assert_contains(err.text, "tls:127.0.0.1:1 is there twice");
+}
+
+/* The module is not there: this test's environment names another place. */
+static void without_the_module_tls_is_refused(void **state)
+{
+    const struct given given = {
+        .flags = {"--listen", "tls:127.0.0.1:7421", "--tls-cert=/x", "--tls-key=/y"}};
+    const struct given of_peers = {
+        .text = "cluster = 1=127.0.0.1:99\npeer-tls = yes\npeer-tls-cert = /x\n"
+                "peer-tls-key = /y\npeer-tls-ca = /z"};
+
+    (void)state;
+    setenv("HOLDFAST_MODULE_DIR", "/nowhere", 1);
+    assert_int_equal(CONFIG_WRONG, read_as(&given));
+    assert_contains(err.text, "tls-cert: TLS needs a module that cannot be loaded: "
+                              "/nowhere/holdfast-tls.so: ");
+    assert_contains(err.text, "install holdfast-tls: the package of that name brings it");
+    assert_int_equal(CONFIG_WRONG, read_as(&of_peers));
+    assert_contains(err.text, "peer-tls: TLS needs a module that cannot be loaded: "
+                              "/nowhere/holdfast-tls.so: ");
 }
 
 /* ---- flags ----------------------------------------------------------------------------------- */
@@ -390,6 +466,9 @@ static void variables_are_minded(void **state)
                    "HOLDFASTD_CONFIG: this is no setting: say it on the command line, as --config");
     assert_refused(&(struct given){.environment = {"HOLDFASTD_JOIN=1"}}, CONFIG_WRONG,
                    "HOLDFASTD_JOIN: '1' is none of no, yes");
+    /* One edit from 'no', which is its opposite. */
+    assert_refused(&(struct given){.environment = {"HOLDFASTD_PEER_TLS=on"}}, CONFIG_WRONG,
+                   "HOLDFASTD_PEER_TLS: 'on' is none of no, optional, yes");
     /* What Kubernetes gives to every container beside a service of our name. */
     read_well(&(struct given){
         .environment = {"HOLDFASTD_PORT=tcp://10.0.0.1:7420", "HOLDFASTD_SERVICE_HOST=10.0.0.1",
@@ -451,7 +530,7 @@ static void strangers_need_a_password(void **state)
         snprintf(listen, sizeof listen, "--listen=127.0.0.1:7420,%s,[::1]:7420", open[i]);
         snprintf(message, sizeof message,
                  "listening on %s lets other machines take locks without a password: set "
-                 "password-file, or listen on 127.0.0.1 or a unix socket only",
+                 "password-file or users-file, or listen on 127.0.0.1 or a unix socket only",
                  open[i]);
         given.flags[1] = NULL;
         assert_refused(&given, CONFIG_WRONG, message);
@@ -534,6 +613,8 @@ int main(void)
         cmocka_unit_test(defaults_are_these),
         cmocka_unit_test(flags_outweigh_variables_and_these_the_file),
         cmocka_unit_test(every_setting_comes_from_every_source),
+        cmocka_unit_test(settings_of_tls_need_each_other),
+        cmocka_unit_test(without_the_module_tls_is_refused),
         cmocka_unit_test(a_wrong_command_line_says_what_to_do),
         cmocka_unit_test(help_and_version_read_nothing_else),
         cmocka_unit_test(help_shows_every_setting),

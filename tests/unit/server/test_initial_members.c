@@ -63,7 +63,8 @@ static void the_settings_of_a_cluster_fit_together(void **state)
 {
     (void)state;
     assert_int_equal(READ("--cluster=2=127.0.0.1:1"), CONFIG_WRONG);
-    assert_string_equal(err.text, "cluster does not name this node, whose id is 1");
+    assert_string_equal(err.text, "cluster does not name this node, whose id is 1: set id to "
+                                  "this node's own, or write 1=HOST:PORT into cluster");
     assert_int_equal(READ("--join"), CONFIG_WRONG);
     assert_contains(err.text, "cluster = 1=HOST:PORT");
     assert_int_equal(READ("--cluster=1=127.0.0.1:1", "--join"), 0);
@@ -72,6 +73,11 @@ static void the_settings_of_a_cluster_fit_together(void **state)
     assert_int_equal(config.join, CONFIG_FOUNDS);
     assert_int_equal(READ("--cluster=1=127.0.0.1:1", "--listen=unix:/run/x"), CONFIG_WRONG);
     assert_contains(err.text, "clients cannot be told to come to unix:/run/x: set advertise");
+    assert_int_equal(READ("--cluster=1=127.0.0.1:7", "--listen=127.0.0.1:7"), CONFIG_WRONG);
+    assert_contains(err.text, "127.0.0.1:7 is for clients (listen) and for nodes (cluster)");
+    assert_int_equal(READ("--cluster=1=127.0.0.1:7", "--listen=0.0.0.0:7", "--advertise=a:7"),
+                     CONFIG_WRONG);
+    assert_int_equal(READ("--cluster=1=127.0.0.1:7,2=127.0.0.1:8", "--listen=127.0.0.1:8"), 0);
 }
 
 static void other_machines_need_a_secret(void **state)

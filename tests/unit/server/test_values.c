@@ -1,4 +1,5 @@
 /* test_values.c: what each kind of setting takes, refuses and shows; addresses above all. */
+#include "../base/hostports.h"
 #include "base/suggest.h"
 #include "server/settings.h"
 #include "tools.h"
@@ -94,6 +95,7 @@ static void what_cannot_be_is_refused_and_changes_nothing(void **state)
         {"log-level", "inof",
          "'inof' is none of error, warning, info, debug: did you mean 'info'?"},
         {"log-format", "xml", "'xml' is none of text, json"},
+        {"tls-clients", "optinal", "optional, yes: did you mean 'optional'?"},
         {"data", "/srv/\nx", "the path has a control character"},
     };
 
@@ -254,6 +256,67 @@ static void bad_addresses_say_what_is_wrong(void **state)
     }
 }
 
+/* The same as everywhere: the port may be left out, or be 0, where it is listened at; and neither where others come to. */
+static void addresses_are_read_as_everywhere(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HOSTPORT_CASES; i++) {
+        const struct hostport_case *each = &hostport_cases[i];
+        static struct config config, before;
+        struct endpoint endpoint = {.host = "untouched"};
+        struct error_text err = {""};
+        bool is_reached = each->host && each->port > 0;
+
+        if ((endpoint_parse(each->text, &endpoint, &err) == HF_OK) != (each->host != NULL))
+            fail_msg("'%s' was %s", each->text, each->host ? err.text : "taken");
+        assert_string_equal(each->host ? each->host : "untouched", endpoint.host);
+        if (each->host) {
+            assert_int_equal(each->port < 0 ? ENDPOINT_PORT_DEFAULT : each->port, endpoint.port);
+            assert_int_equal(each->loopback, endpoint.loopback);
+        }
+        if ((setting_set(setting("advertise"), each->text, &config, &err) == HF_OK) != is_reached)
+            fail_msg("advertise = '%s' was %s", each->text, is_reached ? err.text : "taken");
+        if (is_reached)
+            assert_string_equal(endpoint.shown, config.advertise);
+        config = before;
+    }
+}
+
+static void places_to_listen_at_may_have_tls(void **state)
+{
+    static const struct {
+        const char *text, *shown, *message;
+    } rows[] = {
+        {"tls:127.0.0.1:7421", "tls:127.0.0.1:7421", NULL},
+        {"tls:host", "tls:host:7420", NULL},
+        {"tls:[::1]:5", "tls:[::1]:5", NULL},
+        {"tlsx:5", "tlsx:5", NULL},
+        {"unix:/tls:x", "unix:/tls:x", NULL},
+        {"tls", NULL, "the host is missing"},
+        {"tls:", NULL, "the host is missing"},
+        {"tls:7420", NULL, "'7420': the host is missing"},
+        {"tls:unix:/run/x", NULL, "a unix socket is for this machine only"},
+        {"tls:tls:host:5", NULL, "an IPv6 address goes in brackets"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct endpoint endpoint = {.port = 7};
+        struct error_text err = {""};
+        int result = endpoint_parse_listen(rows[i].text, &endpoint, &err);
+
+        if ((result == HF_OK) != (rows[i].shown != NULL))
+            fail_msg("%s: %s", rows[i].text, err.text);
+        if (rows[i].message)
+            assert_contains(err.text, rows[i].message);
+        if (!rows[i].shown)
+            continue;
+        assert_string_equal(rows[i].shown, endpoint.shown);
+        assert_int_equal(strncmp(rows[i].text, "tls:", 4) == 0, endpoint.tls);
+        assert_string_equal(rows[i].shown + (endpoint.tls ? 4 : 0), endpoint_address(&endpoint));
+    }
+}
+
 static void addresses_have_a_length(void **state)
 {
     struct endpoint endpoint;
@@ -363,6 +426,8 @@ int main(void)
         cmocka_unit_test(variables_are_named_after_settings),
         cmocka_unit_test(addresses_come_apart),
         cmocka_unit_test(bad_addresses_say_what_is_wrong),
+        cmocka_unit_test(addresses_are_read_as_everywhere),
+        cmocka_unit_test(places_to_listen_at_may_have_tls),
         cmocka_unit_test(addresses_have_a_length),
         cmocka_unit_test(a_list_has_a_length_and_no_gaps),
         cmocka_unit_test(the_nearest_name_is_suggested),

@@ -1,4 +1,7 @@
 /* test_session.c: sessions without sockets, a log or a clock: this test submits, applies and leads by hand. */
+#include "base/sequencer.h"
+#include "session/commands.h"
+#include "session/rights.h"
 #include "session/session.h"
 
 #include <setjmp.h>
@@ -23,12 +26,15 @@ struct owner {
         void *request;
     } submitted[SUBMITTED_MAX];
     int count;
-    int unused; /* sessions that were freed */
+    struct core_command acquired; /* the last ACQUIRE; of its texts, only how long they are */
+    int unused;                   /* sessions that were freed */
+    char denied[64];              /* the name of what was denied last */
 };
 
 struct client {
     struct session session;
     bool ready;
+    int went; /* what session_go_on said last */
 };
 
 static int on_submit(void *context, const struct core_command *command, void *request)
@@ -40,6 +46,8 @@ static int on_submit(void *context, const struct core_command *command, void *re
     if (owner->sessions.role != REPLICA_LEADING)
         return HF_EUNREACH;
     assert_true(owner->count < SUBMITTED_MAX);
+    if (command->op == CORE_ACQUIRE)
+        owner->acquired = *command;
     owner->submitted[owner->count].op = command->op;
     owner->submitted[owner->count++].request = request;
     return HF_OK;
@@ -73,7 +81,16 @@ static void on_dirty(struct session *session)
 
 static void on_answered(struct session *session, bool waited)
 {
-    LIST_ENTRY(session, struct client, session)->ready |= waited || session->value;
+    LIST_ENTRY(session, struct client, session)->ready |= waited || session->input == INPUT_VALUE;
+}
+
+/* Which name it was about. */
+static void on_denied(struct session *session, const struct denied *denied)
+{
+    struct owner *owner = LIST_ENTRY(session->sessions, struct owner, sessions);
+
+    snprintf(owner->denied, sizeof owner->denied, "%.*s", (int)denied->name.size,
+             denied->name.bytes ? denied->name.bytes : "");
 }
 
 static void on_unused(struct session *session)
@@ -85,6 +102,15 @@ static void on_unused(struct session *session)
     free(LIST_ENTRY(session, struct client, session));
 }
 
+/* The owner's table. */
+static const struct command subscribe = {.name = "SUBSCRIBE",
+                                         .arity = -2,
+                                         .run = command_subscribe,
+                                         .traits = COMMAND_LOGGED | COMMAND_SUBSCRIBED,
+                                         .right = RIGHT_LOOK,
+                                         .names = NAMES_ALL,
+                                         .syntax = "name [name ...]"};
+
 static int set_up(void **state)
 {
     static const struct sessions_host host = {.submit = on_submit,
@@ -93,13 +119,16 @@ static int set_up(void **state)
                                               .why_no_leader = on_why_no_leader,
                                               .dirty = on_dirty,
                                               .answered = on_answered,
-                                              .unused = on_unused};
+                                              .unused = on_unused,
+                                              .denied = on_denied};
     static const unsigned char seed[SIPHASH_SEED] = {0};
     struct owner *owner = calloc(1, sizeof *owner);
 
     assert_non_null(owner);
     owner->core = core_new(seed);
     sessions_open(&owner->sessions, &host, owner, seed);
+    owner->sessions.owner_commands = &subscribe;
+    owner->sessions.owner_command_count = 1;
     owner->sessions.max_pipeline = 100;
     owner->sessions.max_output_bytes = 1 << 20;
     sessions_role(&owner->sessions, REPLICA_LEADING, 1);
@@ -130,8 +159,9 @@ static struct client *new_client(struct owner *owner)
     struct client *client = calloc(1, sizeof *client);
 
     assert_non_null(client);
-    client->session.authenticated = client->session.resp3 = true;
-    session_open(&owner->sessions, &client->session, resp_reader_new(&limits));
+    client->session.user = &user_of_all;
+    client->session.resp3 = true;
+    session_open(&owner->sessions, &client->session, &resp_protocol, resp_reader_new(&limits));
     return client;
 }
 
@@ -141,7 +171,7 @@ static void say(struct client *client, const char *line)
     struct resp_reader *reader = client->session.reader;
     struct resp_writer writer = {0};
     struct error_text err;
-    char copy[256], *rest = copy, *word;
+    char copy[HF_SEQUENCER_MAX + 8], *rest = copy, *word;
     size_t count = 1, size;
     char *room;
 
@@ -155,7 +185,8 @@ static void say(struct client *client, const char *line)
     memcpy(room, writer.bytes, writer.size);
     resp_reader_filled(reader, writer.size);
     resp_writer_free(&writer);
-    assert_int_equal(session_go_on(&client->session, &err), HF_OK);
+    client->went = session_go_on(&client->session, &err);
+    assert_true(client->went >= HF_OK);
 }
 
 /* What it has been told since, and no more than that. */
@@ -239,9 +270,9 @@ static void a_full_batch_is_tried_again(void **state)
 
     owner->full = true;
     say(client, "FLOOR 5");
-    assert_true(client->session.starved);
+    assert_int_equal(client->went, SESSION_FULL);
     owner->full = false;
-    session_go_on(&client->session, &err);
+    assert_int_equal(session_go_on(&client->session, &err), HF_OK);
     answer(owner, 0, ANSWER_NUMBER, 6);
     expect(client, ":6\r\n");
 }
@@ -296,8 +327,8 @@ static void who_waits_for_a_push_is_let_go(void **state)
     sessions_role(&owner->sessions, REPLICA_FOLLOWING, 100);
     owner->leader = 2;
     sessions_look(&owner->sessions, 101);
-    assert_true(client->session.ending);
-    assert_false(other->session.ending);
+    assert_int_equal(client->session.state, SESSION_ENDING);
+    assert_int_equal(other->session.state, SESSION_OPEN);
     say(other, "FLOOR 5");
     expect(other, "-MOVED 0 127.0.0.1:2\r\n");
 }
@@ -309,6 +340,176 @@ static void a_node_that_stops_says_why(void **state)
 
     sessions_stopped(&owner->sessions, "the disk is gone");
     expect(client, "-STOPPED the disk is gone\r\n");
+}
+
+/* ---- rights ------------------------------------------------------------------------------------------ */
+
+static const struct user_grant grants_of_alice[] = {
+    {RIGHT_ACQUIRE | RIGHT_LOOK, {"jobs/*", 6}},
+    {RIGHT_LOOK, {"public", 6}},
+    {RIGHT_BREAK, {"jobs/x", 6}},
+};
+static const struct user alice = {"alice", grants_of_alice, 3};
+static const struct user nobody = {"nobody", NULL, 0};
+
+/* One for the log: is it allowed? What is denied is answered at once, and in words. */
+static bool is_allowed(struct owner *owner, struct client *client, const char *line)
+{
+    int before = owner->count;
+    bool denied;
+
+    say(client, line);
+    denied = client->session.out.size > 7 && memcmp(client->session.out.bytes, "-NOPERM", 7) == 0;
+    if (!denied && owner->count == before)
+        fail_msg("%s: %.*s", line, (int)client->session.out.size, client->session.out.bytes);
+    assert_int_equal(owner->count, denied ? before : before + 1);
+    resp_writer_clear(&client->session.out);
+    if (!denied)
+        sessions_failed(&owner->sessions, owner->submitted[--owner->count].request,
+                        REPLICA_UNKNOWN);
+    resp_writer_clear(&client->session.out);
+    return !denied;
+}
+
+static void a_right_is_one_on_names(void **state)
+{
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+
+    client->session.user = &alice;
+    assert_true(is_allowed(owner, client, "ACQUIRE jobs/x lease"));
+    assert_false(is_allowed(owner, client, "ACQUIRE job lease"));
+    assert_false(is_allowed(owner, client, "ACQUIRE public lease"));
+    assert_true(is_allowed(owner, client, "RELEASE jobs/x lease"));
+    assert_true(is_allowed(owner, client, "RENEW lease"));
+    assert_true(is_allowed(owner, client, "SHOW public"));
+    assert_true(is_allowed(owner, client, "SHOW jobs/y"));
+    assert_false(is_allowed(owner, client, "SHOW other"));
+    assert_true(is_allowed(owner, client, "SUBSCRIBE public jobs/y"));
+    assert_false(is_allowed(owner, client, "SUBSCRIBE public other"));
+    assert_true(is_allowed(owner, client, "BREAK jobs/x"));
+    assert_false(is_allowed(owner, client, "BREAK jobs/y"));
+    assert_false(is_allowed(owner, client, "FLOOR 5"));
+    assert_true(is_allowed(owner, client, "ONCE CLAIM jobs/once lease"));
+    assert_false(is_allowed(owner, client, "ONCE CLAIM once lease"));
+    assert_true(is_allowed(owner, client, "ONCE READ public"));
+    assert_false(is_allowed(owner, client, "ONCE RELEASE public lease"));
+    assert_int_equal(owner->sessions.denied_commands, 8);
+}
+
+/* The operator who reads the audit file, and the client, are told what was in the way. */
+static void the_name_that_is_denied_is_told(void **state)
+{
+    static const struct {
+        const char *line, *name;
+    } denied[] = {
+        {"ACQUIRE other lease", "other"},
+        {"SUBSCRIBE other public", "other"},
+        {"SUBSCRIBE public other jobs", "other"},
+        {"ONCE READ other", "other"},
+        {"CHECK other 1", "other"},
+        {"FLOOR 5", ""},
+    };
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+
+    client->session.user = &alice;
+    for (size_t i = 0; i < sizeof denied / sizeof *denied; i++) {
+        snprintf(owner->denied, sizeof owner->denied, "nothing");
+        assert_false(is_allowed(owner, client, denied[i].line));
+        assert_string_equal(owner->denied, denied[i].name);
+    }
+    say(client, "SUBSCRIBE public other");
+    expect(client, "-NOPERM user 'alice' has no right 'look' on each of these names, which "
+                   "SUBSCRIBE needs\r\n");
+}
+
+/* A name costs as much as there are patterns, so that many names and many patterns are no one command's. */
+static void what_one_command_compares_has_a_bound(void **state)
+{
+    enum { PATTERN = 512, PATTERNS = 90, NAMES = 18, NAME = 100 };
+    static char pattern[PATTERN], line[NAMES * (NAME + 1) + 16] = "SUBSCRIBE";
+    static struct user_grant grants[PATTERNS];
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+    struct user user = {"many", grants, PATTERNS};
+
+    memset(pattern, '*', sizeof pattern);
+    for (int i = 0; i < PATTERNS; i++)
+        grants[i] = (struct user_grant){RIGHT_LOOK, {pattern, sizeof pattern}};
+    client->session.user = &user;
+    for (int i = 0; i < NAMES; i++) {
+        if (i == NAMES - 6)
+            assert_true(is_allowed(owner, client, line));
+        snprintf(line + strlen(line), sizeof line - strlen(line), " %0*d", NAME, i);
+    }
+    say(client, line);
+    expect(client, "-LIMIT so many names cannot be compared at once with all that user 'many' may: "
+                   "say fewer in each SUBSCRIBE\r\n");
+}
+
+/* An ACQUIRE says whose it is, and what he may have, if that is anything less than all. */
+static void who_has_limits_is_named_with_them(void **state)
+{
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+    struct user ci = user_of_all;
+    struct core_effect over = {.kind = EFFECT_ANSWER,
+                               .answer = ANSWER_OVER_HOLDS,
+                               .owner = {"ci", 2},
+                               .number = 7,
+                               .limit = 5};
+
+    snprintf(ci.name, sizeof ci.name, "ci");
+    client->session.user = &ci;
+    say(client, "ACQUIRE name lease");
+    assert_false(owner->acquired.flags & CORE_QUOTA);
+    ci.quota.holds = 5;
+    say(client, "ACQUIRE name lease");
+    assert_true(owner->acquired.flags & CORE_QUOTA);
+    assert_true(owner->acquired.user.size == 2 && owner->acquired.quota.holds == 5);
+    assert_true(owner->acquired.quota.leases == 0 && owner->acquired.quota.places == 0);
+    resp_writer_clear(&client->session.out);
+    sessions_effect(&owner->sessions, owner->submitted[0].request, &over);
+    expect(client,
+           "-QUOTA user 'ci' has 7 holds and places in queues, and may have 5 (holds = 5)\r\n");
+    assert_int_equal(owner->sessions.over_quota_commands, 1);
+    assert_int_equal(owner->sessions.denied_commands, 0);
+    for (int i = 1; i < owner->count; i++)
+        sessions_failed(&owner->sessions, owner->submitted[i].request, REPLICA_UNKNOWN);
+}
+
+static void a_sequencer_is_looked_at_by_its_name(void **state)
+{
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+
+    client->session.user = &alice;
+    assert_true(is_allowed(owner, client, "CHECK public 33"));
+    assert_false(is_allowed(owner, client, "CHECK other 33"));
+    for (int i = 0; i < 2; i++) {
+        struct sequencer sequencer = {.token = 33, .mode = HF_EXCLUSIVE};
+        char text[HF_SEQUENCER_MAX], line[sizeof text + 8];
+
+        snprintf(sequencer.store, sizeof sequencer.store, "00112233445566778899aabbccddeeff");
+        snprintf(sequencer.name, sizeof sequencer.name, "%s", i ? "other" : "public");
+        sequencer_write(&sequencer, text);
+        snprintf(line, sizeof line, "CHECK %s", text);
+        assert_int_equal(is_allowed(owner, client, line), i == 0);
+    }
+}
+
+static void who_has_no_grant_may_nothing(void **state)
+{
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+    static const char *const lines[] = {"ACQUIRE a b",    "RELEASE a b", "RENEW b",   "END b",
+                                        "CHECK a 1",      "SHOW a",      "LOCKS",     "BREAK a",
+                                        "ONCE CLAIM a b", "ONCE READ a", "OBSERVE a", "FLOOR 1"};
+
+    client->session.user = &nobody;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        assert_false(is_allowed(owner, client, lines[i]));
 }
 
 /* ---- clients go ------------------------------------------------------------------------------------- */
@@ -390,6 +591,12 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_waits_for_a_push_is_let_go, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_stops_says_why, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_right_is_one_on_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_name_that_is_denied_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_one_command_compares_has_a_bound, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_has_limits_is_named_with_them, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_sequencer_is_looked_at_by_its_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_has_no_grant_may_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_goes_gives_up_its_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_has_gone_gives_up_its_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_later_one_with_a_lease_gets_the_answer, set_up,

@@ -99,7 +99,7 @@ BEGIN
                 RETURN;
             END IF;
         END IF;
-        -- Holders, and whoever came before us.
+        -- Holders, and whoever came before us: all of them decide. Who is told of are the first few thousand.
         SELECT count(*) FILTER (WHERE q.stands) AS standing, coalesce(bool_or(q.k_broken AND q.stands), false) AS broken,
             coalesce(bool_or(q.stands AND NOT q.k_broken AND ((q.k_mode = 'p') <> (a_mode = 'p') OR (a_mode = 'p' AND q.k_permits <> a_permits))),
                 false) AS otherwise,
@@ -107,15 +107,17 @@ BEGIN
             coalesce(bool_or(q.dead), false) AS dead,
             array_agg(q.k_id) FILTER (WHERE q.k_mode = 'o') AS observers,
             min(q.k_permits) FILTER (WHERE q.stands AND q.k_mode = 'p') AS pool,
-            string_agg(concat_ws(' ', q.k_id, q.k_beat, q.span_ms, q.at_ms), ' ' ORDER BY q.k_id) AS listed
+            string_agg(concat_ws(' ', q.k_id, q.k_beat, q.span_ms, q.at_ms), ' ' ORDER BY q.k_id) FILTER (WHERE q.told) AS listed
             INTO queue
-            FROM (SELECT k.id AS k_id, k.mode AS k_mode, k.permits AS k_permits, k.broken AS k_broken, k.beat AS k_beat,
-                    k.mode IN ('x', 's', 'p') AND (k.token IS NOT NULL OR own.id IS NULL OR k.id < own.id) AS stands,
-                    k.id = ANY (a_dead) AND EXISTS (SELECT FROM unnest(a_dead, a_dead_beats) AS d(id, beat) WHERE d.id = k.id AND d.beat = k.beat) AS dead,
-                    k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE k.delay_ms END AS span_ms,
-                    CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> a_host)::bigint, -1) ELSE -1 END AS at_ms
-                FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= coalesce(was.first_id, 0) AND k.id IS DISTINCT FROM own.id AND k.mode <> 'r'
-                ORDER BY k.token IS NULL, k.id LIMIT 4096) AS q;
+            -- Of those who wait as many as of those who hold: who is dead is found behind thousands of the others.
+            FROM (SELECT p.*, row_number() OVER (ORDER BY p.place, p.waits) <= 4096 AS told
+                FROM (SELECT k.id AS k_id, k.mode AS k_mode, k.permits AS k_permits, k.broken AS k_broken, k.beat AS k_beat, k.token IS NULL AS waits,
+                        k.mode IN ('x', 's', 'p') AND (k.token IS NOT NULL OR own.id IS NULL OR k.id < own.id) AS stands,
+                        k.id = ANY (a_dead) AND EXISTS (SELECT FROM unnest(a_dead, a_dead_beats) AS d(id, beat) WHERE d.id = k.id AND d.beat = k.beat) AS dead,
+                        k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE k.delay_ms END AS span_ms,
+                        CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> a_host)::bigint, -1) ELSE -1 END AS at_ms,
+                        row_number() OVER (PARTITION BY k.token IS NULL ORDER BY k.id) AS place
+                    FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= coalesce(was.first_id, 0) AND k.id IS DISTINCT FROM own.id AND k.mode <> 'r') AS p) AS q;
         others := queue.listed;
         IF locked = 0 AND NOT queue.dead AND a_forget = 0 AND (own.id IS NOT NULL OR NOT a_waits) AND
             (queue.otherwise OR queue.broken OR (queue.standing > 0 AND a_mode = 'x') OR (queue.unshared AND a_mode = 's') OR

@@ -49,15 +49,35 @@ DECLARE
     claim bigint;
 BEGIN
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id IN
-        (SELECT e.id FROM @_claims@ AS e WHERE e.name = a_name AND e.mode = 'e' ORDER BY e.id DESC OFFSET 15);
+        (SELECT e.id FROM @_claims@ AS e WHERE e.name = a_name AND e.mode = 'e' AND NOT e.broken ORDER BY e.id DESC OFFSET 15);
     INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, ttl_ms, delay_ms, death_ms)
         VALUES (a_name, a_lease, '', 'e', 0, a_ttl_ms, 0, 0) RETURNING k.id INTO claim;
     PERFORM @_show_claim@(a_name, claim);
 END
 $$;
 
+-- Remembers that somebody else had ended these holds, for their holders, who may ask twice because an answer was lost. Longer than any asks: the last of a name,
+-- of whom many may have shared it when it was broken. All at once: one by one each would pass by all that the others have deleted.
+CREATE OR REPLACE FUNCTION @_mark_ended@(a_name bytea, a_leases bytea[], a_tokens bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    first bigint;
+BEGIN
+    WITH last AS (SELECT d.lease, d.token FROM unnest(a_leases, a_tokens) AS d(lease, token) ORDER BY d.token DESC LIMIT 256),
+        marked AS (INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, broken)
+            SELECT a_name, l.lease, '', 'e', 0, l.token, 60000, 0, 0, true FROM last AS l ORDER BY l.token RETURNING k.id)
+        SELECT min(m.id) INTO first FROM marked AS m;
+    IF first IS NOT NULL THEN
+        DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id IN
+            (SELECT e.id FROM @_claims@ AS e WHERE e.name = a_name AND e.mode = 'e' AND e.broken ORDER BY e.id DESC OFFSET 256);
+        PERFORM @_show_claim@(a_name, first);
+    END IF;
+END
+$$;
+
 -- Gives up what a lease holds with this token (0: whatever it has, also a place in the queue). code: 1 it did, 0 there was nothing, 5: a
--- transaction that entered with it has not ended.
+-- transaction that entered with it has not ended, 6: somebody else had ended it (a break, a floor, a promotion), 7: as 0, and nothing says that this server has ever
+-- known of it: it has not given so great a token, or another one since it is what it is.
 CREATE OR REPLACE FUNCTION @_release@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_token bigint,
     a_remember_ms bigint, a_host text, a_noted bigint[], a_noted_beats bigint[], a_noted_ms bigint[], OUT code integer, OUT incarnation text)
 LANGUAGE plpgsql AS $$
@@ -68,7 +88,7 @@ DECLARE
     era text;
     server text := @_settle@(a_patience_ms);
 BEGIN
-    SELECT l.first_id, m.id || '.' || m.era || '.' || m.era_of AS incarnation, m.era_of INTO at
+    SELECT l.first_id, l.token, l.incarnation AS given_by, m.id || '.' || m.era || '.' || m.era_of AS incarnation, m.era_of INTO at
         FROM @_meta@ AS m, @@ AS l WHERE m.only_one AND l.name = a_name FOR UPDATE OF l;
     era := CASE WHEN at.era_of = server THEN at.incarnation ELSE @_incarnation@() END;
     incarnation := era;
@@ -79,7 +99,7 @@ BEGIN
     END IF;
     IF a_remember_ms > 0 AND at.first_id IS NULL THEN
         INSERT INTO @@ AS l VALUES (a_name, 0, '') ON CONFLICT (name) DO NOTHING;
-        SELECT l.first_id INTO STRICT at FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
+        SELECT l.first_id, l.token, l.incarnation AS given_by INTO STRICT at FROM @@ AS l WHERE l.name = a_name FOR UPDATE;
     END IF;
     first := coalesce(at.first_id, 0);
     IF cardinality(a_noted) > 0 THEN
@@ -88,14 +108,24 @@ BEGIN
     DELETE FROM @_claims@ AS d WHERE d.name = a_name AND d.id =
         (SELECT k.id FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
             AND (a_token = 0 OR k.token = a_token) FOR UPDATE SKIP LOCKED)
-        RETURNING d.id, d.token, d.broken OR (d.token IS NOT NULL AND d.incarnation <> era) AS lost, EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.id <> d.id
+        RETURNING d.id, d.token, d.broken OR (d.token IS NOT NULL AND d.incarnation <> era) AS lost,
+            EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.id <> d.id
             AND k.mode <> 'e') AS others INTO own;
     IF FOUND THEN
-        code := CASE WHEN own.lost THEN 0 ELSE 1 END;
+        code := 1;
+        IF own.lost THEN
+            code := 6;
+            PERFORM @_mark_ended@(a_name, ARRAY[a_lease], ARRAY[own.token]);
+        END IF;
     ELSIF EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.lease = a_lease AND k.mode IN ('x', 's', 'p')
         AND (a_token = 0 OR k.token = a_token)) THEN -- the same rows: of what is not among them no client could ever be rid
         code := 5;
         RETURN;
+    ELSIF a_token > 0 AND EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.id >= first AND k.lease = a_lease AND k.mode = 'e'
+        AND k.broken AND k.token = a_token) THEN
+        code := 6;
+    ELSIF a_token > 0 AND (a_token > coalesce(at.token, 0) OR (a_token < at.token AND at.given_by = era)) THEN
+        code := 7;
     END IF;
     IF a_remember_ms > 0 AND NOT EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.lease = a_lease) THEN
         PERFORM @_end_lease@(a_name, a_lease, a_remember_ms);

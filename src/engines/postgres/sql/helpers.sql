@@ -1,3 +1,7 @@
+-- Which functions these are, for clients: one says so where its own are newer. To be raised with each change that somebody has to apply once more.
+CREATE OR REPLACE FUNCTION @_revision@()
+RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
+
 -- Which server this is, and since which promotion. A session is with one server for all its life, whoever shares it: the server's identifier, which is in
 -- a file, is read once in each. holdfast.server has it.
 CREATE OR REPLACE FUNCTION @_server@()
@@ -163,19 +167,26 @@ RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     c record;
     buried integer := 0;
+    leases bytea[];
+    tokens bigint[];
 BEGIN
-    FOR c IN SELECT k.id, k.token, k.death_ms, k.broken FROM @_claims@ AS k
+    FOR c IN SELECT k.id, k.lease, k.mode, k.token, k.death_ms, k.broken, k.incarnation FROM @_claims@ AS k
         JOIN unnest(a_ids, a_beats) AS d(id, beat) ON d.id = k.id AND d.beat = k.beat
         WHERE k.name = a_name AND k.mode <> 'r' ORDER BY k.id FOR UPDATE OF k SKIP LOCKED -- whoever is renewed now, or has entered with it, lives
     LOOP
         DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id = c.id;
         buried := buried + 1;
+        IF c.mode <> 'e' AND (c.broken OR (c.token IS NOT NULL AND c.incarnation <> @_incarnation@())) THEN
+            leases := leases || c.lease;
+            tokens := tokens || c.token;
+        END IF;
         IF c.token IS NOT NULL AND c.death_ms > 0 AND NOT c.broken THEN
             INSERT INTO @_once@ (name, state, token, keep_ms, seen)
                 VALUES (a_name, 'x', c.token, c.death_ms, '{}')
                 ON CONFLICT (name) DO NOTHING;
         END IF;
     END LOOP;
+    PERFORM @_mark_ended@(a_name, leases, tokens);
     RETURN buried;
 END
 $$;
@@ -198,5 +209,64 @@ BEGIN
     IF @_bury@(a_name, a_ids, a_beats) > 0 THEN
         PERFORM @_wake@(a_name, first, true, false);
     END IF;
+END
+$$;
+
+-- A page of a table, whichever; the first ones more often, up to those that are only there because nobody has vacuumed: the last one half as often as if all were
+-- drawn alike.
+CREATE OR REPLACE FUNCTION @_page@(a_table regclass)
+RETURNS tid[] LANGUAGE sql AS $$
+    WITH p AS MATERIALIZED (SELECT floor(power(random(), 2) * greatest(pg_relation_size(a_table) / current_setting('block_size')::integer, 1)) AS n)
+        SELECT array_agg(format('(%s,%s)', p.n, i)::tid) FROM
+            p, generate_series(1, current_setting('block_size')::integer / 28) AS i -- as many as it may have: a header, and a pointer to it
+$$;
+
+-- Some of the claims of a page: what died over names that nobody comes to any more is found like this. What an open transaction holds ends with it.
+-- Where a server keeps the plans of functions (from version 18 on), one that was made while the table was small is not to read all of it.
+CREATE OR REPLACE FUNCTION @_some_claims@(a_count integer, a_host text, OUT name bytea, OUT id bigint, OUT beat bigint, OUT span_ms bigint, OUT at_ms bigint)
+RETURNS SETOF record LANGUAGE sql SET enable_seqscan = off AS $$
+    SELECT k.name, k.id, k.beat, k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE k.delay_ms END,
+            CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> a_host)::bigint, -1) ELSE -1 END
+        FROM @_claims@ AS k WHERE k.ctid = ANY ((SELECT @_page@(@'_claims'@))::tid[]) AND k.mode <> 'r' ORDER BY random() LIMIT a_count
+$$;
+
+-- Notes of claims of several names; see _note.
+CREATE OR REPLACE FUNCTION @_note_many@(a_expected text, a_host text, a_names bytea[], a_ids bigint[], a_beats bigint[], a_times bigint[],
+    OUT code integer, OUT incarnation text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    incarnation := @_incarnation@();
+    PERFORM set_config('synchronous_commit', 'off', true);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    PERFORM @_take_notes@(d.name, a_host, array_agg(d.id), array_agg(d.beat), array_agg(d.at_ms))
+        FROM unnest(a_names, a_ids, a_beats, a_times) AS d(name, id, beat, at_ms) GROUP BY d.name;
+END
+$$;
+
+-- Removes dead claims of several names; see _sweep. Nobody waits for a name while he has another one locked: those that cannot be had at once stay.
+CREATE OR REPLACE FUNCTION @_sweep_many@(a_expected text, a_patience_ms integer, a_names bytea[], a_ids bigint[], a_beats bigint[],
+    OUT code integer, OUT incarnation text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    n record;
+    first bigint;
+BEGIN
+    incarnation := @_begin@(a_patience_ms);
+    code := 0;
+    IF incarnation <> a_expected THEN
+        code := -3;
+        RETURN;
+    END IF;
+    FOR n IN SELECT d.name, array_agg(d.id) AS ids, array_agg(d.beat) AS beats FROM unnest(a_names, a_ids, a_beats) AS d(name, id, beat) GROUP BY d.name
+    LOOP
+        SELECT l.first_id INTO first FROM @@ AS l WHERE l.name = n.name FOR UPDATE SKIP LOCKED;
+        IF FOUND AND @_bury@(n.name, n.ids, n.beats) > 0 THEN
+            PERFORM @_wake@(n.name, first, true, false);
+        END IF;
+    END LOOP;
 END
 $$;

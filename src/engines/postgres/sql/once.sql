@@ -27,10 +27,12 @@ $$;
 
 -- A page of them, whichever. So all of them are looked at again and again, and nobody has to know how old they are.
 CREATE OR REPLACE FUNCTION @_once_page@()
-RETURNS tid[] LANGUAGE sql AS $$
-    SELECT array_agg(format('(%s,%s)', p.n, i)::tid) FROM
-        generate_series(1, current_setting('block_size')::integer / 28) AS i, -- as many as it may have: a header, and a pointer to it
-        (SELECT floor(random() * greatest(pg_relation_size(@'_once'@) / current_setting('block_size')::integer, 1)) AS n) AS p
+RETURNS tid[] LANGUAGE sql AS $$ SELECT @_page@(@'_once'@) $$;
+
+-- Those of it that this host has not noted. Clients of before ask for the page, and read all of the table for it.
+CREATE OR REPLACE FUNCTION @_once_unnoted@(a_host text, OUT name bytea, OUT token bigint)
+RETURNS SETOF record LANGUAGE sql SET enable_seqscan = off AS $$
+    SELECT o.name, o.token FROM @_once@ AS o WHERE o.ctid = ANY ((SELECT @_once_page@())::tid[]) AND NOT o.seen ? a_host LIMIT 64
 $$;
 
 -- Writes down when this host saw these. Nothing that would have to survive a crash.
@@ -39,7 +41,7 @@ CREATE OR REPLACE FUNCTION @_note_records@(a_expected text, a_host text, a_names
 LANGUAGE plpgsql AS $$
 BEGIN
     incarnation := @_incarnation@();
-    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true); -- as in _settle
     code := 0;
     IF incarnation <> a_expected THEN
         code := -3;

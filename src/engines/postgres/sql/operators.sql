@@ -4,7 +4,8 @@
 CREATE OR REPLACE FUNCTION @_entered_key@(a_name bytea, a_id bigint)
 RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(@''@ || ' ' || encode(a_name, 'hex') || ' ' || a_id, 0) $$;
 
--- Has it not ended? Whoever asks locks nothing, and need not be allowed to.
+-- Has it not ended? Whoever asks locks nothing, and need not be allowed to. It reads all locks of the server: of many claims that is asked at once, as in
+-- _break. Clients of before ask like this, of each.
 CREATE OR REPLACE FUNCTION @_is_entered@(a_name bytea, a_id bigint)
 RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database WHERE d.datname = current_database() AND l.locktype = 'advisory'
@@ -18,6 +19,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
     first bigint;
+    freed record;
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     code := 0;
@@ -36,9 +38,13 @@ BEGIN
     END IF;
     -- More than one look: whoever leaves a note, or renews, has a row locked for a moment. Whoever has entered with it has it locked for longer.
     FOR look IN 1..CASE WHEN a_now THEN 3 ELSE 0 END LOOP
-        DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id IN
-            (SELECT b.id FROM @_claims@ AS b WHERE b.name = a_name AND b.broken FOR UPDATE SKIP LOCKED);
-        EXIT WHEN NOT EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.broken AND NOT @_is_entered@(k.name, k.id));
+        WITH gone AS (DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.id IN
+                (SELECT b.id FROM @_claims@ AS b WHERE b.name = a_name AND b.broken AND b.mode <> 'e' FOR UPDATE SKIP LOCKED) RETURNING k.lease, k.token)
+            SELECT array_agg(g.lease) AS leases, array_agg(g.token) AS tokens INTO freed FROM gone AS g;
+        PERFORM @_mark_ended@(a_name, freed.leases, freed.tokens);
+        EXIT WHEN NOT EXISTS (SELECT FROM @_claims@ AS k WHERE k.name = a_name AND k.broken AND k.mode <> 'e' AND @_entered_key@(k.name, k.id) NOT IN
+            (SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+                WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 1));
         PERFORM pg_sleep(0.005);
     END LOOP;
     PERFORM @_notify@('b', ids);

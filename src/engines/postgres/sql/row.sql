@@ -43,6 +43,7 @@ BEGIN
     INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, incarnation)
         VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0, @!_row_grant@.incarnation) RETURNING k.id INTO claim;
     PERFORM @_show_claim@(a_name, claim);
-    PERFORM @_wake@(a_name, was.first_id, true, false);
+    -- Nobody who waits can go, and whether we hold it is not to be asked of a table that somebody else may be waiting to lock behind us.
+    PERFORM @_notify@('o', (SELECT array_agg(k.id) FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'o'));
 END
 $$;

@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     name bytea NOT NULL,
     lease bytea NOT NULL, -- its SHA-256: the lease itself is the holder's secret
     owner bytea NOT NULL,
-    mode "char" NOT NULL, -- x: exclusive, s: shared, p: permit; r: by an open transaction; o: an observer; e: a lease that is over and must not come back
+    mode "char" NOT NULL, -- x: exclusive, s: shared, p: permit; r: by an open transaction; o: an observer; e: a lease that is over and must not come back; broken: it was ended by somebody else
     permits integer NOT NULL,
     token bigint, -- NULL: it waits
     ttl_ms bigint NOT NULL,

@@ -8,7 +8,7 @@
 -- members  a sorted set, lease -> when it runs out, of shared holders and of holders of permits.
 -- wait     a sorted set, place -> order of arrival; due: place -> when that place runs out.
 -- turn     the place that was told to try: for TURN_MS nobody overtakes it.
--- counter  the last token. ended: there if this lease is over.
+-- counter  the last token. ended: there if this lease is over; 'broken' if an operator has ended it.
 --
 -- The key of a once-record has these, too, under names of their own, and two more:
 -- record   a string, 'token result': what came out, for as long as it is kept.

@@ -3,6 +3,8 @@
 //     node drive.js PACKAGE PROTOCOL PORT ask|pipeline < commands     a JSON array of arrays of words
 //     node drive.js PACKAGE PROTOCOL PORT subscribe NAME              prints what comes, until its input ends
 //
+// Over TLS if HF_TLS_CA names the authority's file.
+//
 // Prints one line of JSON per answer: {"value": ...}, or {"error": "..."}.
 "use strict";
 
@@ -10,6 +12,7 @@ const [package_, protocol, port, what, name] = process.argv.slice(2);
 const { Redis } = require(package_);
 const options = { port: Number(port), host: "127.0.0.1", retryStrategy: null };
 if (protocol === "3") Object.assign(options, { protocol: 3, replyMapping: "resp3" });
+if (process.env.HF_TLS_CA) options.tls = { ca: require("fs").readFileSync(process.env.HF_TLS_CA) };
 const redis = new Redis(options);
 
 function say(value) {
