@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -81,23 +83,49 @@ static int first_outgoing_port(void)
     return first > PORT_MIN + PORT_SEARCH_MAX && first < 65536 ? (int)first : 32768;
 }
 
+/* A socket that is bound there, or -1. */
+static int bound(int family, const void *address, socklen_t size)
+{
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, address, size) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* What says so is a name without a file, which the kernel takes away with this process: its socket stays open until then. */
+static bool reserve_port(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_un mark = {.sun_family = AF_UNIX};
+    int length =
+        snprintf(mark.sun_path + 1, sizeof mark.sun_path - 1, "holdfast-test-port-%d", port);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    int reserved = bound(AF_UNIX, &mark, size);
+    int free_now = reserved < 0 ? -1 : bound(AF_INET, &address, sizeof address);
+
+    if (free_now >= 0)
+        close(free_now);
+    else if (reserved >= 0)
+        close(reserved);
+    return free_now >= 0;
+}
+
 int free_port(void)
 {
     int range = first_outgoing_port() - PORT_MIN;
 
     for (int i = 0; i < PORT_SEARCH_MAX; i++) {
-        struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         unsigned int random;
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port, failed;
+        int port;
 
-        if (fd < 0 || getrandom(&random, sizeof random, 0) != sizeof random)
+        if (getrandom(&random, sizeof random, 0) != sizeof random)
             return servers_complain("no free port: %m");
         port = PORT_MIN + (int)(random % (unsigned int)range);
-        address.sin_port = htons((uint16_t)port);
-        failed = bind(fd, (struct sockaddr *)&address, sizeof address);
-        close(fd);
-        if (!failed)
+        if (reserve_port(port))
             return port;
     }
     return servers_complain("no free port in %d tries", PORT_SEARCH_MAX);

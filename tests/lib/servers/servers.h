@@ -99,7 +99,8 @@ int cluster_await_leader(const struct cluster *cluster);
 /* Its store, with all addresses, the one of `first` before the others. */
 void cluster_url(const struct cluster *cluster, int first, char *ret_url, size_t size);
 
-/* A port of 127.0.0.1 that nobody has now. Not one of those that outgoing connections get: a server must
+/* A port of 127.0.0.1 that nobody has now, and no other test is given as long as this process lives: its server may be down for
+ * a while (tests/system/cli/ports.py keeps to the same). Not one of those that outgoing connections get: a server must
  * find its port free after a restart, and who knocks at a dead server's port must not be given that very
  * port to knock from: it would be connected to itself. -1: none. */
 int free_port(void);

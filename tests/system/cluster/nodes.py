@@ -28,7 +28,7 @@ holdfastd_conftest = sys.modules.setdefault("holdfastd_conftest", importlib.util
 _spec.loader.exec_module(holdfastd_conftest)
 from holdfastd_conftest import (PATIENCE, PORT_TRIES, SLOW_DISK, SOAK, STOP_MAX, TTL_MAX, Client, Disk, Ended, Holdfastd,  # noqa: E402,F401
                                 Process, Refused, argv_of, boot_ms, die_with_parent, environment, free_port, pack,
-                                run_refused)
+                                put_first, run_refused)
 
 HURRY = 0.3  # seconds that one is given to hand over before it is asked again
 POLL = 0.005  # seconds between two looks at what nothing announces

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from helpers import add, all_there, content, has_all, held, pour, unchanged
-from nodes import PATIENCE, TTL_MAX, Refused, free_port, fresh, run_refused, until
+from nodes import PATIENCE, TTL_MAX, Refused, free_port, fresh, put_first, run_refused, until
 
 
 # ---- what a directory is started with ----------------------------------------------------------------------------
@@ -109,6 +109,7 @@ def test_a_removed_node_is_cut_off(start):
     assert cluster.ask("CLUSTER", "REMOVE", removed.number) == "OK"
     own = {int(removed.peer.rsplit(":", 1)[1])}
     until(lambda: connected(removed, ports) == 0, "its connections are closed")
+    put_first(stay)
     term = leader.status()["term"]
     # It comes again and again: for longer than an election takes, and the longest that it waits between two tries.
     calm = time.monotonic() + 3

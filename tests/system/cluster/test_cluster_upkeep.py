@@ -11,7 +11,7 @@ import time
 
 import pytest
 from helpers import add, all_there, content, has_all, held, pour, restore, unchanged
-from nodes import PATIENCE, SLOW_DISK, TTL_MAX, Node, Refused, fresh, run_refused, until
+from nodes import PATIENCE, SLOW_DISK, TTL_MAX, Node, Refused, fresh, put_first, run_refused, until
 
 
 # ---- the first tokens --------------------------------------------------------------------------------------------
@@ -346,6 +346,7 @@ def test_a_full_disk_of(start, small_disk, who):
         cluster.lead_by(node)
     if who == "a follower" and node.leads():
         cluster.transfer()
+    put_first(cluster)
     term = cluster.settled().status()["term"]
     holds = held(cluster)
     done = fill(cluster, lambda: node.status()["role"] == "stopped")

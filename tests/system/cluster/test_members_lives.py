@@ -5,7 +5,7 @@ import shutil
 import pytest
 from helpers import SERVES_MAX, granted_within
 from nets import Net, NetCluster
-from nodes import TTL_MAX, Disk, Node, free_port, fresh, until
+from nodes import TTL_MAX, Disk, Node, free_port, fresh, put_first, until
 
 NEVER = "20s"  # an election timeout of nodes that are not to stand
 SOON = "1s"
@@ -240,6 +240,7 @@ def test_an_empty_node_with_the_id_of_a_member_that_runs_disturbs_nobody(request
     leader = cluster.settled()
     member = leader if who == "leader" else cluster.followers()[0]
     others = [node for node in cluster if node is not member]
+    put_first(cluster)
     term = leader.status()["term"]
     peer = f"127.0.0.1:{free_port()}"
     line = ",".join(f"{node.number}={peer if node is member else node.peer}" for node in cluster)

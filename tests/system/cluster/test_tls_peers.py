@@ -14,7 +14,7 @@ import time
 import pytest
 from helpers import add, all_there, has_all, held, pour
 from load import Load
-from nodes import HERE, PATIENCE, TTL_MAX, argv_of, environment, fresh, free_port, run_refused, until
+from nodes import HERE, PATIENCE, TTL_MAX, argv_of, environment, fresh, free_port, put_first, run_refused, until
 
 sys.path.insert(1, str(HERE.parent / "holdfastd"))
 from certificates import Authority  # noqa: E402
@@ -340,6 +340,7 @@ def test_certificates_are_exchanged_under_load(start, ca, tmp_path):
     files = ca.issue("first", *HERE_NAMES)
     second = ca.issue("second", *HERE_NAMES, key=files.key)
     cluster = start(3, *settings(ca, files))
+    put_first(cluster)
     term = cluster.leader().status()["term"]
     load = Load(cluster)
     with load:
@@ -457,6 +458,7 @@ def storm(address, ca, over, seed):
 def test_strangers_do_not_stop_a_cluster(start, ca, certificate, figures):
     """Slow ones, garbage, and handshakes as fast as they go: who is connected is served, and nobody is elected. Then the port is as it was."""
     cluster = start(3, *settings(ca, certificate))
+    put_first(cluster)
     leader = cluster.leader()
     term, over = leader.status()["term"], threading.Event()
     threads = [threading.Thread(target=storm, args=(node.peer, ca, over, seed)) for seed, node in enumerate([*cluster, leader])]

@@ -19,7 +19,6 @@ import pathlib
 import random
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -37,19 +36,10 @@ sys.path.append(str(TESTS / "redis"))  # holder.py
 pytest.register_assert_rewrite("holdfast_cli")
 from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, die_with_parent,  # noqa: E402,F401
                           eventually, is_running)
+from ports import free_port  # noqa: E402,F401
 from relay import Relay  # noqa: E402
 
-PORT_MIN = 12000
 HEARTBEAT_MS, ELECTION_MS = 30, 300
-
-
-def free_port():
-    """Not one of those that outgoing connections get: tests/lib/servers/servers.h says why."""
-    for _ in range(200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", random.randrange(PORT_MIN, 32768)))
-            return probe.getsockname()[1]
-    raise AssertionError("no free port")
 
 
 def text64(text):

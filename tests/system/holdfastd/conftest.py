@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import os
 import pathlib
-import random
 import re
 import select
 import shutil
@@ -31,10 +30,10 @@ import pytest
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 pytest.register_assert_rewrite("holdfast_cli")
 from holdfast_cli import PATIENCE, ROOT, SOAK, Process, die_with_parent, eventually, is_running  # noqa: E402,F401
+from ports import free_port  # noqa: E402,F401
 
 SLOW_DISK = os.environ.get("HF_SLOW", str(ROOT / "build-check/tests/system/holdfastd/hf-slow.so"))
 BIN = os.environ.get("HF_SERVER", str(ROOT / "build-check/src/server/holdfastd"))
-PORT_MIN, PORT_MAX = 12000, 32767  # below and above live servers that people know, and outgoing connections
 PORT_TRIES = 5  # somebody may take a free port before the server does
 STOP_MAX = 10  # seconds until a server that was asked to end is killed
 SOCKET_PATH_MAX = 107  # of sun_path
@@ -43,27 +42,18 @@ YEAR_MS = 31622400000  # the longest WAIT, DELAY and KEEP
 TTL_MAX = 86400000
 TOKEN_MAX = 2**53 - 1
 
-given_ports = set()  # by this process; others may be given the same
 
-
-def free_port():
-    """None of those that outgoing connections get: a client that tries to reach a server that is down would meet
-    itself there, and the server could not come back. And none twice: what it was asked for may not be listened at yet."""
-    for _ in range(200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            port = random.randrange(PORT_MIN, PORT_MAX)
-            probe.bind(("127.0.0.1", port))
-            if port not in given_ports:
-                given_ports.add(port)
-                return port
-    raise AssertionError("no free port")
+def put_first(nodes):
+    """Whatever else this machine does, these nodes have the processor when they want it, where that is allowed: for tests in which
+    any election is a fault, and not one of a machine on which a leader was not run for half a second."""
+    for node in nodes:
+        for thread in os.listdir(f"/proc/{node.pid}/task"):
+            with contextlib.suppress(PermissionError, ProcessLookupError):
+                os.sched_setscheduler(int(thread), os.SCHED_RR, os.sched_param(1))
 
 
 def different_ports(count):
-    found = set()
-    while len(found) < count:
-        found.add(free_port())
-    return sorted(found)
+    return sorted(free_port() for _ in range(count))
 
 
 def boot_ms():

@@ -1,5 +1,4 @@
 """make cluster: three nodes to play with."""
-import contextlib
 import os
 import pathlib
 import re
@@ -9,22 +8,16 @@ import tempfile
 
 from conftest import BIN, PATIENCE, ROOT, Process, environment, eventually, free_port
 from holdfast_cli import Cli, await_gone, objects
+from ports import reserve
 
 BUILD = pathlib.Path(BIN).parents[2]
 
 
 def free_base():
     """The first of the ports that it needs, all of them free."""
-    def are_free(base):
-        with contextlib.ExitStack() as stack:
-            for port in (0, 1, 2, 10, 11, 12):
-                probe = stack.enter_context(socket.socket())
-                try:
-                    probe.bind(("127.0.0.1", base + port))
-                except OSError:
-                    return 0
-        return base
-    return eventually(lambda: are_free(free_port() - 12), "ports in a row")
+    def reserved(last):
+        return last - 12 if all(reserve(last - port) for port in (12, 11, 10, 2, 1)) else 0
+    return eventually(lambda: reserved(free_port()), "ports in a row")
 
 
 def play(**env):

@@ -4,7 +4,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import PATIENCE, Client, Process, Refused, argv_of, die_with_parent, environment, eventually, run_refused
+from conftest import PATIENCE, Client, Process, Refused, argv_of, die_with_parent, environment, eventually, put_first, run_refused
 from test_cluster_command import Cluster
 
 OLD, NEW, NEXT = "the old password", "the new password", "the next password"
@@ -266,6 +266,7 @@ def test_open_connections_of_peers_stay(cluster):
     for node in cluster.nodes.values():
         restart(node)
     all_heard(cluster)
+    put_first(cluster.nodes.values())
     term = cluster.leader().says()["term"]
     follower = cluster.followers()[0]
     write(follower.file, S2)

@@ -13,7 +13,6 @@ import contextlib
 import glob
 import os
 import pathlib
-import random
 import shutil
 import signal
 import socket
@@ -28,29 +27,12 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 pytest.register_assert_rewrite("holdfast_cli")
 from holdfast_cli import (BIN, PATIENCE, ROOT, SOAK, Cli, Process, await_gone, die_with_parent,  # noqa: E402,F401
                           eventually, is_running, shell_status)
+from ports import free_port  # noqa: E402,F401
 from relay import Relay as BareRelay  # noqa: E402
 
 SOCKET_PATH_MAX = 107  # of sun_path
-PORT_MIN = 12000  # below live the servers that people know
 PORT_TRIES = 5  # somebody may take a free port before the server does
 STOP_MAX = 5  # seconds until a server that was asked to end is killed
-
-
-def free_port():
-    """Not one of those that outgoing connections get: tests/lib/servers/servers.h says why."""
-    try:
-        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
-            end = int(file.read().split()[0])
-    except OSError:
-        end = 0
-    if end < PORT_MIN + 1000:
-        end = 32768
-    for _ in range(200):
-        with socket.socket() as probe:
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", random.randrange(PORT_MIN, end)))
-                return probe.getsockname()[1]
-    raise AssertionError("no free port")
 
 
 class RedisError(Exception):
