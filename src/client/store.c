@@ -19,6 +19,9 @@
 static pthread_mutex_t stores_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list stores = {&stores, &stores};
 static _Atomic uint32_t fork_generation;
+static pthread_mutex_t warning_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards both */
+static hf_warning_fn *warning_fn;
+static void *warning_arg;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static int fork_errno;
 
@@ -32,10 +35,12 @@ static void before_fork(void)
     {
         pthread_mutex_lock(&LIST_ENTRY(node, hf_store, node)->mutex);
     }
+    pthread_mutex_lock(&warning_mutex); /* nobody asks for another while he has it */
 }
 
 static void after_fork(void)
 {
+    pthread_mutex_unlock(&warning_mutex);
     LIST_EACH(node, &stores)
     {
         pthread_mutex_unlock(&LIST_ENTRY(node, hf_store, node)->mutex);
@@ -140,12 +145,9 @@ static void host_connected(void *context, const char *id)
     pthread_mutex_unlock(&store->mutex);
 }
 
-static pthread_mutex_t warning_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards both */
-static hf_warning_fn *warning_fn;
-static void *warning_arg;
-
 void hf_set_warning_handler(hf_warning_fn *fn, void *arg)
 {
+    pthread_once(&fork_once, watch_forks);
     pthread_mutex_lock(&warning_mutex);
     warning_fn = fn;
     warning_arg = arg;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,6 +26,8 @@
 #include <holdfast/holdfast.h>
 
 #define DRAWERS 50
+#define CHILDREN 100
+#define HANG_S 30
 #define DRAWS 40
 #define INOTIFY_MAX 4096
 
@@ -504,6 +507,53 @@ static void deaths_are_noticed_without_inotify_too(void **state)
         close(instances[--count]);
 }
 
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+static void ignore_warning(const hf_warning *warning, void *arg)
+{
+    (void)warning;
+    (void)arg;
+}
+
+static void *set_the_handler(void *arg)
+{
+    _Atomic bool *over = arg;
+
+    while (!*over)
+        hf_set_warning_handler(ignore_warning, NULL);
+    return NULL;
+}
+
+/* Whatever another thread of the parent is about to do with it: in the child it is free. */
+static void a_childs_warnings_wait_for_no_thread_of_its_parent(void **state)
+{
+    _Atomic bool over = false;
+    hf_store *store = open_store();
+    pthread_t setters[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&setters[i], NULL, set_the_handler, &over), 0);
+    for (int i = 0; i < CHILDREN; i++) {
+        pid_t child = fork();
+        int status;
+
+        assert_true(child >= 0);
+        if (child == 0) {
+            alarm(HANG_S);
+            hf_set_warning_handler(NULL, NULL);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    over = true;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(setters[i], NULL), 0);
+    hf_set_warning_handler(NULL, NULL);
+    hf_close(store);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
@@ -524,6 +574,7 @@ int main(void)
         CASE(a_full_disk_is_said_and_loses_nothing),
         CASE(a_child_does_not_keep_its_dead_parents_lock),
         CASE(deaths_are_noticed_without_inotify_too),
+        CASE(a_childs_warnings_wait_for_no_thread_of_its_parent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
