@@ -314,7 +314,7 @@ uint64_t core_restored_token(uint64_t last, uint64_t clock)
 {
     uint64_t above_clock =
         clock > HF_TOKEN_MAX - CORE_RESTORE_JUMP ? HF_TOKEN_MAX : clock + CORE_RESTORE_JUMP;
-    uint64_t jump = CORE_RESTORE_JUMP + clock % CORE_RESTORE_JUMP;
+    uint64_t jump = CORE_RESTORE_JUMP + clock % CORE_RESTORE_SPREAD;
 
     if (clock > 0 && above_clock > last)
         return above_clock;

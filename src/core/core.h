@@ -67,6 +67,8 @@
 #define CORE_ENDED_DEFAULT_MS 30000 /* how long an unknown lease that was ended is remembered */
 #define CORE_RESTORE_JUMP \
     (UINT64_C(1) << 40) /* so far above the clock, or the last token, is a restored backup's next */
+/* The clock's bits below this tell restores of tables that are ahead of it apart: two years. There is room for some 200 of them. */
+#define CORE_RESTORE_SPREAD (UINT64_C(1) << 46)
 
 /* ---- commands, and entries as bytes (entry.c) ------------------------------------------------- */
 
@@ -263,7 +265,7 @@ struct core_usage {
 bool core_usage(const struct core *core, struct core_text user, struct core_usage *ret_usage);
 /* What the tokens of a restored table are greater than, whose last was `last`: CORE_RESTORE_JUMP above the clock, so that whatever is
  * restored later gives greater ones, of whatever age its copy is. A table that is ahead even of that (somebody has raised its tokens, or the
- * clock is wrong) goes on above its last, and as much more as the clock's lower bits say. clock 0: it is not known. */
+ * clock is wrong) goes on above its last, and as much more as the clock's lower bits say. clock 0: it is not known. HF_TOKEN_MAX: none is left. */
 uint64_t core_restored_token(uint64_t last, uint64_t clock);
 /* Where clients find this member of the cluster; "": nobody has said. Lives until the next apply. */
 struct core_text core_member(const struct core *core, uint64_t id);

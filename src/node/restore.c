@@ -261,7 +261,14 @@ static int make_another(struct recovery *recovery, const struct restore_options 
     if (result != HF_OK)
         return result;
     *ret_result = look(table, options);
-    result = identify(table, options, err);
+    if (ret_result->next == HF_TOKEN_MAX)
+        result =
+            error_set(err, HF_EREFUSED,
+                      "the last token of %s is %" PRIu64
+                      ", and what is restored from it could give none above: found a store anew",
+                      options->source, ret_result->token);
+    else
+        result = identify(table, options, err);
     if (result == HF_OK)
         result = replace_log(recovery, options, &identity, &end, table, err);
     core_free(table);

@@ -28,7 +28,8 @@ struct restore_options {
     uint64_t id;
     const char *address; /* for its peers; "": it is alone */
     const char *when;    /* for people */
-    uint64_t clock;      /* as a token, as a new store's first; 0: not known */
+    /* As a token, as a new store's first. Where it is not known, a number below CORE_RESTORE_JUMP, at random. */
+    uint64_t clock;
     void (*random)(void *bytes, unsigned size);
 };
 

@@ -2,6 +2,7 @@
 #include "server/restore.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "core/core.h"
 #include "node/restore.h"
 #include "server/config.h"
 #include "server/initial_members.h"
@@ -61,7 +62,12 @@ int restore_backup(const struct config *config)
                                       .random = fill};
     struct restore_result found;
     struct error_text err = {""};
+    bool clock_is_wrong = options.clock == 0;
 
+    if (clock_is_wrong) {
+        fill(&options.clock, sizeof options.clock);
+        options.clock %= CORE_RESTORE_JUMP;
+    }
     if (config->data_is_default) { /* which may be where a server keeps what it has */
         fprintf(stderr, "holdfastd: not restored: into which directory? Name a new one with "
                         "--data DIR\n");
@@ -79,6 +85,13 @@ int restore_backup(const struct config *config)
         ", the next ones are above %" PRIu64 ", and %u %s held.\n",
         config->data, config->restore_from, found.token, found.next, found.holds,
         found.holds == 1 ? "lock is" : "locks are");
+    if (clock_is_wrong)
+        fprintf(
+            stderr,
+            "holdfastd: the wall clock is obviously wrong, so that these tokens may be below those "
+            "of "
+            "another restore, or of a store that is newer than the copy: raise them with 'holdfast "
+            "floor' before anybody acquires a lock\n");
     print_next(config, &found);
     return fflush(stdout) == 0 ? 0 : 74;
 }

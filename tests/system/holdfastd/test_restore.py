@@ -7,11 +7,12 @@ import time
 
 import pytest
 from conftest import PATIENCE, TTL_MAX, argv_of, environment, run_refused
+from test_first_token import clock
 
 
-def restore(server, copy, data):
+def restore(server, copy, data, wrapper=()):
     """Makes `data` from the copy; what it said."""
-    done = subprocess.run(argv_of("--data", data, "--restore-from", copy), env=environment(), stdin=subprocess.DEVNULL,
+    done = subprocess.run([*wrapper, *argv_of("--data", data, "--restore-from", copy)], env=environment(), stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=PATIENCE)
     return done.returncode, done.stdout, done.stderr
 
@@ -39,6 +40,19 @@ def test_one_backup_restored_twice_gives_no_token_twice(start, ahead):
         given += [server.cmd("ACQUIRE", f"{place}{number}", "l") for number in range(5)]
         assert server.stop() == 0
     assert given == sorted(set(given))
+
+
+def test_a_clock_that_is_wrong_is_said(start):
+    """Nothing else says which of two restores is the later one: neither gives the other's tokens, and whoever restores is told."""
+    server = start()
+    server.cmd("ACQUIRE", "x", "l")
+    assert server.stop() == 0
+    above = []
+    for place in ("first", "second"):
+        status, said, aloud = restore(server, server.data, server.directory / place, clock("1980-01-01 00:00:00"))
+        assert status == 0 and "the wall clock is obviously wrong" in aloud and "holdfast floor" in aloud, aloud
+        above.append(next_above(said))
+    assert above[0] != above[1]
 
 
 def test_a_restored_backup_is_another_store(start):

@@ -158,6 +158,32 @@ static void test_tokens_are_above_the_clock(void **state)
     assert_int_equal(found.next, clock + 1 + CORE_RESTORE_JUMP);
 }
 
+/* A copy whose tokens are ahead of the clock, restored once a month, for a year. */
+static void test_tokens_grow_where_a_copy_is_ahead_of_the_clock(void **state)
+{
+    const uint64_t last = HF_TOKEN_MAX / 2, month_us = UINT64_C(2592000) * 1000000;
+    uint64_t before = last;
+
+    (void)state;
+    for (uint64_t month = 1; month <= 12; month++) {
+        uint64_t next = core_restored_token(last, month * month_us);
+
+        assert_true(next > before);
+        before = next;
+    }
+}
+
+static void test_a_copy_with_the_last_tokens_is_refused(void **state)
+{
+    struct core_counts before = leave_copy(1);
+
+    (void)state;
+    assert_int_equal(restore_at(HF_TOKEN_MAX - 1), HF_EREFUSED);
+    assert_non_null(strstr(err.text, "found a store anew"));
+    remove_directory(target);
+    assert_int_equal(restore_at(before.last_token), HF_OK);
+}
+
 /* A backup is restored; then a backup of that; then the first one again, since the second was no good. */
 static void test_tokens_grow_from_one_restore_to_the_next(void **state)
 {
@@ -380,6 +406,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_tokens_are_raised_once_and_only_once),
         TEST(test_tokens_are_above_the_clock),
+        TEST(test_tokens_grow_where_a_copy_is_ahead_of_the_clock),
+        TEST(test_a_copy_with_the_last_tokens_is_refused),
         TEST(test_tokens_grow_from_one_restore_to_the_next),
         TEST(test_what_is_in_the_directory),
         TEST(test_it_is_another_node_of_another_cluster),
