@@ -147,11 +147,12 @@ def plan(settings, store, results):
 
 
 def measure_cycles(settings, stores, results):
-    """Round by round: each measure over all stores and ways, and then the next."""
+    """Round by round: each measure over all stores and ways, and then the next. Each round begins with another store: nobody is always behind
+    the same one, whose disk may still be busy."""
     plans = [(store, plan(settings, store, results)) for store in stores]
     for number in range(settings.rounds):
         for measure in ("cycle", "spread", "hot"):
-            for store, points in plans:
+            for store, points in plans[number % len(plans):] + plans[:number % len(plans)]:
                 for point_measure, way, count, call in points:
                     if point_measure != measure:
                         continue

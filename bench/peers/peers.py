@@ -123,6 +123,8 @@ def main():
     running = []
     try:
         running = start_stores(told.stores, folder, build, results)
+        if not running:
+            raise SystemExit("peers: nothing to be measured: " + "; ".join("%s, %s" % left for left in results.left_out))
         versions = stores.versions([store.key for store in running])
         results.write("run", {"machine": report.machine(), "versions": versions, "quick": told.quick, "rounds": settings.rounds})
         for part in told.only:
