@@ -96,7 +96,8 @@ def give(results, running, settings, versions, page):
     ratios = report.ratios(results, running)
     for ratio in ratios:
         results.write("ratio", ratio.fields())
-    print(report.Table("Ratios", "", ["", "ratio", "wanted"], [ratio.row() for ratio in ratios], whole=True).as_text())
+    if ratios:
+        print(report.Table("Ratios", "", ["", "ratio", "wanted"], [ratio.row() for ratio in ratios], whole=True).as_text())
     for table in report.tables(results, running):
         print(table.as_text())
     for what, why in results.left_out:
