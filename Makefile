@@ -15,7 +15,7 @@ CONFIGURE ?=
 configure = tools/configure
 ninja = tools/build
 
-.PHONY: all try cluster check built-check page static dist deb check-packages install lint amd64 bench asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
+.PHONY: all try cluster check built-check page static dist deb check-packages install lint amd64 bench bench-peers asan built-asan tsan built-tsan valgrind soak-race soak-kill soak-redis soak-server soak-fuzz soak-raft explore sim mutants \
 	soak-cluster-kills soak-cluster-pauses soak-cluster-partitions soak-cluster-leases soak-cluster-newcomer \
 	soak-cluster-members soak-cluster-conformance soak-etcd soak-zookeeper soak-postgres soak-client soak-faults soak-guards soak-amd64 soak-lint soak-power chaos clean help
 
@@ -148,6 +148,21 @@ bench:
 	fi; \
 	rm -rf build-bench/play; \
 	exit $$failed
+
+# Half an hour. QUICK=1: everything once and short, in a minute, to see whether it works; its figures mean nothing, and docs/benchmarks.md is not touched.
+# JSON=FILE: all that was measured, an object on each line. PEERS='...': more arguments of bench/peers/peers.py. Of several Pythons, that of the packages.
+peers_modules = build-bench/node/node_modules
+bench-peers:
+	@$(SETUP) check
+	@$(configure) build-bench -Dtests=true -Dwerror=false -Dbuildtype=release $(CONFIGURE)
+	@$(ninja) build-bench
+	@if [ ! -d $(peers_modules)/redlock ] && command -v npm >/dev/null; then \
+		mkdir -p build-bench/node; \
+		npm install --prefix build-bench/node --no-package-lock --no-audit --no-fund --loglevel=error redlock@5.0.0-beta.2 ioredis@5 \
+			>/dev/null </dev/null || echo 'redlock and ioredis could not be installed from npm: they will be left out'; \
+	fi
+	@PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 bench/peers/peers.py build-bench --modules $(peers_modules) \
+		$(if $(QUICK),--quick,--page docs/benchmarks.md) $(if $(JSON),--json '$(JSON)') $(PEERS)
 
 # The sanitizers and valgrind run the tests that are written in C. With -O2, compiling for a sanitizer takes twice as long, and hardly any test is
 # faster. With -O1 the compiler warns of what cannot be.
@@ -322,6 +337,7 @@ help:
 	@echo 'make deb         packages for Debian, in build-deb/; SUFFIX=+1: as another version'
 	@echo 'make check-packages  builds and uses all of these, on Debian 12 and 13 made for it'
 	@echo 'make bench       the benchmarks'
+	@echo 'make bench-peers Redis, Redlock, ZooKeeper, etcd, PostgreSQL, flock and Holdfast in one run, half an hour; writes docs/benchmarks.md; QUICK=1, JSON='
 	@echo 'make amd64       builds for amd64 elsewhere, and runs what an emulator can'
 	@echo 'make asan        the C tests with the address and undefined-behaviour sanitizers'
 	@echo 'make tsan        the C tests with the thread sanitizer'

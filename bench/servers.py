@@ -1,6 +1,9 @@
 """Servers and connections for the benchmarks of holdfastd: started on free ports, in folders of their own, and ended
 by pid."""
+import contextlib
+import ctypes
 import os
+import random
 import shutil
 import signal
 import socket
@@ -9,10 +12,25 @@ import tempfile
 import time
 
 
+PORT_MIN, PORT_END = 12000, 32768
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Not one of those that outgoing connections get: where a server was killed, somebody's connection would take its place."""
+    for _ in range(200):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", random.randrange(PORT_MIN, PORT_END)))
+            return s.getsockname()[1]
+    raise SystemExit("no free port from %d to %d" % (PORT_MIN, PORT_END - 1))
+
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_us():
+    """In a server, before its exec: it ends with this process, however that ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Server:
@@ -25,7 +43,8 @@ class Server:
     def start(self):
         self.log = open(os.path.join(self.folder, "log"), "ab")
         self.began = time.monotonic()
-        self.process = subprocess.Popen(self.words, stdout=self.log, stderr=self.log, cwd=self.folder)
+        self.process = subprocess.Popen(self.words, stdout=self.log, stderr=self.log, cwd=self.folder,
+                                        preexec_fn=die_with_us)
         deadline = time.monotonic() + 60
         while True:
             try:

@@ -207,6 +207,7 @@ holdfastd --users-file users --check-config""", "run"),
     "docs/benchmarks.md": Page(needs=("redis-server",), setting=REDIS + SERVER, blocks=[
         Run("holdfast bench", stands_for={"holdfast bench": "holdfast bench --seconds 0.05 --rounds 1"},
             says=("^spread +8 ", "^hot +8 ", "^mix +8", '"work":"hot","clients":64,')),
+        Excused("make bench-peers ", ELSEWHERE),
         Run("holdfast bench --on holdfast://127.0.0.1", stands_for={"holdfast bench": "holdfast bench --seconds 0.05 --rounds 1"},
             says=("^mix +64 .* redis://127.0.0.1", "^bench.html$"), after="ls bench.html"),
     ]),
