@@ -135,8 +135,8 @@ static void host_connected(void *context, const char *id)
             if (lock->state == CLAIM_HELD)
                 claim_lost(lock, LOSS_TOLD,
                            store->engine->floor_replaces
-                               ? "the store was replaced by another one, or declared to be another "
-                                 "one (holdfast floor)"
+                               ? "the store is another one now: a standby was promoted, its tables "
+                                 "were made anew, or 'holdfast floor' was run"
                                : "the store was replaced by another one");
         }
     }
