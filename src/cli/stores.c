@@ -224,7 +224,8 @@ const struct command command_stores = {
         "Lists the stores that this build knows with what they promise, and the one in effect.",
     .takes_json = true,
     .examples = "  holdfast stores\n  holdfast --on file:/srv/locks stores --json\n",
-    .statuses = "  0, also when its server does not answer, which a line says   69, 77, 64 when the URL of the\n"
-        "  store in effect cannot be opened\n",
+    .statuses = "  0, also when its server does not answer, which a line says   69, 77, 64 when "
+                "the URL of the\n"
+                "  store in effect cannot be opened\n",
     .run = run,
 };
