@@ -87,15 +87,15 @@ static void founded_json(const hf_cluster *cluster)
     json_end(&json);
 }
 
-/* Members that do not answer may be starting. Only who says --wait waits for them, having heard for whom. */
+/* Members that do not answer may be starting. Only who says --wait waits for them, having heard for whom. Each question is awaited to its end,
+ * also when that is later: who is told that a cluster may have been founded does not know what to do. */
 static int found(struct cli *cli, const struct cluster_request *request)
 {
     int64_t until_ms = clock_after(clock_boot_ms(), request->wait_ms), left_ms;
-    int result =
-        hf_cluster_init(cli->store, request->wait_ms < INIT_MS ? request->wait_ms : INIT_MS);
+    int result = hf_cluster_init(cli->store, INIT_MS);
 
     left_ms = until_ms - clock_boot_ms();
-    if (result != HF_EUNREACH || !request->waits_so_long || left_ms < WAIT_MIN_MS)
+    if (result != HF_EUNREACH || !request->waits_so_long || left_ms < INIT_MS)
         return result;
     say("%s; asking again, for up to %s", hf_error(), span(left_ms));
     return hf_cluster_init(cli->store, left_ms);

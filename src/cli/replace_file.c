@@ -41,6 +41,11 @@ int replace_file_resolve(const char *what, const char *path, char ret_path[PATH_
     size = snprintf(copy, sizeof copy, "%.*s.", (int)(name - path), path);
     if (!*name || size < 0 || (size_t)size >= sizeof copy)
         return error_set(err, HF_EREFUSED, "%s %s: not the path of a file", what, path);
+    if (!realpath(copy, directory) && errno == ENOENT)
+        return error_set(
+            err, HF_EREFUSED,
+            "%s %s: the directory it would be in is not there: make it with 'mkdir -p'", what,
+            path);
     if (!realpath(copy, directory))
         return replace_file_failed(what, path, errno, err);
     size = snprintf(ret_path, PATH_MAX, "%s/%s", directory[1] ? directory : "", name);

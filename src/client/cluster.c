@@ -24,6 +24,8 @@
 
 /* A change may take so long: what cannot end in time would only leave in doubt what was refused before, and why. */
 #define CHANGE_MS 1500
+#define INIT_MS \
+    5000 /* a little more than a founding takes, at a node that passes it on (server/founding.c) */
 #define NEWCOMER_MS 750 /* a little more than ASK_MS of the server (adding.c) */
 
 struct seen {
@@ -304,7 +306,7 @@ static void sleep_ms(int64_t span_ms)
         ;
 }
 
-/* Is there time to ask once more? A node that is to be added may begin to answer at any moment. The leader looks for it for NEWCOMER_MS before it
+/* Is there time to ask once more? Whether a cluster was founded is not to be left in doubt. A node that is to be added may begin to answer at any moment. The leader looks for it for NEWCOMER_MS before it
  * says that there is nobody. So the last of these questions begins so late that it ends with our time, and its answer is awaited a little longer:
  * nothing is left in doubt. */
 static bool has_time(enum engine_change what, int64_t deadline_ms, int64_t *ret_ask_until_ms)
@@ -312,7 +314,7 @@ static bool has_time(enum engine_change what, int64_t deadline_ms, int64_t *ret_
     int64_t left_ms = deadline_ms - clock_boot_ms();
 
     if (what != ENGINE_ADD)
-        return left_ms > CHANGE_MS;
+        return left_ms > (what == ENGINE_INIT ? INIT_MS : CHANGE_MS);
     if (left_ms < NEWCOMER_MS)
         return false;
     if (left_ms < 2 * NEWCOMER_MS)

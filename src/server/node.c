@@ -82,7 +82,7 @@ static void tell(const struct identity *found)
     if (found->restored[0])
         log_warning(
             "this store was restored from a backup: what was acknowledged between the two is "
-            "not in it, and tokens went on 2^40 higher",
+            "not in it, and tokens went on far above the clock, or those of the backup",
             log_text("restored", found->restored));
 }
 

@@ -227,6 +227,11 @@ def test_mode_owner_and_a_link_stay(user, file, directory):
     assert os.listdir(real) == ["real"]
 
 
+def test_a_directory_that_is_not_there(cli, directory):
+    said = only_line(done(cli("user", "add", "ann", "--generate", "--file", str(directory / "no" / "users")), 77).stderr)
+    assert "the directory it would be in is not there: make it with 'mkdir -p'" in said
+
+
 def test_a_link_that_leads_nowhere(user, directory):
     (directory / "users").symlink_to("nowhere")
     assert "leads nowhere" in only_line(done(user("add", "ann"), 77).stderr)
