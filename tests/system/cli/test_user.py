@@ -316,7 +316,7 @@ def test_check(user, file, cli):
     said = done(user("check")).stderr
     assert "a has no password and no certificate" in said and "a may do nothing" in said
     assert re.search(r"users:3: the password of b .*does not know", said) and re.search(r"users:5: the password of b .*weak form", said)
-    assert "/nowhere/users: No such file" in done(cli("user", "check", "/nowhere/users"), 77).stderr
+    assert "/nowhere/users: the directory it would be in is not there" in done(cli("user", "check", "/nowhere/users"), 77).stderr
     file.write_text("user = a\ncertificate = CN=a\nallow = look\n")
     assert done(user("check")).stderr == ""
     file.write_text("")
