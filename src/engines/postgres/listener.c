@@ -3,7 +3,7 @@
  * It has a connection of its own, made for the first who waits or observes, or when a hold is HELD_AFTER_MS old: most are over by then. What
  * comes, and for whom: notifications.c.
  *
- * What was broken before it listened is found by looking, once: breaks.c.
+ * What a break, or a floor, has ended before it listened is found by looking, once: breaks.c.
  *
  * A pooler that gives each transaction another connection swallows all of it, and nobody says so; and what was told to LISTEN there stays so. Therefore
  * nobody listens through a pooler, unless ?listen= says that this one can be listened through; and a notification is sent over one of

@@ -458,11 +458,18 @@ static int ask_floor(struct engine_store *store, uint64_t token, bool do_it, boo
 
 void floor_look(struct engine_store *store, int64_t deadline_ms)
 {
-    struct engine_floor ignored;
-    struct error_text unsaid;
-    bool again = false;
+    struct question question = {.statement = STATEMENT_HELLO, .reads = true};
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    uint32_t era = store_era(store); /* first: what is noted meanwhile is newer than this answer */
+    const char *incarnation;
 
-    ask_floor(store, 0, false, &again, deadline_ms, &ignored, &unsaid);
+    if (store_ask(store, &question, deadline_ms, &answer, &ignored) != HF_OK)
+        return;
+    incarnation = answer_text(answer, 0, 1);
+    if (incarnation[0] && strlen(incarnation) <= PG_INCARNATION_MAX)
+        store_note_incarnation(store, incarnation, era);
+    PQclear(answer);
 }
 
 int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,

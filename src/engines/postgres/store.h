@@ -380,7 +380,7 @@ void notifications_tell_broken(struct engine_store *store, uint64_t serial);
 
 /* ---- breaks.c ---------------------------------------------------------------------------------- */
 
-/* Of all that are held: what was broken before somebody listened is told now. By the listener, without the mutex. */
+/* Of all that are held: what a break, or a floor, has ended before somebody listened is told now. By the listener, without the mutex. */
 void breaks_look(struct engine_store *store);
 /* The same of those whose id was told of: broken, or removed with that. */
 void breaks_look_at_suspects(struct engine_store *store);
@@ -429,7 +429,7 @@ int pg_check(struct engine_store *store, const char *name, uint64_t token, int *
              int64_t deadline_ms, struct error_text *err);
 int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
              struct error_text *err);
-/* Asks only so that another incarnation is noted. */
+/* Asks which incarnation is there, so that another one is noted: one row is read, however many names there are. */
 void floor_look(struct engine_store *store, int64_t deadline_ms);
 int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
              struct engine_floor *ret_floor, struct error_text *err);
