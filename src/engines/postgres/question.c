@@ -32,6 +32,11 @@
 #define IS_CLAIM \
     "CASE WHEN k.mode = 'r' THEN @_row_is_held@(k.name) ELSE k.mode IN ('x', 's', 'p') END"
 
+#define CLAIMS_OF_NAME                                                                          \
+    "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "     \
+    "@_claims@ AS k ON k.name = $1 AND k.id >= coalesce((SELECT l.first_id FROM @@ AS l WHERE " \
+    "l.name = $1), 0) AND " IS_CLAIM
+
 const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_HELLO] =
         "SELECT m.version, @_incarnation@(), pg_catalog.pg_backend_pid(), "
@@ -68,11 +73,9 @@ const char *const statement_texts[STATEMENT_COUNT] = {
     /* Some of a page that this host has not noted. */
     [STATEMENT_ONCE_PAGE] = "SELECT encode(name, 'hex'), token FROM @_once_unnoted@($1)",
     [STATEMENT_NOTE_RECORDS] = "SELECT code, incarnation FROM @_note_records@($1, $2, $3, $4, $5)",
-    [STATEMENT_SHOW] =
-        "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
-        "@_claims@ AS k ON k.name = $1 AND k.id >= coalesce((SELECT l.first_id FROM @@ AS l WHERE "
-        "l.name = $1), 0) AND " IS_CLAIM " ORDER BY k.token IS NULL, "
-        "k.id LIMIT 4096",
+    [STATEMENT_SHOW] = CLAIMS_OF_NAME " ORDER BY k.token IS NULL, k.id LIMIT 4096",
+    /* However many share the name. */
+    [STATEMENT_CHECK] = CLAIMS_OF_NAME " AND k.token = $3",
     [STATEMENT_LIST] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
         "@_claims@ AS k ON get_byte(k.name, 0) <> 0 AND " IS_CLAIM

@@ -1,4 +1,5 @@
 """How many statements the server is asked, counted there (pg_stat_statements)."""
+import re
 import signal
 import time
 
@@ -46,6 +47,25 @@ def test_a_break_of_many_is_done_in_time(server, table, cli_on):
     assert session.value(f"SELECT count(*) FROM {table}_claims WHERE name = 'x'") == 256
     assert cli("run", "-n", "x", "--", "true").status == 0
     assert holder.end() == 76
+
+
+def test_a_hold_that_thousands_share_is_one(server, table, cli_on):
+    """What is asked of one hold does not depend on the others: who asks for all of a name gets the first few thousand."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    cli.hold("x", "--shared", "--ttl", "60s")
+    session = server.session()
+    columns = "owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, incarnation"
+    session(f"INSERT INTO {table}_claims (name, lease, {columns}) SELECT name, sha256(n::text::bytea), {columns} "
+            f"FROM {table}_claims, generate_series(1, 5000) AS n WHERE name = 'x'")
+    taken = cli("lock", "x", "--shared", "--ttl", "60s")
+    env = dict(re.findall(r"^(HOLDFAST_\w+)='?([^';]*)", taken.stdout, re.M))
+    assert taken.status == 0 and env["HOLDFAST_LEASE"], taken
+    assert cli("check", "x", env["HOLDFAST_TOKEN"]).status == 0
+    assert cli("renew", "x", "--ttl", "60s", env=env).status == 0
+    done = cli("unlock", "x", env=env)
+    assert done.status == 0, done.stderr
+    assert cli("check", "x", env["HOLDFAST_TOKEN"]).status == 1
 
 
 def test_a_reader_stands_behind_the_writer_who_stands_behind_thousands_of_readers(server, table, cli_on):
