@@ -49,6 +49,23 @@ def test_a_break_of_many_is_done_in_time(server, table, cli_on):
     assert holder.end() == 76
 
 
+def test_each_of_very_many_who_share_is_told_of_a_break(server, table, cli_on):
+    """A notification has room for 256 of them."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    holder = cli.hold("x", "--shared", "--ttl", "60s")
+    session = server.session()
+    columns = "owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, incarnation"
+    session(f"INSERT INTO {table}_claims (name, lease, {columns}) SELECT name, sha256(n::text::bytea), {columns} "
+            f"FROM {table}_claims, generate_series(1, 700) AS n WHERE name = 'x'")
+    there = {number for number, in session(f"SELECT id FROM {table}_claims WHERE name = 'x'")}
+    session(f"LISTEN \"holdfast_{session.value(f'SELECT id FROM {table}_meta')}\"")
+    assert cli("break", "x").status == 0
+    told = [int(word) for payload in heard(session) if payload[0] == "b" for word in payload[1:].split()]
+    assert len(there) == 701 and sorted(told) == sorted(there)
+    assert holder.end() == 76
+
+
 def test_a_hold_that_thousands_share_is_one(server, table, cli_on):
     """What is asked of one hold does not depend on the others: who asks for all of a name gets the first few thousand."""
     make_table(cli_on, server, table)
