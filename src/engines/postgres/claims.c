@@ -127,6 +127,7 @@ static int ask(struct attempt *attempt, int64_t deadline_ms, PGresult **ret_answ
         forget_ahead(own);
     store_host(attempt->store, host);
     sightings_dead(own->ahead, own->ahead_count, attempt->sent_ms, &dead, &beats, &own->next_ms);
+    sightings_hand_in(own->ahead, own->ahead_count, attempt->sent_ms);
     question_add_expected(&question);
     question_add_number(&question, 0);
     question_add_bytes(&question, own->key.bytes, own->key.size);
@@ -157,12 +158,14 @@ static int ask(struct attempt *attempt, int64_t deadline_ms, PGresult **ret_answ
     return result;
 }
 
-/* Who is in the way. Returns whether some of them are dead already. */
-static bool read_ahead(struct attempt *attempt, const PGresult *answer)
+/* Who is in the way. Returns whether some of them are dead already. Whoever waits comes again soon: for him only those count that he has
+ * not handed in. What a transaction that has entered with a dead hold keeps would else cost each of those who wait several attempts at every look. */
+static bool read_ahead(struct attempt *attempt, const PGresult *answer, bool queued)
 {
     struct pg_claim *own = attempt->own;
     struct text ids = {0}, beats = {0};
     struct sighting *before = own->ahead;
+    int64_t now_ms = clock_boot_ms();
     int dead, before_count = own->ahead_era == attempt->era ? own->ahead_count : 0;
 
     own->ahead = NULL;
@@ -176,11 +179,10 @@ static bool read_ahead(struct attempt *attempt, const PGresult *answer)
         own->ahead_count = 0;
         return false;
     }
-    dead =
-        sightings_dead(own->ahead, own->ahead_count, clock_boot_ms(), &ids, &beats, &own->next_ms);
+    dead = sightings_dead(own->ahead, own->ahead_count, now_ms, &ids, &beats, &own->next_ms);
     text_drop(&ids);
     text_drop(&beats);
-    return dead > 0;
+    return queued ? sightings_dead_anew(own->ahead, own->ahead_count, now_ms) : dead > 0;
 }
 
 static int take_answer(struct attempt *attempt, const PGresult *answer, bool *ret_again,
@@ -203,7 +205,7 @@ static int take_answer(struct attempt *attempt, const PGresult *answer, bool *re
             own->queued = false;
         return result;
     }
-    dead = read_ahead(attempt, answer);
+    dead = read_ahead(attempt, answer, code == ENGINE_QUEUED);
     atomic_store(&own->id, id);
     atomic_store(&own->era, attempt->era);
     if (answer_number(answer, 0, COLUMN_BEAT, &beat))

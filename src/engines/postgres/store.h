@@ -268,6 +268,7 @@ struct sighting {
     int64_t id, beat, span_ms;
     int64_t since_ms; /* clock_boot_ms; of this process, or as noted by another one of this host */
     bool noted;       /* in the database, for this host */
+    bool handed;      /* as dead, with this beat, and it is there still */
 };
 
 struct sightings;
@@ -289,6 +290,10 @@ int sightings_again(struct engine_store *store, uint32_t era, int64_t arrived_ms
  * one will be, or CLOCK_NEVER. */
 int sightings_dead(const struct sighting *list, int count, int64_t now_ms, struct text *ids,
                    struct text *beats, int64_t *ret_next_ms);
+/* Those were handed in with a statement. */
+void sightings_hand_in(struct sighting *list, int count, int64_t now_ms);
+/* Are there some among them that were not? Of the others a statement would remove none, either: a transaction has them locked. */
+bool sightings_dead_anew(const struct sighting *list, int count, int64_t now_ms);
 /* Those that this host has not noted yet, likewise. */
 int sightings_unnoted(struct engine_store *store, const struct sighting *list, int count,
                       struct text *ids, struct text *beats, struct text *times);

@@ -184,6 +184,34 @@ def test_an_idle_wait_costs_at_most_a_statement_a_second(counting, table, hold, 
     assert all(waiter.waits() for waiter in waiters)
 
 
+def calls(session, words):
+    """Of the statements with this in them, so far."""
+    return int(session.value("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE %s "
+                             "AND query NOT LIKE '%%pg_stat_statements%%'", f"%{words}%"))
+
+
+def test_a_wait_behind_an_open_transaction_of_a_dead_holder_costs_a_statement_a_second(counting, table, start_holder, cli_on):
+    """Nobody can remove what that transaction has locked, however often it is tried."""
+    make_table(cli_on, counting, table)
+    session, inside = counting.session(), counting.session()
+    dead = start_holder(counting.url(table), "x", "ttl=1000")
+    assert dead.token
+    dead.kill()
+    inside("BEGIN")
+    inside(f"SELECT FROM {table}_claims WHERE name = 'x' FOR SHARE")
+    waiters = [start_holder(counting.url(table), "x", "ttl=300000") for _ in range(5)]
+    await_claims(session, table, "x", 6)
+    time.sleep(3)  # by then each of them knows it
+    before, began = calls(session, f"{table}_acquire"), time.monotonic()
+    time.sleep(IDLE_S)
+    asked, took = calls(session, f"{table}_acquire") - before, seconds(began)
+    print(f"{len(waiters)} waiters, {took:.1f} s: {asked} attempts")
+    assert asked <= len(waiters) * (took + 1)
+    assert all(waiter.waits() for waiter in waiters)
+    inside("COMMIT")
+    eventually(lambda: any(not waiter.waits() for waiter in waiters), "the first of them goes on")
+
+
 def heard(session):
     """What was notified until now."""
     session("SELECT 1")
