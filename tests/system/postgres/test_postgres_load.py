@@ -212,6 +212,42 @@ def test_a_wait_behind_an_open_transaction_of_a_dead_holder_costs_a_statement_a_
     eventually(lambda: any(not waiter.waits() for waiter in waiters), "the first of them goes on")
 
 
+def test_whoever_hears_of_a_floor_reads_no_table(counting, table, cli_on):
+    """Anybody who can connect may say that there was one, as often as he likes."""
+    make_table(cli_on, counting, table)
+    holder = cli_on(counting.url(table)).hold("x", "--ttl", "20m")
+    session, asks = counting.session(), "SELECT m.version, "
+    channel = "holdfast_" + session.value(f"SELECT id FROM {table}_meta")
+    eventually(lambda: session("SELECT pid FROM pg_stat_activity WHERE query LIKE %s", f"LISTEN%{channel}%"), "it listens")
+    eventually(lambda: (before := calls(session, asks), time.sleep(1), calls(session, asks) == before)[2], "it has looked")
+    before = calls(session, asks)
+    session(f"NOTIFY \"{channel}\", 'fnonsense'")
+    eventually(lambda: calls(session, asks) > before or calls(session, f"{table}_floor\"($") > 0, "the holder asks")
+    assert calls(session, f"{table}_floor\"($") == 0
+    assert holder.end() == 0
+
+
+@pytest.mark.parametrize("floor, least", [(4000000000000000, 0), (10, 0), (1, 30000)], ids=["above the clock", "above the first names", "below all"])
+def test_a_floor_reads_all_names_only_if_it_must(server, table, cli_on, floor, least):
+    """Whether a name is below it is mostly known before."""
+    make_table(cli_on, server, table)
+    session = server.session()
+    session(f"INSERT INTO {table} SELECT ('n' || i)::bytea, 9, '', 0 FROM generate_series(1, 30000) AS i")
+    session(f"UPDATE {table} SET token = 9")
+    session(f"VACUUM FULL {table}")
+    alone = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND query LIKE %s AND pid <> pg_backend_pid()"
+    read = f"SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = '{table}'"
+    eventually(lambda: session.value(alone, f"%{table}%") == 0, "whoever used it has ended")
+    before = session.value(read)
+    done = cli_on(server.url(table))("floor", str(floor))
+    assert done.status == 0, done.stderr
+    eventually(lambda: session.value(alone, f"%{table}%") == 0, "whoever used it has ended")
+    took = session.value(read) - before
+    print(f"floor {floor}: {took} rows of names read; {done.stdout.strip()}")
+    assert least <= took <= (3 * least or 3000)
+    assert session.value(f"SELECT floor FROM {table}_meta") == floor
+
+
 def heard(session):
     """What was notified until now."""
     session("SELECT 1")
