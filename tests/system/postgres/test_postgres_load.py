@@ -248,6 +248,22 @@ def test_a_floor_reads_all_names_only_if_it_must(server, table, cli_on, floor, l
     assert session.value(f"SELECT floor FROM {table}_meta") == floor
 
 
+def test_the_server_does_not_end_a_session_that_listens_for_being_idle(servers, table, cli_on, hold):
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    hold(server.url(table), "x", "ttl=300000")
+    session = server.session()
+    session("CREATE ROLE hurried LOGIN SUPERUSER")
+    session("ALTER ROLE hurried SET idle_session_timeout = 2000")
+    listens = "SELECT pid FROM pg_stat_activity WHERE usename = 'hurried' AND query LIKE 'LISTEN%%'"
+    waiter = cli_on(server.url(table, user="hurried")).start("run", "x", "--", "true")
+    (before,) = eventually(lambda: session(listens), "it listens")
+    later = server.session(user="hurried").pid
+    eventually(lambda: not session("SELECT FROM pg_stat_activity WHERE pid = %s", later), "who was idle is ended")
+    assert session(listens) == [before]
+    waiter.kill(signal.SIGKILL)
+
+
 def heard(session):
     """What was notified until now."""
     session("SELECT 1")
