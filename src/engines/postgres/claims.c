@@ -355,16 +355,28 @@ static int end_claim(struct engine_store *store, struct pg_claim *own, uint64_t 
 static int end_claim_patiently(struct engine_store *store, struct pg_claim *own, uint64_t token,
                                int64_t deadline_ms, bool *ret_again, struct error_text *err)
 {
+    bool entered = false;
+
     for (;;) {
         int result = end_claim(store, own, token, deadline_ms, ret_again, err);
         struct timespec span = {0, ENTERED_MS * 1000000};
 
+        if (entered && (result == HF_EUNREACH || result == HF_EUNKNOWN)) {
+            const struct error_text said = *err;
+
+            /* Of the last look, which may have too little time for an answer: what was seen before says why it comes to that. */
+            return error_set(err, result,
+                             "a transaction that entered with this hold of '%.100s' had not ended "
+                             "when the server last answered: %.300s",
+                             own->claim->name, said.text);
+        }
         if (result != CODE_ENTERED)
             return result;
         if (clock_boot_ms() + ENTERED_MS >= deadline_ms)
             return error_set(err, HF_EUNREACH,
                              "a transaction that entered with this hold of '%.100s' has not ended",
                              own->claim->name);
+        entered = true;
         nanosleep(&span, NULL);
     }
 }
