@@ -427,10 +427,13 @@ int pg_release(struct engine_store *store, struct engine_claim *claim, int64_t d
     /* A promotion may have forgotten the grant, and then somebody else may have had the lock before we gave it up. */
     if (result == CODE_NOT_KNOWN && atomic_load(&own->era) != 0 &&
         atomic_load(&own->era) != store_era(store)) {
+        /* Or the release was done, with its answer lost, and somebody else came after it: what is there now is the same. Of both it is told what is worse. */
         error_set(err, HF_ELOST,
                   "the server is another one than before, or was promoted, and nothing is known of "
-                  "the hold of '%.100s' there",
-                  claim->name);
+                  "the hold of '%.100s' there%s",
+                  claim->name,
+                  again ? ": no answer came to its release, which may have been done before that"
+                        : "");
         return ENGINE_ENDED;
     }
     if (result == CODE_DONE)
