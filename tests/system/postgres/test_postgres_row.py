@@ -78,6 +78,25 @@ def test_a_dead_holder_is_gone_at_once(url, hold, start_holder):
     assert seconds(killed) < SLACK
 
 
+def test_a_dead_holder_is_none_while_the_next_one_is_stopped(server, url, hold, start_holder, cli_on):
+    """The server gives the next one the row, and his client does not come for his token: the name is not free, and not the dead one's."""
+    first = hold(url, "x")
+    session = server.session()
+    gone = session.value(OPEN)
+    second = start_holder(url, "x")
+    eventually(lambda: session("SELECT pid FROM pg_locks WHERE NOT granted"), "the next one waits")
+    assert cli_on(url)("check", "x", str(first.token)).status == 0
+    second.pause()
+    first.kill()
+    eventually(lambda: session(OPEN) and not session("SELECT pid FROM pg_stat_activity WHERE pid = %s", gone), "the server has given it the row")
+    assert cli_on(url)("check", "x", str(first.token)).status == 1
+    assert str(first.token) not in cli_on(url)("show", "x").stdout
+    second.resume()
+    assert second.token > first.token
+    assert cli_on(url)("check", "x", str(second.token)).status == 0
+    assert second.release() == "HF_OK"
+
+
 def test_a_holder_that_is_stopped_keeps_it(url, hold, cli_on):
     first = hold(url, "x")
     first.pause()
