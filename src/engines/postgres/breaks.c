@@ -1,7 +1,8 @@
 /* breaks.c: which holds an operator has broken, as their rows say.
  *
  * A break is told by a notification (listener.c), which reaches only those who listen by then: most holds are over before that is worth a
- * connection. So the rows are looked at once when listening begins; and of a hold that a renewal finds gone, for the reason.
+ * connection, and nobody while the listener makes its connection anew. So the rows are looked at once when listening begins; and of a hold that a
+ * renewal finds gone, for the reason. Where `break --now` has removed the row, the mark that it leaves is found.
  *
  * A notification has ids only, and where these began again two names may have the same one: the row says which hold it was. */
 #include "base/clock.h"
@@ -107,8 +108,27 @@ static void look(struct engine_store *store, bool told)
     }
 }
 
+static bool somebody_holds(struct engine_store *store)
+{
+    bool holds = false;
+
+    pthread_mutex_lock(&store->mutex);
+    LIST_EACH(node, &store->listening)
+    {
+        const struct pg_claim *own = LIST_ENTRY(node, struct pg_claim, node);
+
+        holds = holds || (!own->observes && !own->queued);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return holds;
+}
+
+/* A floor is told by a notification, too, and by nothing in the rows of those whom it has ended. */
 void breaks_look(struct engine_store *store)
 {
+    if (!somebody_holds(store))
+        return;
+    floor_look(store, clock_after(clock_boot_ms(), LOOK_MS));
     look(store, false);
 }
 

@@ -127,6 +127,7 @@ static int ask(struct attempt *attempt, int64_t deadline_ms, PGresult **ret_answ
         forget_ahead(own);
     store_host(attempt->store, host);
     sightings_dead(own->ahead, own->ahead_count, attempt->sent_ms, &dead, &beats, &own->next_ms);
+    sightings_hand_in(own->ahead, own->ahead_count, attempt->sent_ms);
     question_add_expected(&question);
     question_add_number(&question, 0);
     question_add_bytes(&question, own->key.bytes, own->key.size);
@@ -157,12 +158,14 @@ static int ask(struct attempt *attempt, int64_t deadline_ms, PGresult **ret_answ
     return result;
 }
 
-/* Who is in the way. Returns whether some of them are dead already. */
-static bool read_ahead(struct attempt *attempt, const PGresult *answer)
+/* Who is in the way. Returns whether some of them are dead already. Whoever waits comes again soon: for him only those count that he has
+ * not handed in. What a transaction that has entered with a dead hold keeps would else cost each of those who wait several attempts at every look. */
+static bool read_ahead(struct attempt *attempt, const PGresult *answer, bool queued)
 {
     struct pg_claim *own = attempt->own;
     struct text ids = {0}, beats = {0};
     struct sighting *before = own->ahead;
+    int64_t now_ms = clock_boot_ms();
     int dead, before_count = own->ahead_era == attempt->era ? own->ahead_count : 0;
 
     own->ahead = NULL;
@@ -176,11 +179,10 @@ static bool read_ahead(struct attempt *attempt, const PGresult *answer)
         own->ahead_count = 0;
         return false;
     }
-    dead =
-        sightings_dead(own->ahead, own->ahead_count, clock_boot_ms(), &ids, &beats, &own->next_ms);
+    dead = sightings_dead(own->ahead, own->ahead_count, now_ms, &ids, &beats, &own->next_ms);
     text_drop(&ids);
     text_drop(&beats);
-    return dead > 0;
+    return queued ? sightings_dead_anew(own->ahead, own->ahead_count, now_ms) : dead > 0;
 }
 
 static int take_answer(struct attempt *attempt, const PGresult *answer, bool *ret_again,
@@ -203,7 +205,7 @@ static int take_answer(struct attempt *attempt, const PGresult *answer, bool *re
             own->queued = false;
         return result;
     }
-    dead = read_ahead(attempt, answer);
+    dead = read_ahead(attempt, answer, code == ENGINE_QUEUED);
     atomic_store(&own->id, id);
     atomic_store(&own->era, attempt->era);
     if (answer_number(answer, 0, COLUMN_BEAT, &beat))
@@ -353,16 +355,28 @@ static int end_claim(struct engine_store *store, struct pg_claim *own, uint64_t 
 static int end_claim_patiently(struct engine_store *store, struct pg_claim *own, uint64_t token,
                                int64_t deadline_ms, bool *ret_again, struct error_text *err)
 {
+    bool entered = false;
+
     for (;;) {
         int result = end_claim(store, own, token, deadline_ms, ret_again, err);
         struct timespec span = {0, ENTERED_MS * 1000000};
 
+        if (entered && (result == HF_EUNREACH || result == HF_EUNKNOWN)) {
+            const struct error_text said = *err;
+
+            /* Of the last look, which may have too little time for an answer: what was seen before says why it comes to that. */
+            return error_set(err, result,
+                             "a transaction that entered with this hold of '%.100s' had not ended "
+                             "when the server last answered: %.300s",
+                             own->claim->name, said.text);
+        }
         if (result != CODE_ENTERED)
             return result;
         if (clock_boot_ms() + ENTERED_MS >= deadline_ms)
             return error_set(err, HF_EUNREACH,
                              "a transaction that entered with this hold of '%.100s' has not ended",
                              own->claim->name);
+        entered = true;
         nanosleep(&span, NULL);
     }
 }
@@ -413,10 +427,13 @@ int pg_release(struct engine_store *store, struct engine_claim *claim, int64_t d
     /* A promotion may have forgotten the grant, and then somebody else may have had the lock before we gave it up. */
     if (result == CODE_NOT_KNOWN && atomic_load(&own->era) != 0 &&
         atomic_load(&own->era) != store_era(store)) {
+        /* Or the release was done, with its answer lost, and somebody else came after it: what is there now is the same. Of both it is told what is worse. */
         error_set(err, HF_ELOST,
                   "the server is another one than before, or was promoted, and nothing is known of "
-                  "the hold of '%.100s' there",
-                  claim->name);
+                  "the hold of '%.100s' there%s",
+                  claim->name,
+                  again ? ": no answer came to its release, which may have been done before that"
+                        : "");
         return ENGINE_ENDED;
     }
     if (result == CODE_DONE)

@@ -3,7 +3,7 @@
  * It has a connection of its own, made for the first who waits or observes, or when a hold is HELD_AFTER_MS old: most are over by then. What
  * comes, and for whom: notifications.c.
  *
- * What was broken before it listened is found by looking, once: breaks.c.
+ * What a break, or a floor, has ended before it listened is found by looking, once: breaks.c.
  *
  * A pooler that gives each transaction another connection swallows all of it, and nobody says so; and what was told to LISTEN there stays so. Therefore
  * nobody listens through a pooler, unless ?listen= says that this one can be listened through; and a notification is sent over one of
@@ -148,6 +148,19 @@ static void name_channel(struct engine_store *store, char ret_channel[CHANNEL_MA
     pthread_mutex_unlock(&store->mutex);
 }
 
+/* A session that listens is idle for as long as nothing comes: the server is not to end it for that. Where it refuses, or does not know the
+ * setting (before version 14), all stays as it is. */
+static void stay_when_idle(struct hearing *hearing, int64_t deadline_ms)
+{
+    struct error_text ignored;
+
+    PQclear(connection_run(
+        hearing->conn,
+        "SELECT pg_catalog.set_config('idle_session_timeout', '0', false) WHERE "
+        "pg_catalog.current_setting('idle_session_timeout', true) OPERATOR(pg_catalog.<>) '0'",
+        deadline_ms, &ignored));
+}
+
 static void listen_anew(struct engine_store *store, struct hearing *hearing)
 {
     const struct parameters *parameters =
@@ -170,6 +183,8 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
         peer = store->listen == LISTEN_ELSEWHERE
                    ? PEER_SERVER
                    : connection_peer(hearing->conn, deadline_ms, &why);
+        if (peer == PEER_SERVER)
+            stay_when_idle(hearing, deadline_ms);
         answer =
             peer != PEER_SERVER ? NULL : connection_run(hearing->conn, text, deadline_ms, &why);
         well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;

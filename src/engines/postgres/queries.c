@@ -160,10 +160,13 @@ static int read_entry(const PGresult *answer, int row, const char *name,
     return HF_OK;
 }
 
-static int ask_rows(struct engine_store *store, const struct key *key, int64_t deadline_ms,
-                    uint32_t *ret_era, PGresult **ret_answer, struct error_text *err)
+/* token: only the row of that hold, which the first few thousand need not have; 0: all of these. */
+static int ask_rows(struct engine_store *store, const struct key *key, uint64_t token,
+                    int64_t deadline_ms, uint32_t *ret_era, PGresult **ret_answer,
+                    struct error_text *err)
 {
-    struct question question = {.statement = STATEMENT_SHOW, .reads = true};
+    struct question question = {.statement = token ? STATEMENT_CHECK : STATEMENT_SHOW,
+                                .reads = true};
     char host[PG_HOST_MAX];
     int result = store_reach(store, deadline_ms, err);
 
@@ -173,6 +176,8 @@ static int ask_rows(struct engine_store *store, const struct key *key, int64_t d
     store_host(store, host);
     question_add_bytes(&question, key->bytes, key->size);
     question_add_text(&question, host);
+    if (token)
+        question_add_number(&question, (int64_t)token);
     return store_ask(store, &question, deadline_ms, ret_answer, err);
 }
 
@@ -199,13 +204,13 @@ static int see_rows(struct engine_store *store, uint32_t era, const PGresult *an
     return count;
 }
 
-/* The rows of a key, without those that are dead. */
-static int live_rows(struct engine_store *store, const struct key *key, int64_t deadline_ms,
-                     PGresult **ret_answer, struct error_text *err)
+/* The rows of a key, or that of one token, without those that are dead. */
+static int live_rows(struct engine_store *store, const struct key *key, uint64_t token,
+                     int64_t deadline_ms, PGresult **ret_answer, struct error_text *err)
 {
     struct sighting *list = NULL;
     uint32_t era = 0;
-    int count, swept, result = ask_rows(store, key, deadline_ms, &era, ret_answer, err);
+    int count, swept, result = ask_rows(store, key, token, deadline_ms, &era, ret_answer, err);
 
     if (result != HF_OK)
         return result;
@@ -218,7 +223,7 @@ static int live_rows(struct engine_store *store, const struct key *key, int64_t 
         return HF_OK;
     PQclear(*ret_answer);
     *ret_answer = NULL;
-    return swept < 0 ? swept : ask_rows(store, key, deadline_ms, &era, ret_answer, err);
+    return swept < 0 ? swept : ask_rows(store, key, token, deadline_ms, &era, ret_answer, err);
 }
 
 int sweep_name(struct engine_store *store, const struct key *key, int64_t deadline_ms)
@@ -229,7 +234,7 @@ int sweep_name(struct engine_store *store, const struct key *key, int64_t deadli
     uint32_t era = 0;
     int count, swept = 0;
 
-    if (ask_rows(store, key, deadline_ms, &era, &answer, &ignored) != HF_OK)
+    if (ask_rows(store, key, 0, deadline_ms, &era, &answer, &ignored) != HF_OK)
         return 0;
     count = see_rows(store, era, answer, &list);
     PQclear(answer);
@@ -247,7 +252,7 @@ int show_key(struct engine_store *store, const struct key *key, const char *name
     char owner[HF_OWNER_MAX + 1], digest[DIGEST_DIGITS + 1];
     PGresult *answer = NULL;
     bool withheld = false;
-    int result = live_rows(store, key, deadline_ms, &answer, err);
+    int result = live_rows(store, key, 0, deadline_ms, &answer, err);
 
     for (int i = 0; result == HF_OK && i < PQntuples(answer); i++) {
         hf_entry entry;
@@ -360,7 +365,7 @@ int pg_check(struct engine_store *store, const char *name, uint64_t token, int *
     int result;
 
     key_of(name, false, &key);
-    result = live_rows(store, &key, deadline_ms, &answer, err);
+    result = live_rows(store, &key, token, deadline_ms, &answer, err);
     if (result != HF_OK)
         return result;
     *ret_mode = ENGINE_GONE;
@@ -385,7 +390,7 @@ static int is_held(struct engine_store *store, const struct key *key, int64_t de
     PGresult *answer = NULL;
     uint32_t era;
     int64_t token;
-    int result = ask_rows(store, key, deadline_ms, &era, &answer, err);
+    int result = ask_rows(store, key, 0, deadline_ms, &era, &answer, err);
 
     *ret_held = false;
     for (int i = 0; result == HF_OK && i < PQntuples(answer); i++)
@@ -458,11 +463,18 @@ static int ask_floor(struct engine_store *store, uint64_t token, bool do_it, boo
 
 void floor_look(struct engine_store *store, int64_t deadline_ms)
 {
-    struct engine_floor ignored;
-    struct error_text unsaid;
-    bool again = false;
+    struct question question = {.statement = STATEMENT_HELLO, .reads = true};
+    struct error_text ignored;
+    PGresult *answer = NULL;
+    uint32_t era = store_era(store); /* first: what is noted meanwhile is newer than this answer */
+    const char *incarnation;
 
-    ask_floor(store, 0, false, &again, deadline_ms, &ignored, &unsaid);
+    if (store_ask(store, &question, deadline_ms, &answer, &ignored) != HF_OK)
+        return;
+    incarnation = answer_text(answer, 0, 1);
+    if (incarnation[0] && strlen(incarnation) <= PG_INCARNATION_MAX)
+        store_note_incarnation(store, incarnation, era);
+    PQclear(answer);
 }
 
 int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,

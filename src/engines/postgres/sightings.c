@@ -154,8 +154,11 @@ static void carry_over(const struct sighting *before, int before_count, struct s
                 j++;
             continue;
         }
-        if (before[i].beat == list[j].beat && before[i].since_ms < list[j].since_ms)
-            list[j].since_ms = before[i].since_ms;
+        if (before[i].beat == list[j].beat) {
+            list[j].handed = before[i].handed;
+            if (before[i].since_ms < list[j].since_ms)
+                list[j].since_ms = before[i].since_ms;
+        }
         i++;
         j++;
     }
@@ -193,6 +196,28 @@ int sightings_dead(const struct sighting *list, int count, int64_t now_ms, struc
     text_add(ids, "}");
     text_add(beats, "}");
     return dead;
+}
+
+static bool is_dead(const struct sighting *sighting, int64_t now_ms)
+{
+    return now_ms >= clock_after(sighting->since_ms, sighting->span_ms);
+}
+
+void sightings_hand_in(struct sighting *list, int count, int64_t now_ms)
+{
+    for (int i = 0, dead = 0; i < count && dead < PG_DEAD_MAX; i++)
+        if (is_dead(&list[i], now_ms)) {
+            list[i].handed = true;
+            dead++;
+        }
+}
+
+bool sightings_dead_anew(const struct sighting *list, int count, int64_t now_ms)
+{
+    for (int i = 0; i < count; i++)
+        if (is_dead(&list[i], now_ms) && !list[i].handed)
+            return true;
+    return false;
 }
 
 int sightings_unnoted(struct engine_store *store, const struct sighting *list, int count,

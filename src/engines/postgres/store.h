@@ -47,7 +47,7 @@
     "no notification comes through over the URL of listen= (another database than the " \
     "store's, or a transaction pooler?): those who wait look once a second"
 #define PG_SCHEMA_VERSION 3
-#define PG_REVISION 1         /* of the functions: helpers.sql */
+#define PG_REVISION 2         /* of the functions: helpers.sql */
 #define PG_POOL_MAX 8         /* connections for all, */
 #define PG_POOL_URGENT_MAX 10 /* so many with those for giving up what is held, */
 #define PG_POOL_RENEW_MAX 11  /* and with the one that only renewals may have */
@@ -91,6 +91,7 @@ enum statement {
     STATEMENT_ONCE_PAGE,
     STATEMENT_NOTE_RECORDS,
     STATEMENT_SHOW,
+    STATEMENT_CHECK,
     STATEMENT_LIST,
     STATEMENT_ROW_MAKE,
     STATEMENT_ROW_GRANT,
@@ -267,6 +268,7 @@ struct sighting {
     int64_t id, beat, span_ms;
     int64_t since_ms; /* clock_boot_ms; of this process, or as noted by another one of this host */
     bool noted;       /* in the database, for this host */
+    bool handed;      /* as dead, with this beat, and it is there still */
 };
 
 struct sightings;
@@ -288,6 +290,10 @@ int sightings_again(struct engine_store *store, uint32_t era, int64_t arrived_ms
  * one will be, or CLOCK_NEVER. */
 int sightings_dead(const struct sighting *list, int count, int64_t now_ms, struct text *ids,
                    struct text *beats, int64_t *ret_next_ms);
+/* Those were handed in with a statement. */
+void sightings_hand_in(struct sighting *list, int count, int64_t now_ms);
+/* Are there some among them that were not? Of the others a statement would remove none, either: a transaction has them locked. */
+bool sightings_dead_anew(const struct sighting *list, int count, int64_t now_ms);
 /* Those that this host has not noted yet, likewise. */
 int sightings_unnoted(struct engine_store *store, const struct sighting *list, int count,
                       struct text *ids, struct text *beats, struct text *times);
@@ -380,7 +386,7 @@ void notifications_tell_broken(struct engine_store *store, uint64_t serial);
 
 /* ---- breaks.c ---------------------------------------------------------------------------------- */
 
-/* Of all that are held: what was broken before somebody listened is told now. By the listener, without the mutex. */
+/* Of all that are held: what a break, or a floor, has ended before somebody listened is told now. By the listener, without the mutex. */
 void breaks_look(struct engine_store *store);
 /* The same of those whose id was told of: broken, or removed with that. */
 void breaks_look_at_suspects(struct engine_store *store);
@@ -429,7 +435,7 @@ int pg_check(struct engine_store *store, const char *name, uint64_t token, int *
              int64_t deadline_ms, struct error_text *err);
 int pg_break(struct engine_store *store, const char *name, int64_t grace_ms, uint32_t *ret_broken,
              struct error_text *err);
-/* Asks only so that another incarnation is noted. */
+/* Asks which incarnation is there, so that another one is noted: one row is read, however many names there are. */
 void floor_look(struct engine_store *store, int64_t deadline_ms);
 int pg_floor(struct engine_store *store, uint64_t token, int64_t deadline_ms,
              struct engine_floor *ret_floor, struct error_text *err);

@@ -178,6 +178,34 @@ static void the_dead_are_those_whose_span_is_over(void **state)
     free_store(store);
 }
 
+/* Until it shows another beat, or another one is dead. */
+static void what_was_handed_in_is_not_dead_anew(void **state)
+{
+    struct engine_store *store = new_store();
+    struct sighting *first = NULL, *second = NULL, *third = NULL;
+    int count = sightings_read(store, 0, 10000, "1 4 500 -1 2 5 1000 -1", &first);
+
+    (void)state;
+    assert_int_equal(2, count);
+    assert_false(sightings_dead_anew(first, count, 10499));
+    assert_true(sightings_dead_anew(first, count, 10500));
+    sightings_hand_in(first, count, 10500);
+    assert_false(sightings_dead_anew(first, count, 10500));
+    assert_int_equal(
+        2, sightings_again(store, 0, 10501, "1 4 500 -1 2 5 1000 -1", first, count, &second));
+    assert_false(sightings_dead_anew(second, 2, 10999));
+    assert_true(sightings_dead_anew(second, 2, 11000));
+    sightings_hand_in(second, 2, 11000);
+    assert_int_equal(2,
+                     sightings_again(store, 0, 11001, "1 5 500 -1 2 5 1000 -1", second, 2, &third));
+    assert_false(sightings_dead_anew(third, 2, 11500));
+    assert_true(sightings_dead_anew(third, 2, 11501));
+    free(first);
+    free(second);
+    free(third);
+    free_store(store);
+}
+
 static void a_list_that_is_malformed_is_refused(void **state)
 {
     static const char *const wrong[] = {
@@ -276,6 +304,7 @@ int main(void)
         cmocka_unit_test(what_another_process_noted_counts_if_it_is_earlier),
         cmocka_unit_test(what_another_server_showed_does_not_count),
         cmocka_unit_test(the_dead_are_those_whose_span_is_over),
+        cmocka_unit_test(what_was_handed_in_is_not_dead_anew),
         cmocka_unit_test(a_list_that_is_malformed_is_refused),
         cmocka_unit_test(numbers_and_bytes_are_read_strictly),
         cmocka_unit_test(a_question_is_one_text_where_the_level_must_be_said),

@@ -8,6 +8,7 @@ import psycopg2
 import pytest
 from conftest import STALE, claims, eventually, guard_sql, make_table, seconds
 from holder import hold, start_holder  # noqa: F401
+from relay import Relay
 
 
 @pytest.fixture
@@ -135,6 +136,26 @@ def test_a_break_says_that_a_transaction_is_inside(batches, cli_on, how):
     told = json.loads(cli("break", "--now", "--json", "batch:4473").stdout)
     assert told["freed"] and not told["entered"], told
     assert cli("run", "-n", "batch:4473", "--", "true").status == 0
+
+
+def test_an_unlock_whose_last_answer_is_missing_says_what_the_one_before_it_said(batches, servers, cli_on):
+    """The last look has what is left of the time, which may be too little for an answer."""
+    relay = Relay(batches.port)
+    servers.stack.callback(relay.stop)
+    lease, token = locked(cli_on(batches.url()), "x", "--ttl", "60s")
+    session = batches.session()
+    session("BEGIN")
+    enter(session, "x", lease, token)
+    leaving = cli_on(batches.url(hosts=relay.address)).start("unlock", "x", env={"HOLDFAST_LEASE": lease, "HOLDFAST_TOKEN": str(token)})
+    other = batches.session()
+    looks = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%holdfast_locks_release%%' AND pid <> pg_backend_pid()"
+    eventually(lambda: other.value(looks), "it asks")
+    before = relay.count().down_chunks
+    eventually(lambda: relay.count().down_chunks >= before + 3, "it is answered, again and again")
+    relay.cut("down")
+    assert leaving.wait() == 69
+    assert any("a transaction that entered with this hold of 'x' had not ended" in line for line in leaving.rest("err"))
+    session("COMMIT")
 
 
 def test_those_who_look_lock_nothing(batches, cli_on):

@@ -1,4 +1,5 @@
 """How many statements the server is asked, counted there (pg_stat_statements)."""
+import re
 import signal
 import time
 
@@ -46,6 +47,42 @@ def test_a_break_of_many_is_done_in_time(server, table, cli_on):
     assert session.value(f"SELECT count(*) FROM {table}_claims WHERE name = 'x'") == 256
     assert cli("run", "-n", "x", "--", "true").status == 0
     assert holder.end() == 76
+
+
+def test_each_of_very_many_who_share_is_told_of_a_break(server, table, cli_on):
+    """A notification has room for 256 of them."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    holder = cli.hold("x", "--shared", "--ttl", "60s")
+    session = server.session()
+    columns = "owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, incarnation"
+    session(f"INSERT INTO {table}_claims (name, lease, {columns}) SELECT name, sha256(n::text::bytea), {columns} "
+            f"FROM {table}_claims, generate_series(1, 700) AS n WHERE name = 'x'")
+    there = {number for number, in session(f"SELECT id FROM {table}_claims WHERE name = 'x'")}
+    session(f"LISTEN \"holdfast_{session.value(f'SELECT id FROM {table}_meta')}\"")
+    assert cli("break", "x").status == 0
+    told = [int(word) for payload in heard(session) if payload[0] == "b" for word in payload[1:].split()]
+    assert len(there) == 701 and sorted(told) == sorted(there)
+    assert holder.end() == 76
+
+
+def test_a_hold_that_thousands_share_is_one(server, table, cli_on):
+    """What is asked of one hold does not depend on the others: who asks for all of a name gets the first few thousand."""
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    cli.hold("x", "--shared", "--ttl", "60s")
+    session = server.session()
+    columns = "owner, mode, permits, token, ttl_ms, delay_ms, death_ms, beat, incarnation"
+    session(f"INSERT INTO {table}_claims (name, lease, {columns}) SELECT name, sha256(n::text::bytea), {columns} "
+            f"FROM {table}_claims, generate_series(1, 5000) AS n WHERE name = 'x'")
+    taken = cli("lock", "x", "--shared", "--ttl", "60s")
+    env = dict(re.findall(r"^(HOLDFAST_\w+)='?([^';]*)", taken.stdout, re.M))
+    assert taken.status == 0 and env["HOLDFAST_LEASE"], taken
+    assert cli("check", "x", env["HOLDFAST_TOKEN"]).status == 0
+    assert cli("renew", "x", "--ttl", "60s", env=env).status == 0
+    done = cli("unlock", "x", env=env)
+    assert done.status == 0, done.stderr
+    assert cli("check", "x", env["HOLDFAST_TOKEN"]).status == 1
 
 
 def test_a_reader_stands_behind_the_writer_who_stands_behind_thousands_of_readers(server, table, cli_on):
@@ -145,6 +182,86 @@ def test_an_idle_wait_costs_at_most_a_statement_a_second(counting, table, hold, 
     print(f"{len(waiters)} waiters, {IDLE_S} s: {asked} statements")
     assert asked <= len(waiters) * (IDLE_S + 1)
     assert all(waiter.waits() for waiter in waiters)
+
+
+def calls(session, words):
+    """Of the statements with this in them, so far."""
+    return int(session.value("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE %s "
+                             "AND query NOT LIKE '%%pg_stat_statements%%'", f"%{words}%"))
+
+
+def test_a_wait_behind_an_open_transaction_of_a_dead_holder_costs_a_statement_a_second(counting, table, start_holder, cli_on):
+    """Nobody can remove what that transaction has locked, however often it is tried."""
+    make_table(cli_on, counting, table)
+    session, inside = counting.session(), counting.session()
+    dead = start_holder(counting.url(table), "x", "ttl=1000")
+    assert dead.token
+    dead.kill()
+    inside("BEGIN")
+    inside(f"SELECT FROM {table}_claims WHERE name = 'x' FOR SHARE")
+    waiters = [start_holder(counting.url(table), "x", "ttl=300000") for _ in range(5)]
+    await_claims(session, table, "x", 6)
+    time.sleep(3)  # by then each of them knows it
+    before, began = calls(session, f"{table}_acquire"), time.monotonic()
+    time.sleep(IDLE_S)
+    asked, took = calls(session, f"{table}_acquire") - before, seconds(began)
+    print(f"{len(waiters)} waiters, {took:.1f} s: {asked} attempts")
+    assert asked <= len(waiters) * (took + 1)
+    assert all(waiter.waits() for waiter in waiters)
+    inside("COMMIT")
+    eventually(lambda: any(not waiter.waits() for waiter in waiters), "the first of them goes on")
+
+
+def test_whoever_hears_of_a_floor_reads_no_table(counting, table, cli_on):
+    """Anybody who can connect may say that there was one, as often as he likes."""
+    make_table(cli_on, counting, table)
+    holder = cli_on(counting.url(table)).hold("x", "--ttl", "20m")
+    session, asks = counting.session(), "SELECT m.version, "
+    channel = "holdfast_" + session.value(f"SELECT id FROM {table}_meta")
+    eventually(lambda: session("SELECT pid FROM pg_stat_activity WHERE query LIKE %s", f"LISTEN%{channel}%"), "it listens")
+    eventually(lambda: (before := calls(session, asks), time.sleep(1), calls(session, asks) == before)[2], "it has looked")
+    before = calls(session, asks)
+    session(f"NOTIFY \"{channel}\", 'fnonsense'")
+    eventually(lambda: calls(session, asks) > before or calls(session, f"{table}_floor\"($") > 0, "the holder asks")
+    assert calls(session, f"{table}_floor\"($") == 0
+    assert holder.end() == 0
+
+
+@pytest.mark.parametrize("floor, least", [(4000000000000000, 0), (10, 0), (1, 30000)], ids=["above the clock", "above the first names", "below all"])
+def test_a_floor_reads_all_names_only_if_it_must(server, table, cli_on, floor, least):
+    """Whether a name is below it is mostly known before."""
+    make_table(cli_on, server, table)
+    session = server.session()
+    session(f"INSERT INTO {table} SELECT ('n' || i)::bytea, 9, '', 0 FROM generate_series(1, 30000) AS i")
+    session(f"UPDATE {table} SET token = 9")
+    session(f"VACUUM FULL {table}")
+    alone = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND query LIKE %s AND pid <> pg_backend_pid()"
+    read = f"SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = '{table}'"
+    eventually(lambda: session.value(alone, f"%{table}%") == 0, "whoever used it has ended")
+    before = session.value(read)
+    done = cli_on(server.url(table))("floor", str(floor))
+    assert done.status == 0, done.stderr
+    eventually(lambda: session.value(alone, f"%{table}%") == 0, "whoever used it has ended")
+    took = session.value(read) - before
+    print(f"floor {floor}: {took} rows of names read; {done.stdout.strip()}")
+    assert least <= took <= (3 * least or 3000)
+    assert session.value(f"SELECT floor FROM {table}_meta") == floor
+
+
+def test_the_server_does_not_end_a_session_that_listens_for_being_idle(servers, table, cli_on, hold):
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    hold(server.url(table), "x", "ttl=300000")
+    session = server.session()
+    session("CREATE ROLE hurried LOGIN SUPERUSER")
+    session("ALTER ROLE hurried SET idle_session_timeout = 2000")
+    listens = "SELECT pid FROM pg_stat_activity WHERE usename = 'hurried' AND query LIKE 'LISTEN%%'"
+    waiter = cli_on(server.url(table, user="hurried")).start("run", "x", "--", "true")
+    (before,) = eventually(lambda: session(listens), "it listens")
+    later = server.session(user="hurried").pid
+    eventually(lambda: not session("SELECT FROM pg_stat_activity WHERE pid = %s", later), "who was idle is ended")
+    assert session(listens) == [before]
+    waiter.kill(signal.SIGKILL)
 
 
 def heard(session):

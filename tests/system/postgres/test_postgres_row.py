@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from conftest import await_claims, await_gone, eventually, psycopg2, seconds
+from conftest import await_claims, await_gone, claims, eventually, make_table, psycopg2, seconds
 from holder import hold, start_holder  # noqa: F401
 
 SLACK = 8  # seconds, on a busy machine
@@ -78,6 +78,25 @@ def test_a_dead_holder_is_gone_at_once(url, hold, start_holder):
     assert seconds(killed) < SLACK
 
 
+def test_a_dead_holder_is_none_while_the_next_one_is_stopped(server, url, hold, start_holder, cli_on):
+    """The server gives the next one the row, and his client does not come for his token: the name is not free, and not the dead one's."""
+    first = hold(url, "x")
+    session = server.session()
+    gone = session.value(OPEN)
+    second = start_holder(url, "x")
+    eventually(lambda: session("SELECT pid FROM pg_locks WHERE NOT granted"), "the next one waits")
+    assert cli_on(url)("check", "x", str(first.token)).status == 0
+    second.pause()
+    first.kill()
+    eventually(lambda: session(OPEN) and not session("SELECT pid FROM pg_stat_activity WHERE pid = %s", gone), "the server has given it the row")
+    assert cli_on(url)("check", "x", str(first.token)).status == 1
+    assert str(first.token) not in cli_on(url)("show", "x").stdout
+    second.resume()
+    assert second.token > first.token
+    assert cli_on(url)("check", "x", str(second.token)).status == 0
+    assert second.release() == "HF_OK"
+
+
 def test_a_holder_that_is_stopped_keeps_it(url, hold, cli_on):
     first = hold(url, "x")
     first.pause()
@@ -144,6 +163,27 @@ def test_both_modes_do_not_hold_a_name_together(server, table, hold, cli_on):
     assert cli_on(server.url(table, mode="row"))("run", "-n", "x", "--", "true").status != 0
     hold(server.url(table, mode="row"), "y")
     assert cli_on(server.url(table))("run", "-n", "y", "--", "true").status != 0
+
+
+def test_an_open_transaction_throws_nobody_out_of_the_queue(server, table, hold, cli_on):
+    """It may have the row of the name only for as long as it takes to see that somebody holds the name otherwise. Here that takes until the waiter has looked."""
+    make_table(cli_on, server, table)
+    holder = hold(server.url(table), "x", "ttl=60000")
+    waiter = cli_on(server.url(table)).start("run", "--ttl", "60s", "x", "--", "echo", "inside")
+    session, other = server.session(), server.session()
+    await_claims(session, table, "x", 2)
+    other("BEGIN")
+    other(f"INSERT INTO {table}_rows VALUES ('x')")
+    other("COMMIT")
+    other("BEGIN")
+    other(f"SELECT FROM {table}_rows WHERE name = 'x' FOR UPDATE")
+    assert holder.release() == "HF_OK"
+    (claim,) = await_claims(session, table, "x", 1)
+    eventually(lambda: (now := claims(session, table, "x")) == [] or now[0]["beat"] != claim["beat"], "the waiter has looked")
+    assert len(claims(session, table, "x")) == 1
+    other("COMMIT")
+    assert waiter.wait() == 0, waiter.rest("err")
+    assert waiter.line() == "inside"
 
 
 def test_a_dead_hold_with_a_ttl_blocks_nobody(server, table, hold, cli_on):

@@ -300,6 +300,41 @@ def test_a_hold_that_is_broken_at_once_hears_of_it(server, table, cli_on):
     assert holder.wait() == 76
 
 
+ENDED_BY = {"break": ["break", "x"], "break --now": ["break", "--now", "x"], "floor": ["floor", "4000000000000000"]}
+TOLD_AS = {"break": "broken by an operator", "break --now": "broken by an operator", "floor": "(holdfast floor)"}
+
+
+@pytest.mark.parametrize("how", ["break --now", "floor"])
+def test_a_young_hold_that_is_ended_at_once_hears_of_it(servers, table, cli_on, how):
+    """As above. The next one is in already: of the hold nothing is left but a mark, or an incarnation that is another."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    cli = cli_on(server.url(table))
+    holder = cli.hold("x", "--ttl", "20m", script="echo in $HOLDFAST_TOKEN $$; exec sleep 1000")
+    assert cli(*ENDED_BY[how]).status == 0
+    assert TOLD_AS[how] in holder.line("err")
+    assert holder.wait() == 76
+
+
+@pytest.mark.parametrize("how", ["break", "break --now", "floor"])
+def test_a_hold_that_is_ended_while_nobody_listens_hears_of_it(servers, table, cli_on, how):
+    """The connection that listened has ended, and cannot be made anew until all that is over."""
+    server = servers.postgres()
+    make_table(cli_on, server, table)
+    session = server.session()
+    session("CREATE ROLE holding LOGIN SUPERUSER")
+    holder = cli_on(server.url(table, user="holding")).hold("x", "--ttl", "20m", script="echo in $HOLDFAST_TOKEN $$; exec sleep 1000")
+    listens = "SELECT pid FROM pg_stat_activity WHERE usename = 'holding' AND query LIKE 'LISTEN%%'"
+    eventually(lambda: session(listens), "it listens")
+    session("ALTER ROLE holding NOLOGIN")
+    session(f"SELECT pg_terminate_backend(pid) FROM ({listens}) AS l")
+    eventually(lambda: not session(listens), "nobody listens")
+    assert cli_on(server.url(table))(*ENDED_BY[how]).status == 0
+    session("ALTER ROLE holding LOGIN")
+    assert TOLD_AS[how] in holder.line("err")
+    assert holder.wait() == 76
+
+
 def test_a_break_is_called_one_where_nobody_listens(server, table, cli_on):
     make_table(cli_on, server, table)
     cli = cli_on(server.url(table, listen="off"))

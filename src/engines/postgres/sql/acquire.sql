@@ -132,9 +132,10 @@ BEGIN
         END IF;
         CONTINUE WHEN locked = 0;
         by_row := @_row_is_held@(a_name);
-        IF by_row OR (queue.otherwise AND own.id IS NULL) THEN
+        -- Whoever has a place keeps it behind an open transaction: that may have the row only to look, and give up.
+        IF (by_row OR queue.otherwise) AND own.id IS NULL THEN
             code := -2;
-        ELSIF queue.broken OR (queue.standing > 0 AND a_mode = 'x') OR (queue.unshared AND a_mode = 's') OR
+        ELSIF by_row OR queue.broken OR (queue.standing > 0 AND a_mode = 'x') OR (queue.unshared AND a_mode = 's') OR
             (queue.standing >= a_permits AND a_mode = 'p') THEN
             code := CASE WHEN a_waits THEN 2 ELSE 1 END;
             IF own.id IS NOT NULL THEN

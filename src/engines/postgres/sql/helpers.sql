@@ -1,6 +1,6 @@
 -- Which functions these are, for clients: one says so where its own are newer. To be raised with each change that somebody has to apply once more.
 CREATE OR REPLACE FUNCTION @_revision@()
-RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
+RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
 
 -- Which server this is, and since which promotion. A session is with one server for all its life, whoever shares it: the server's identifier, which is in
 -- a file, is read once in each. holdfast.server has it.
@@ -93,11 +93,13 @@ BEGIN
 END
 $$;
 
+-- A notification has room for 8,000 bytes, which are 256 ids: of more there are several.
 CREATE OR REPLACE FUNCTION @_notify@(a_kind text, a_ids bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(a_ids) > 0 THEN
-        PERFORM pg_notify('holdfast_' || (SELECT m.id FROM @_meta@ AS m WHERE m.only_one), a_kind || array_to_string(a_ids[1:256], ' ', ''));
+        PERFORM pg_notify('holdfast_' || m.id, a_kind || array_to_string(a_ids[page:page + 255], ' ', ''))
+            FROM @_meta@ AS m, generate_series(1, cardinality(a_ids), 256) AS page WHERE m.only_one;
     END IF;
 END
 $$;

@@ -52,7 +52,7 @@ BEGIN
 END
 $$;
 
--- Every later token is greater than this one. at: they are greater than that already, or now. ends: all holds are over with it. Unless a_do, it only says so.
+-- Every later token is greater than this one. at, if a_do: they are greater than that already, or now. ends: all holds are over with it. Unless a_do, it only says so.
 CREATE OR REPLACE FUNCTION @_floor@(a_expected text, a_patience_ms integer, a_token bigint, a_do boolean, OUT code integer, OUT incarnation text, OUT at bigint,
     OUT ends boolean)
 LANGUAGE plpgsql AS $$
@@ -65,15 +65,22 @@ BEGIN
         code := -3;
         RETURN;
     END IF;
-    -- Everything is read, once: an index helps as little as compiling that does.
-    PERFORM set_config('enable_seqscan', 'on', true), set_config('jit', 'off', true);
     IF a_do THEN
         SELECT m.floor INTO STRICT was FROM @_meta@ AS m WHERE m.only_one FOR UPDATE;
     ELSE
         SELECT m.floor INTO STRICT was FROM @_meta@ AS m WHERE m.only_one;
     END IF;
     -- Each name goes on from its own last token, and one that is new begins at the clock (_next_token).
-    SELECT least(min(l.token), @_clock@()) INTO at FROM @@ AS l WHERE l.token > 0;
+    -- Whether one of these is below is mostly known from the clock, or from the first few names. Else everything is read, once: an index helps as
+    -- little as compiling that does.
+    PERFORM set_config('enable_seqscan', 'on', true), set_config('jit', 'off', true);
+    at := @_clock@();
+    IF a_token < at AND a_token > was THEN
+        SELECT least(min(l.token), at) INTO at FROM (SELECT n.token FROM @@ AS n WHERE n.token > 0 LIMIT 1000) AS l;
+    END IF;
+    IF a_token < at THEN
+        SELECT least(min(l.token), at) INTO at FROM @@ AS l WHERE l.token > 0;
+    END IF;
     -- Below all of them it does not say that a copy was brought back: nobody has seen a token that is not known here.
     ends := a_token > was AND a_token >= at;
     at := greatest(at, was);

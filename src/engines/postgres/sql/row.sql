@@ -40,8 +40,9 @@ BEGIN
     token := @_next_token@(was.token, was.incarnation, incarnation);
     UPDATE @@ AS l SET token = @!_row_grant@.token, incarnation = @!_row_grant@.incarnation WHERE l.name = a_name;
     DELETE FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'r'; -- whoever held it before died
+    -- With its session, in delay_ms: somebody else may have the row locked, and not come for his token.
     INSERT INTO @_claims@ AS k (name, lease, owner, mode, permits, token, ttl_ms, delay_ms, death_ms, incarnation)
-        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, 0, 0, @!_row_grant@.incarnation) RETURNING k.id INTO claim;
+        VALUES (a_name, a_lease, a_owner, 'r', 0, @!_row_grant@.token, 0, a_pid, 0, @!_row_grant@.incarnation) RETURNING k.id INTO claim;
     PERFORM @_show_claim@(a_name, claim);
     -- Nobody who waits can go, and whether we hold it is not to be asked of a table that somebody else may be waiting to lock behind us.
     PERFORM @_notify@('o', (SELECT array_agg(k.id) FROM @_claims@ AS k WHERE k.name = a_name AND k.mode = 'o'));

@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS @_claims@ (
     permits integer NOT NULL,
     token bigint, -- NULL: it waits
     ttl_ms bigint NOT NULL,
-    delay_ms bigint NOT NULL, -- lock-delay
+    delay_ms bigint NOT NULL, -- lock-delay; of an open transaction (r): its session
     death_ms bigint NOT NULL, -- of a once-record: how long a death is known
     -- Of a holder it grows with each renewal, and is positive; of all others it falls, and is not. What is not held is renewed without waiting for the disk: a crash
     -- may forget that, and the same number come again. Nobody may take that for the beat of a hold that he has seen before. Both begin at random:
