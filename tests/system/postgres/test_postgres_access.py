@@ -89,6 +89,48 @@ def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holde
         server.session(user="app")("CREATE TABLE mine (i integer)")
 
 
+# ---- what a role may write is not what others run
+
+
+EVIL = 'x";ALTER USER app SUPERUSER--'  # as an id, in the name of a channel
+
+
+def test_what_a_role_writes_into_the_row_of_all_is_no_sql(servers, cli_on):
+    """A store that was made before: a role that may use it may write any id. Everybody's LISTEN has it in its text."""
+    server = servers.postgres()
+    session = server.session()
+    session(guard_sql("--locks"))
+    session("ALTER TABLE holdfast_locks_meta DROP CONSTRAINT IF EXISTS holdfast_locks_meta_id_check, "
+            "DROP CONSTRAINT IF EXISTS holdfast_locks_meta_era_check")
+    session("CREATE ROLE app LOGIN")
+    session(printed_grants())
+    session("GRANT UPDATE ON holdfast_locks_meta TO app")
+    assert cli_on(server.url(user="app"))("run", "x", "--", "true").status == 0
+    for wrong in EVIL, "x" * 16, "0123456789ABCDEF", "0123456789abcde":
+        server.session(user="app")("UPDATE holdfast_locks_meta SET era = '', id = %s", wrong)
+        done = cli_on(server.url())("run", "--ttl", "30s", "nightly", "--", "sleep", "2")  # long enough to listen
+        assert not session.value("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'")
+        assert done.status == REFUSED and "holdfast_locks_meta is not one that holdfast draws" in done.stderr, (wrong, done)
+    session("UPDATE holdfast_locks_meta SET id = left(replace(gen_random_uuid()::text, '-', ''), 16), era_of = ''")  # as the page says
+    assert cli_on(server.url())("run", "nightly", "--", "true").status == 0
+
+
+def test_nobody_writes_such_an_id(servers, cli_on):
+    """A store that is made now: the printed rights are not of the id, and the table refuses what is none."""
+    server = servers.postgres()
+    session = server.session()
+    session(guard_sql("--locks"))
+    session("CREATE ROLE app LOGIN")
+    session(printed_grants())
+    assert cli_on(server.url(user="app"))("run", "x", "--", "true").status == 0
+    for column in "id", "version", "only_one":
+        with pytest.raises(Exception, match="permission denied"):
+            server.session(user="app")(f"UPDATE holdfast_locks_meta SET {column} = {column}")
+    for column in "id", "era":
+        with pytest.raises(Exception, match="check constraint"):
+            session(f"UPDATE holdfast_locks_meta SET {column} = %s", EVIL)
+
+
 # ---- the schema
 
 

@@ -12,10 +12,10 @@ DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext(@''@)); END $$; -- two who ma
 CREATE TABLE IF NOT EXISTS @_meta@ (
     only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     version integer NOT NULL,
-    id text NOT NULL DEFAULT left(replace(gen_random_uuid()::text, '-', ''), 16), -- whoever makes it anew has another store
+    id text NOT NULL DEFAULT left(replace(gen_random_uuid()::text, '-', ''), 16) CHECK (id ~ '^[0-9a-f]{16}$'), -- whoever makes it anew has another store
     floor bigint NOT NULL DEFAULT 0, -- all tokens are greater
     ahead bigint NOT NULL DEFAULT 0, -- of the clock: by how much an operator has put the floor above it
-    era text NOT NULL DEFAULT '', -- drawn anew with the first use on another server or timeline: two promotions may have the same number
+    era text NOT NULL DEFAULT '' CHECK (era ~ '^([0-9a-f]{8})?$'), -- drawn anew with the first use on another server or timeline: two promotions may have the same number
     era_of text NOT NULL DEFAULT '' -- the server and timeline that it was drawn on
 );
 INSERT INTO @_meta@ (version) VALUES (3) ON CONFLICT (only_one) DO NOTHING RETURNING version AS made; -- nothing, if it was there
