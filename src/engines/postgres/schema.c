@@ -3,7 +3,7 @@
  *     a connection ──▶ where is TABLE_meta? ──▶ nowhere: make all of it, in one transaction ──▶ which version, which incarnation?
  *
  * The schema is found once: where the search_path finds the table, else the one that new tables go to. From then on every statement names it,
- * so that nobody's search_path leads elsewhere. Two roles may find two: hf_info names the one that was found. */
+ * and each function runs with a path of PostgreSQL's own schema, so that nobody's search_path leads elsewhere (question.c, tables.sql). Two roles may find two: hf_info names the one that was found. */
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "base/switches.h"
@@ -102,15 +102,18 @@ static int find(struct engine_store *store, struct connection *conn, int64_t dea
 
     snprintf(quoted, sizeof quoted, "%s%s%s\"%s_meta\"", wanted->schema[0] ? "\"" : "",
              wanted->schema, wanted->schema[0] ? "\"." : "", wanted->table);
-    snprintf(
-        text, sizeof text,
-        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
-        "(SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-        "WHERE c.oid = to_regclass('%s')), current_schema(), to_regclass('%s%s%s\"%s\"') IS NOT "
-        "NULL, "
-        "current_setting('server_version_num')::int",
-        quoted, wanted->schema[0] ? "\"" : "", wanted->schema, wanted->schema[0] ? "\"." : "",
-        wanted->table);
+    snprintf(text, sizeof text,
+             "SELECT pg_catalog.pg_is_in_recovery(), "
+             "pg_catalog.current_setting('transaction_read_only') = 'on', "
+             "(SELECT n.nspname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON "
+             "n.oid = c.relnamespace "
+             "WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('%s')), "
+             "pg_catalog.current_schema(), "
+             "pg_catalog.to_regclass('%s%s%s\"%s\"') IS NOT "
+             "NULL, "
+             "pg_catalog.current_setting('server_version_num')::int",
+             quoted, wanted->schema[0] ? "\"" : "", wanted->schema, wanted->schema[0] ? "\"." : "",
+             wanted->table);
     answer = ask(store, conn, text, false, deadline_ms, &code, err);
     if (!answer)
         return code;

@@ -47,7 +47,7 @@
     "no notification comes through over the URL of listen= (another database than the " \
     "store's, or a transaction pooler?): those who wait look once a second"
 #define PG_SCHEMA_VERSION 3
-#define PG_REVISION 1         /* of the functions: helpers.sql */
+#define PG_REVISION 2         /* of the functions: helpers.sql */
 #define PG_POOL_MAX 8         /* connections for all, */
 #define PG_POOL_URGENT_MAX 10 /* so many with those for giving up what is held, */
 #define PG_POOL_RENEW_MAX 11  /* and with the one that only renewals may have */

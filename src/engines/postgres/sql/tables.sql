@@ -7,7 +7,16 @@
 -- type timestamptz are for people.
 --
 -- Nobody waits for more than one name: whoever changes who holds or waits for one has its row in @@ locked.
-DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext(@''@)); END $$; -- two who make this at once: one after the other, to the end of the transaction
+
+-- All names below say their schema, or are PostgreSQL's own, whatever the path of whoever applies this. Each function that a client calls says so, too; what
+-- these call runs with it. Else whoever may make functions in a schema of somebody's path could make one that PostgreSQL takes for a better match of the
+-- arguments than its own (cardinality(bigint[])), which then runs as whoever takes a lock.
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    PERFORM pg_advisory_xact_lock(hashtext(@''@)::bigint);
+END
+$$; -- two who make this at once: one after the other, to the end of the transaction
 
 CREATE TABLE IF NOT EXISTS @_meta@ (
     only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
