@@ -35,7 +35,9 @@ BEGIN
             NULL;
         END;
     END IF;
-    PERFORM pg_advisory_xact_lock_shared(@_entered_key@(own_name, claim)); -- for those who look
+    -- For those who look, and no more: that nobody takes the name over is what the row is locked for. Everybody who can connect can lock such a key, and see it
+    -- in pg_locks; whoever has done so keeps nobody from entering, and those who look see that lock.
+    PERFORM pg_try_advisory_xact_lock_shared(@_entered_key@(own_name, claim));
     EXECUTE format('SELECT %s($1, $2, ''not-older''::text)', guard::oid::regproc) INTO mark USING name, token;
     RETURN mark;
 END
