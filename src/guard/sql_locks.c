@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The least of a role that does all that there is to do; UPDATE of the last one is for 'holdfast floor', and the first use after a promotion. */
-static const char grants[] = "GRANT SELECT, INSERT, UPDATE ON @@, @_rows@ TO app;\n"
-                             "GRANT SELECT, INSERT, UPDATE, DELETE ON @_claims@, @_once@ TO app;\n"
-                             "GRANT SELECT, UPDATE ON @_meta@ TO app;\n";
+/* The least of a role that does all that there is to do; UPDATE of the last one is for 'holdfast floor', and the first use after a promotion:
+ * not of the id, by which everybody's clients know the store, nor of the version. */
+static const char grants[] =
+    "GRANT SELECT, INSERT, UPDATE ON @@, @_rows@ TO app;\n"
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON @_claims@, @_once@ TO app;\n"
+    "GRANT SELECT, UPDATE (floor, ahead, era, era_of) ON @_meta@ TO app;\n";
 
 static int read_names(const hf_guard_sql_options *options, struct pgnames *ret_names,
                       struct error_text *err)

@@ -161,12 +161,28 @@ static void stay_when_idle(struct hearing *hearing, int64_t deadline_ms)
         deadline_ms, &ignored));
 }
 
+/* LISTEN takes no parameter. The channel has an id that was in a table: it is checked where it is read (schema.c), and is no more than a
+ * name here all the same. */
+static PGresult *say_listen(struct hearing *hearing, int64_t deadline_ms, struct error_text *why)
+{
+    char text[2 * CHANNEL_MAX + 16];
+    char *quoted =
+        PQescapeIdentifier(hearing->conn->pg, hearing->channel, strlen(hearing->channel));
+
+    if (!quoted) {
+        error_write(why, "out of memory");
+        return NULL;
+    }
+    snprintf(text, sizeof text, "LISTEN %s", quoted);
+    PQfreemem(quoted);
+    return connection_run(hearing->conn, text, deadline_ms, why);
+}
+
 static void listen_anew(struct engine_store *store, struct hearing *hearing)
 {
     const struct parameters *parameters =
         store->listen == LISTEN_ELSEWHERE ? &store->listen_parameters : &store->parameters;
     int64_t deadline_ms = clock_after(clock_boot_ms(), CONNECT_MS);
-    char text[CHANNEL_MAX + 16];
     struct contact contact = {.since_ms = clock_boot_ms()};
     struct error_text why = {""};
     PGresult *answer = NULL;
@@ -176,7 +192,6 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
     hearing->proved = false;
     hearing->doubts = atomic_load(&store->doubts);
     name_channel(store, hearing->channel);
-    snprintf(text, sizeof text, "LISTEN \"%s\"", hearing->channel);
     if (connection_new(store, (const char *const *)parameters->keywords,
                        (const char *const *)parameters->values, settle, deadline_ms, &contact,
                        &hearing->conn, &why) == HF_OK) {
@@ -185,8 +200,7 @@ static void listen_anew(struct engine_store *store, struct hearing *hearing)
                    : connection_peer(hearing->conn, deadline_ms, &why);
         if (peer == PEER_SERVER)
             stay_when_idle(hearing, deadline_ms);
-        answer =
-            peer != PEER_SERVER ? NULL : connection_run(hearing->conn, text, deadline_ms, &why);
+        answer = peer != PEER_SERVER ? NULL : say_listen(hearing, deadline_ms, &why);
         well = answer && PQresultStatus(answer) == PGRES_COMMAND_OK;
         if (answer && !well)
             connection_words(PQresultErrorMessage(answer), &why);

@@ -364,8 +364,7 @@ static int note_other(struct engine_store *store, const PGresult *answer, int64_
     const char *incarnation = answer_text(answer, 0, 1);
     char now[PG_INCARNATION_MAX + 1];
 
-    if (code != CODE_OTHER_INCARNATION || !incarnation[0] ||
-        strlen(incarnation) > PG_INCARNATION_MAX)
+    if (code != CODE_OTHER_INCARNATION || !schema_is_incarnation(incarnation))
         return error_set(err, HF_EINTERNAL, "%s: the server returned an invalid answer",
                          store->shown);
     memcpy(now, incarnation, strlen(incarnation) + 1);

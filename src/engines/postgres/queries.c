@@ -50,7 +50,7 @@ int pg_id(struct engine_store *store, char ret_id[65], int64_t deadline_ms, stru
     if (result != HF_OK)
         return result;
     incarnation = answer_text(answer, 0, 1);
-    if (incarnation[0] && strlen(incarnation) <= PG_INCARNATION_MAX)
+    if (schema_is_incarnation(incarnation))
         snprintf(ret_id, 65, "%s", incarnation);
     else
         result = error_set(err, HF_EINTERNAL, "the server does not say which one it is");

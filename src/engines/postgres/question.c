@@ -21,11 +21,13 @@
     "WHEN k.mode = 'r' OR @_entered_key@(k.name, k.id) IN " ENTERED_KEYS " THEN 'e' " \
     "WHEN k.broken THEN 'b' ELSE 'o' END"
 
-#define CLAIM_COLUMNS                                                                            \
-    "k.id, k.beat, k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE "       \
-    "k.delay_ms END, CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> $2)::bigint, -1) " \
-    "ELSE -1 END, k.mode, k.permits, k.token, " CLAIM_STATE ", encode(k.owner, 'hex'), "         \
-    "encode(k.lease, 'hex'), (extract(epoch FROM clock_timestamp() - k.since) * 1000)::bigint, " \
+#define CLAIM_COLUMNS                                                                              \
+    "k.id, k.beat, k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE "         \
+    "k.delay_ms END, CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> $2::text)::bigint, " \
+    "-1) "                                                                                         \
+    "ELSE -1 END, k.mode, k.permits, k.token, " CLAIM_STATE ", encode(k.owner, 'hex'), "           \
+    "encode(k.lease, 'hex'), (extract(epoch FROM clock_timestamp() - k.since) * "                  \
+    "1000::numeric)::bigint, "                                                                     \
     "encode(k.name, 'hex')"
 
 /* What is held by a transaction that has ended is not held, also where the next one has the row locked, and its client is stopped before it comes
@@ -39,45 +41,66 @@
     "@_claims@ AS k ON k.name = $1 AND k.id >= coalesce((SELECT l.first_id FROM @@ AS l WHERE " \
     "l.name = $1), 0) AND " IS_CLAIM
 
+/* They run with the path of whoever uses the store, in which somebody else may have made functions and operators: PostgreSQL takes its own, or the
+ * store's, only if these match without a conversion, or stand under their schema. So each parameter says its type. */
 const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_HELLO] =
         "SELECT m.version, @_incarnation@(), pg_catalog.pg_backend_pid(), "
         "pg_catalog.current_setting('transaction_read_only') = 'on', "
         /* read, and not called: those of before do not have it */
-        "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_catalog.pg_proc AS p WHERE p.oid = "
-        "pg_catalog.to_regprocedure(@'_revision'@ || '()')) FROM @_meta@ AS m",
+        "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_catalog.pg_proc AS p WHERE p.oid "
+        "OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure(@'_revision'@ || '()')) FROM @_meta@ AS "
+        "m",
     [STATEMENT_ACQUIRE] =
-        "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), keep_ms, "
-        "seen_ms, beat FROM @_acquire@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "
-        "$13, $14, $15, $16, $17, $18, $19, $20)",
-    [STATEMENT_RENEW] = "SELECT code, incarnation, lefts, beats FROM @_renew@($1, $2, $3, $4, $5, "
-                        "$6, $7, $8, $9, $10)",
+        "SELECT code, incarnation, claim, token, others, encode(result, 'hex'), "
+        "keep_ms, seen_ms, beat FROM @_acquire@($1::text, $2::integer, $3::bytea, "
+        "$4::bytea, $5::bytea, $6::\"char\", $7::integer, $8::bigint, $9::bigint, "
+        "$10::bigint, $11::boolean, $12::boolean, $13::boolean, $14::boolean, "
+        "$15::bigint, $16::text, $17::bigint, $18::bigint[], $19::bigint[], "
+        "$20::bigint)",
+    [STATEMENT_RENEW] =
+        "SELECT code, incarnation, lefts, beats FROM @_renew@($1::text, $2::integer, "
+        "$3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], "
+        "$8::bigint[], $9::text, $10::bigint)",
     [STATEMENT_RELEASE] =
-        "SELECT code, incarnation FROM @_release@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-    [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1, $2, $3, $4, $5, $6)",
-    [STATEMENT_SWEEP] = "SELECT code, incarnation FROM @_sweep@($1, $2, $3, $4, $5, $6)",
-    [STATEMENT_SOME_CLAIMS] =
-        "SELECT encode(name, 'hex'), id, beat, span_ms, at_ms FROM @_some_claims@($1, $2)",
-    [STATEMENT_NOTE_MANY] = "SELECT code, incarnation FROM @_note_many@($1, $2, $3, $4, $5, $6)",
-    [STATEMENT_SWEEP_MANY] = "SELECT code, incarnation FROM @_sweep_many@($1, $2, $3, $4, $5)",
-    [STATEMENT_BREAK] = "SELECT code, incarnation, broken FROM @_break@($1, $2, $3, $4)",
-    [STATEMENT_FLOOR] = "SELECT code, incarnation, at, ends FROM @_floor@($1, $2, $3, $4)",
+        "SELECT code, incarnation FROM @_release@($1::text, $2::integer, $3::bytea, "
+        "$4::bytea, $5::bigint, $6::bigint, $7::text, $8::bigint[], $9::bigint[], "
+        "$10::bigint[])",
+    [STATEMENT_NOTE] = "SELECT code, incarnation FROM @_note@($1::text, $2::bytea, $3::text, "
+                       "$4::bigint[], $5::bigint[], $6::bigint[])",
+    [STATEMENT_SWEEP] = "SELECT code, incarnation FROM @_sweep@($1::text, $2::integer, $3::bytea, "
+                        "$4::bigint[], $5::bigint[], $6::bigint)",
+    [STATEMENT_SOME_CLAIMS] = "SELECT encode(name, 'hex'), id, beat, span_ms, at_ms FROM "
+                              "@_some_claims@($1::integer, $2::text)",
+    [STATEMENT_NOTE_MANY] =
+        "SELECT code, incarnation FROM @_note_many@($1::text, $2::text, $3::bytea[], "
+        "$4::bigint[], $5::bigint[], $6::bigint[])",
+    [STATEMENT_SWEEP_MANY] = "SELECT code, incarnation FROM @_sweep_many@($1::text, $2::integer, "
+                             "$3::bytea[], $4::bigint[], $5::bigint[])",
+    [STATEMENT_BREAK] = "SELECT code, incarnation, broken FROM @_break@($1::text, $2::integer, "
+                        "$3::bytea, $4::boolean)",
+    [STATEMENT_FLOOR] = "SELECT code, incarnation, at, ends FROM @_floor@($1::text, $2::integer, "
+                        "$3::bigint, $4::boolean)",
     [STATEMENT_OBSERVE] =
-        "SELECT code, incarnation, claim FROM @_observe@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "SELECT code, incarnation, claim FROM @_observe@($1::text, $2::integer, "
+        "$3::bytea, $4::bytea, $5::bytea, $6::bigint, $7::bigint, $8::text, $9::bigint)",
     [STATEMENT_UNOBSERVE] = "DELETE FROM @_claims@ WHERE name = $1 AND id = $2 AND lease = $3 AND "
                             "mode = 'o' RETURNING true",
     [STATEMENT_FINISH] =
-        "SELECT code, incarnation FROM @_finish@($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "SELECT code, incarnation FROM @_finish@($1::text, $2::integer, $3::bytea, "
+        "$4::bytea, $5::bigint, $6::bytea, $7::bigint, $8::text, $9::bigint)",
     /* Of these the first column is always there: a standby, or another server, does not pass for an empty store. */
     [STATEMENT_ONCE_READ] =
         "SELECT incarnation, state, token, keep_ms, seen_ms, encode(result, 'hex') FROM "
-        "@_once_read@($1, $2, $3)",
+        "@_once_read@($1::bytea, $2::integer, $3::text)",
     /* Some of a page that this host has not noted. */
-    [STATEMENT_ONCE_PAGE] = "SELECT encode(name, 'hex'), token FROM @_once_unnoted@($1)",
-    [STATEMENT_NOTE_RECORDS] = "SELECT code, incarnation FROM @_note_records@($1, $2, $3, $4, $5)",
+    [STATEMENT_ONCE_PAGE] = "SELECT encode(name, 'hex'), token FROM @_once_unnoted@($1::text)",
+    [STATEMENT_NOTE_RECORDS] =
+        "SELECT code, incarnation FROM @_note_records@($1::text, $2::text, $3::bytea[], "
+        "$4::bigint[], $5::bigint)",
     [STATEMENT_SHOW] = CLAIMS_OF_NAME " ORDER BY k.token IS NULL, k.id LIMIT 4096",
     /* However many share the name. */
-    [STATEMENT_CHECK] = CLAIMS_OF_NAME " AND k.token = $3",
+    [STATEMENT_CHECK] = CLAIMS_OF_NAME " AND k.token = $3::bigint",
     [STATEMENT_LIST] =
         "SELECT i.now, " CLAIM_COLUMNS " FROM (SELECT @_incarnation@() AS now) AS i LEFT JOIN "
         "@_claims@ AS k ON get_byte(k.name, 0) <> 0 AND " IS_CLAIM
@@ -86,14 +109,15 @@ const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_ROW_MAKE] =
         "INSERT INTO @_rows@ VALUES ($1) ON CONFLICT (name) DO NOTHING RETURNING true",
     [STATEMENT_ROW_GRANT] =
-        "SELECT code, incarnation, token FROM @_row_grant@($1, $2, $3, $4, $5, $6)",
+        "SELECT code, incarnation, token FROM @_row_grant@($1::text, $2::integer, "
+        "$3::bytea, $4::bytea, $5::bytea, $6::integer)",
     [STATEMENT_ROW_ALIVE] = "SELECT m.id || '.' || m.era || '.' || @_server@() FROM @_meta@ AS m",
     /* NULL: it is not there any more, and nothing says why. Of what `break --now` has removed a mark is left that says it. */
     [STATEMENT_BROKEN] =
         "SELECT u.n, k.broken FROM unnest($1::bytea[], $2::bytea[]) WITH "
         "ORDINALITY AS u(name, lease, n) LEFT JOIN @_claims@ AS k ON k.name = "
         "u.name AND k.lease = u.lease AND (k.mode <> 'e' OR k.broken) WHERE k.broken IS NOT FALSE",
-    [STATEMENT_TELL] = "SELECT pg_notify($1, $2)",
+    [STATEMENT_TELL] = "SELECT pg_catalog.pg_notify($1::text, $2::text)",
 };
 
 /* ---- text ------------------------------------------------------------------------------------ */

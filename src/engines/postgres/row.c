@@ -26,11 +26,12 @@
 
 /* What a role may have set would end the hold. The server's own view of the connection: 10 + 3 x 5 s. Settings that this version of
  * the server does not have are left out. */
-#define SETTINGS                                                                             \
-    "SELECT set_config(s.name, v.value, false) FROM pg_settings AS s JOIN (VALUES "          \
-    "('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'), "           \
-    "('statement_timeout', '0'), ('lock_timeout', '0'), ('tcp_keepalives_idle', '10'), "     \
-    "('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', " \
+#define SETTINGS                                                                                  \
+    "SELECT pg_catalog.set_config(s.name, v.value, false) FROM pg_catalog.pg_settings AS s JOIN " \
+    "(VALUES "                                                                                    \
+    "('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'), "                \
+    "('statement_timeout', '0'), ('lock_timeout', '0'), ('tcp_keepalives_idle', '10'), "          \
+    "('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', "      \
     "'20000'), ('client_connection_check_interval', '1000')) AS v(name, value) ON v.name = s.name"
 
 static struct row_claim *private_of(struct engine_claim *claim)

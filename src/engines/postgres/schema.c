@@ -3,7 +3,7 @@
  *     a connection ──▶ where is TABLE_meta? ──▶ nowhere: make all of it, in one transaction ──▶ which version, which incarnation?
  *
  * The schema is found once: where the search_path finds the table, else the one that new tables go to. From then on every statement names it,
- * so that nobody's search_path leads elsewhere. Two roles may find two: hf_info names the one that was found. */
+ * and each function runs with a path of PostgreSQL's own schema, so that nobody's search_path leads elsewhere (question.c, tables.sql). Two roles may find two: hf_info names the one that was found. */
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "base/switches.h"
@@ -102,15 +102,18 @@ static int find(struct engine_store *store, struct connection *conn, int64_t dea
 
     snprintf(quoted, sizeof quoted, "%s%s%s\"%s_meta\"", wanted->schema[0] ? "\"" : "",
              wanted->schema, wanted->schema[0] ? "\"." : "", wanted->table);
-    snprintf(
-        text, sizeof text,
-        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
-        "(SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-        "WHERE c.oid = to_regclass('%s')), current_schema(), to_regclass('%s%s%s\"%s\"') IS NOT "
-        "NULL, "
-        "current_setting('server_version_num')::int",
-        quoted, wanted->schema[0] ? "\"" : "", wanted->schema, wanted->schema[0] ? "\"." : "",
-        wanted->table);
+    snprintf(text, sizeof text,
+             "SELECT pg_catalog.pg_is_in_recovery(), "
+             "pg_catalog.current_setting('transaction_read_only') = 'on', "
+             "(SELECT n.nspname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON "
+             "n.oid = c.relnamespace "
+             "WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('%s')), "
+             "pg_catalog.current_schema(), "
+             "pg_catalog.to_regclass('%s%s%s\"%s\"') IS NOT "
+             "NULL, "
+             "pg_catalog.current_setting('server_version_num')::int",
+             quoted, wanted->schema[0] ? "\"" : "", wanted->schema, wanted->schema[0] ? "\"." : "",
+             wanted->table);
     answer = ask(store, conn, text, false, deadline_ms, &code, err);
     if (!answer)
         return code;
@@ -251,6 +254,53 @@ static void check_revision(struct engine_store *store, const PGresult *answer)
     store->host->warn(store->host->context, text);
 }
 
+/* How many of these characters it begins with. */
+static size_t skip(const char *text, const char *characters, size_t max)
+{
+    size_t size = strspn(text, characters);
+
+    return size <= max ? size : 0;
+}
+
+/* ID.ERA.SYSTEM.TIMELINE: two that are drawn (tables.sql, _incarnation), the server's system identifier, and eight digits of the name of
+ * a file of the WAL. */
+bool schema_is_incarnation(const char *text)
+{
+    static const struct {
+        const char *characters;
+        size_t min, max;
+        char end;
+    } parts[] = {{"0123456789abcdef", PG_ID_DIGITS, PG_ID_DIGITS, '.'},
+                 {"0123456789abcdef", PG_ERA_DIGITS, PG_ERA_DIGITS, '.'},
+                 {"0123456789", 1, PG_SYSTEM_DIGITS_MAX, '.'},
+                 {"0123456789ABCDEF", PG_TIMELINE_DIGITS, PG_TIMELINE_DIGITS, '\0'}};
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t size = skip(text, parts[i].characters, parts[i].max);
+
+        if (size < parts[i].min || text[size] != parts[i].end)
+            return false;
+        text += size + (parts[i].end != '\0');
+    }
+    return true;
+}
+
+/* An id goes into the name of the channel, and so into the text of LISTEN. */
+static int check_incarnation(const struct engine_store *store, const struct pgnames *names,
+                             const char *incarnation, struct error_text *err)
+{
+    if (!incarnation[0])
+        return error_set(err, HF_EINTERNAL, "%s: the server does not say which one it is",
+                         store->shown);
+    if (!schema_is_incarnation(incarnation))
+        return error_set(err, HF_EREFUSED,
+                         "%s: the id or the era in the row of %s.%s_meta is not one that holdfast "
+                         "draws: somebody "
+                         "who may write to that table has put it there",
+                         store->shown, names->schema, names->table);
+    return HF_OK;
+}
+
 static int hello(struct engine_store *store, struct connection *conn, const struct pgnames *names,
                  int64_t deadline_ms, char ret_incarnation[PG_INCARNATION_MAX + 1],
                  struct error_text *err)
@@ -265,10 +315,9 @@ static int hello(struct engine_store *store, struct connection *conn, const stru
         return code;
     incarnation = answer_text(answer, 0, 1);
     code = check_version(store, names, answer, err);
-    if (code == HF_OK && (!incarnation[0] || strlen(incarnation) > PG_INCARNATION_MAX))
-        code = error_set(err, HF_EINTERNAL, "%s: the server does not say which one it is",
-                         store->shown);
-    else if (code == HF_OK && (conn->read_only = yes(answer, 3)))
+    if (code == HF_OK)
+        code = check_incarnation(store, names, incarnation, err);
+    if (code == HF_OK && (conn->read_only = yes(answer, 3)))
         code = refuse_read_only(store, err);
     if (code == HF_OK) {
         check_revision(store, answer);

@@ -55,6 +55,10 @@
 #define PG_KEYWORDS_MAX 64
 #define PG_PARAMETERS_MAX 20
 #define PG_INCARNATION_MAX 64
+#define PG_ID_DIGITS 16 /* of the table, in tables.sql */
+#define PG_ERA_DIGITS 8
+#define PG_SYSTEM_DIGITS_MAX 20 /* 64 bits */
+#define PG_TIMELINE_DIGITS 8
 #define PG_HOST_MAX 17 /* 16 hexadecimal digits */
 #define PG_TIMEOUT_MS \
     5000 /* for a connection to be made; the statement's deadline is the client's */
@@ -260,6 +264,8 @@ int error_of_connection(const struct engine_store *store, const char *message,
  * server. */
 int schema_settle(struct engine_store *store, struct connection *conn, int64_t deadline_ms,
                   char ret_incarnation[PG_INCARNATION_MAX + 1], struct error_text *err);
+/* Is it what the functions of the store make of an incarnation? Whoever may write to the _meta table may have put anything there. */
+bool schema_is_incarnation(const char *text);
 void schema_free(struct engine_store *store);
 
 /* ---- sightings.c ----------------------------------------------------------------------------- */

@@ -208,28 +208,86 @@ END
 -- Functions that look for rows of guarded tables must see them all: with row_security off PostgreSQL lets them fail where a
 -- policy would hide some.
 
--- The statement is over, and nothing may have come of it (ON CONFLICT DO NOTHING). Its token was seen: these rows carry it.
+-- For the triggers of tables: which table a guard is of. Nothing that would be a secret.
+CREATE OR REPLACE FUNCTION @own@.holdfast_guarded(a_guard text, OUT target regclass, OUT key_column text, OUT token_column text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS @inner@
+BEGIN
+    SELECT g.target, g.key_column, g.token_column INTO target, key_column, token_column FROM @own@.holdfast_guards AS g WHERE g.guard = a_guard;
+END
+@inner@;
+
+-- Before an UPDATE with the rights of this function's owner: refuses where a trigger of somebody else would run with them. None can come as long as the
+-- table is locked like this.
+CREATE OR REPLACE FUNCTION @own@.holdfast_refuse_triggers(target regclass, a_hint text)
+RETURNS void LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS @inner@
+DECLARE
+    alien record;
+BEGIN
+    EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', target); -- with its partitions
+    SELECT t.tgname, t.tgrelid::regclass AS at, p.oid::regprocedure AS function, r.rolname INTO alien FROM pg_trigger AS t
+        JOIN pg_proc AS p ON p.oid = t.tgfoid JOIN pg_roles AS r ON r.oid = p.proowner
+        WHERE (t.tgrelid = target OR t.tgrelid IN (SELECT i.relid FROM pg_partition_tree(target) AS i)) AND NOT t.tgisinternal
+        AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0 AND NOT r.rolsuper AND r.rolname <> current_user -- 16: of UPDATE
+        LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = format('%s has the trigger "%s", whose function is %s''s: it would run with the rights of %s', alien.at, alien.tgname, alien.rolname, current_user),
+            HINT = a_hint || format('ALTER TABLE %1$s DISABLE TRIGGER %2$I for the moment; or ALTER FUNCTION %3$s OWNER TO %4$I, if what it does is right for that role.',
+                alien.at, alien.tgname, alien.function, current_user);
+    END IF;
+END
+@inner@;
+
+-- For a role that may not change the row which its INSERT found, or not see it: the row carries the mark of its key all the same.
+CREATE OR REPLACE FUNCTION @own@.holdfast_carry(a_guard text, a_key text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS @inner@
+DECLARE
+    about record;
+    mark bigint := (SELECT m.token FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard AND m.key = a_key);
+BEGIN
+    SELECT * INTO about FROM @own@.holdfast_guarded(a_guard);
+    PERFORM @own@.holdfast_refuse_triggers(about.target, format('GRANT SELECT, UPDATE (%I) ON %s to the role that says INSERT, which then runs it itself; or ',
+        about.token_column, about.target));
+    EXECUTE format('UPDATE %1$s SET %2$I = %3$L WHERE %4$I = %5$L AND coalesce(%2$I, 0) < %3$L',
+        about.target, about.token_column, mark, about.key_column, a_key);
+EXCEPTION WHEN raise_exception THEN
+    NULL; -- the table has a trigger that lets nobody change this row
+END
+@inner@;
+
+-- The statement is over, and nothing may have come of it (ON CONFLICT DO NOTHING). Its token was seen: these rows carry it. The UPDATE fires whatever triggers
+-- others have put on the table, so it has the rights of whoever said INSERT; those of the functions' owner only where there is no such trigger.
 CREATE OR REPLACE FUNCTION @own@.holdfast_found_rows()
-RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS @inner@
+RETURNS trigger LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS @inner@
 DECLARE
     a_guard text := TG_ARGV[0];
     mine text := encode(convert_to(a_guard, 'UTF8'), 'hex') || ':';
     notes text[] := string_to_array(rtrim(current_setting('holdfast.found', true)), ' ');
     about record;
-    mark record;
+    a_key text;
+    mark bigint;
+    allowed boolean;
 BEGIN
     PERFORM set_config('holdfast.found', coalesce((SELECT string_agg(n || ' ', '') FROM unnest(notes) AS n
         WHERE NOT starts_with(n, mine)), ''), true); -- those of other tables: this is inside of a trigger of theirs
-    SELECT * INTO about FROM @own@.holdfast_guards AS g WHERE g.guard = a_guard;
-    FOR mark IN SELECT m.key, m.token FROM @own@.holdfast_marks AS m WHERE m.guard = a_guard
-        AND m.key IN (SELECT convert_from(decode(split_part(n, ':', 2), 'hex'), 'UTF8') FROM unnest(notes) AS n WHERE starts_with(n, mine))
+    SELECT * INTO about FROM @own@.holdfast_guarded(a_guard);
+    FOR a_key IN SELECT DISTINCT convert_from(decode(split_part(n, ':', 2), 'hex'), 'UTF8') FROM unnest(notes) AS n WHERE starts_with(n, mine)
     LOOP
+        mark := @own@.holdfast_raise(a_guard, a_key, 0, 'keep'); -- what it is, after this INSERT
         BEGIN
             EXECUTE format('UPDATE %1$s SET %2$I = %3$L WHERE %4$I = %5$L AND coalesce(%2$I, 0) < %3$L',
-                about.target, about.token_column, mark.token, about.key_column, mark.key);
-        EXCEPTION WHEN raise_exception THEN
-            NULL; -- the table has a trigger that lets nobody change this row
+                about.target, about.token_column, mark, about.key_column, a_key);
+            -- A row that a policy hides from this role was not changed, and nobody said so.
+            allowed := NOT row_security_active(about.target) OR coalesce(@own@.holdfast_in_row(a_guard, a_key), mark) >= mark;
+        EXCEPTION
+            WHEN raise_exception THEN
+                allowed := true; -- the table has a trigger that lets nobody change this row
+            WHEN insufficient_privilege THEN
+                allowed := false;
         END;
+        IF NOT allowed THEN
+            PERFORM @own@.holdfast_carry(a_guard, a_key);
+        END IF;
     END LOOP;
     RETURN NULL;
 END
@@ -287,6 +345,7 @@ BEGIN
         WHERE m.guard = holdfast_reset.guard AND m.key = holdfast_reset.key AND m.token > mark;
     IF in_row > mark THEN
         SELECT * INTO about FROM @own@.holdfast_guards AS g WHERE g.guard = holdfast_reset.guard;
+        PERFORM @own@.holdfast_refuse_triggers(about.target, '');
         PERFORM set_config('holdfast.reset', guard || ':' || key, true);
         EXECUTE format('UPDATE %s SET %I = %L WHERE %I = %L', about.target, about.token_column, nullif(mark, 0),
             about.key_column, key);

@@ -10,12 +10,15 @@ IF to_regclass(@guards_name@) IS NOT NULL THEN
     END IF;
 END IF;
 DROP FUNCTION IF EXISTS @own@.holdfast_reset(text, bigint, text);
+DROP FUNCTION IF EXISTS @own@.holdfast_refuse_triggers(regclass, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_remember(text);
 DROP FUNCTION IF EXISTS @own@.holdfast_moving();
 DROP FUNCTION IF EXISTS @own@.holdfast_moves(text, text, text, text, bigint, boolean);
 DROP FUNCTION IF EXISTS @own@.holdfast_in_row(text, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_brought(text);
 DROP FUNCTION IF EXISTS @own@.holdfast_found_rows();
+DROP FUNCTION IF EXISTS @own@.holdfast_carry(text, text);
+DROP FUNCTION IF EXISTS @own@.holdfast_guarded(text);
 DROP FUNCTION IF EXISTS @own@.holdfast_found(text, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_enter(text, bigint, text);
 DROP FUNCTION IF EXISTS @own@.holdfast_raise(text, text, bigint, text);

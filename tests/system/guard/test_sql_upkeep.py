@@ -1,6 +1,8 @@
 """The triggers that guard a table of PostgreSQL: who may what, lowering a mark, and applying it to all kinds of tables."""
+import contextlib
+
 import pytest
-from postgres import MISSING, STALE, printed, refused
+from postgres import MISSING, STALE, printed, psycopg2, refused
 from sql_batches import GUARD, batches, db, server  # noqa: F401
 
 
@@ -267,6 +269,63 @@ def test_a_key_that_the_database_makes_up(db):
     session("INSERT INTO batches (state, fence_token) VALUES ('a', 34), ('b', 34)")
     with refused(STALE, 'token 33 for "public.batches:2": 34'):
         session("UPDATE batches SET fence_token = 33 WHERE id = 2")
+
+
+# ---- triggers of others, who must not get the rights of the guard's owner
+
+
+@pytest.fixture
+def stranger(db, batches):
+    """Somebody who may put triggers on the table, with one that tells as whom it runs."""
+    role = db.role()
+    batches(f"CREATE SCHEMA strange AUTHORIZATION {role}; GRANT SELECT, INSERT, TRIGGER ON batches TO {role}")
+    stranger = db.session(role)
+    stranger("CREATE TABLE strange.ran_as (who text); GRANT INSERT ON strange.ran_as TO PUBLIC; GRANT USAGE ON SCHEMA strange TO PUBLIC")
+    stranger("CREATE FUNCTION strange.mine() RETURNS trigger LANGUAGE plpgsql AS"
+             " $$ BEGIN INSERT INTO strange.ran_as VALUES (current_user); RETURN NEW; END $$")
+    stranger("CREATE TRIGGER a_mine BEFORE UPDATE ON batches FOR EACH ROW EXECUTE FUNCTION strange.mine()")
+    stranger.role = role
+    return stranger
+
+
+def test_an_insert_runs_no_trigger_as_the_guards_owner(batches, stranger):
+    """What finds its row there: that row carries the token, written by whoever said INSERT, if he may."""
+    statement = "INSERT INTO batches VALUES (7, 'x', 0, 50) ON CONFLICT DO NOTHING"
+    with contextlib.suppress(psycopg2.Error):
+        stranger(statement)
+    assert stranger("SELECT who FROM strange.ran_as WHERE who <> current_user") == []
+    with refused("42501", f"batches has the trigger \"a_mine\", whose function is {stranger.role}'s"):
+        stranger(statement)
+    assert batches.row() == ("new", 34) and batches.mark() != 50
+    batches(f"GRANT UPDATE (fence_token) ON batches TO {stranger.role}")
+    assert stranger(statement) == 0
+    assert batches.row() == ("new", 50)
+    assert stranger("SELECT who FROM strange.ran_as") == [(stranger.role,)]
+
+
+def test_an_insert_that_finds_a_row_which_it_may_not_see(db, batches):
+    """A policy hides it: an UPDATE of that role would do nothing, and nobody would know."""
+    role = db.role()
+    batches("ALTER TABLE batches ENABLE ROW LEVEL SECURITY; CREATE POLICY visible ON batches USING (state = 'seen') WITH CHECK (true)")
+    batches(f"GRANT SELECT, INSERT, UPDATE ON batches TO {role}")
+    statement = "INSERT INTO batches VALUES (7, 'x', 0, 50) ON CONFLICT DO NOTHING"
+    assert db.session(role)(statement) == 0
+    assert batches.row() == ("new", 50)
+
+
+def test_a_reset_runs_no_trigger_of_others_as_the_guards_owner(db, batches, stranger):
+    operator = f"{db.name}_operator"
+    batches(f"CREATE ROLE {operator} LOGIN; GRANT EXECUTE ON FUNCTION holdfast_reset TO {operator}")
+    for session in batches, db.session(operator):
+        with contextlib.suppress(psycopg2.Error):
+            session("SELECT holdfast_reset('7', 20, %s)", GUARD)
+        assert stranger("SELECT who FROM strange.ran_as") == []
+        with refused("42501", f"batches has the trigger \"a_mine\", whose function is {stranger.role}'s: it would run with the rights of postgres"):
+            session("SELECT holdfast_reset('7', 20, %s)", GUARD)
+        assert batches.row() == ("new", 34) and batches("SELECT * FROM holdfast_resets") == []
+    batches("ALTER TABLE batches DISABLE TRIGGER a_mine")
+    assert db.session(operator)("SELECT holdfast_reset('7', 20, %s)", GUARD) == [(34,)]
+    assert batches.row() == ("new", 20) and stranger("SELECT who FROM strange.ran_as") == []
 
 
 # ---- rows that their own owner does not see: FORCE ROW LEVEL SECURITY

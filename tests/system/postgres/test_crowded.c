@@ -316,8 +316,11 @@ static void the_first_hold_after_a_promotion_is_kept(void **state)
     options.wait_ms = WAIT_MS;
     must(HF_OK, hf_acquire(store, "before", &options, &lock));
     must(HF_OK, hf_release(lock));
-    assert_int_equal(
-        0, postgres_do(&server, "UPDATE promoted_meta SET era = reverse(era) || 'x'", NULL, 0));
+    assert_int_equal(0, postgres_do(&server,
+                                    "UPDATE promoted_meta SET era = "
+                                    "translate(era, '0123456789abcdef', "
+                                    "'123456789abcdef0')",
+                                    NULL, 0));
     assert_int_equal(
         0, postgres_do(&server,
                        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> "

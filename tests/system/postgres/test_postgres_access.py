@@ -1,6 +1,7 @@
 """Users, rights, and everything that libpq knows of how to get in: passwords, .pgpass, service files, TLS."""
 import json
 import os
+import re
 import subprocess
 import urllib.parse
 
@@ -87,6 +88,108 @@ def test_the_documented_privileges_are_enough(servers, cli_on, hold, start_holde
         server.session(user="app")("SELECT * FROM other")
     with pytest.raises(Exception, match="permission denied"):
         server.session(user="app")("CREATE TABLE mine (i integer)")
+
+
+# ---- what a role may write is not what others run
+
+
+EVIL = 'x";ALTER USER app SUPERUSER--'  # as an id, in the name of a channel
+
+
+def test_what_a_role_writes_into_the_row_of_all_is_no_sql(servers, cli_on):
+    """A store that was made before: a role that may use it may write any id. Everybody's LISTEN has it in its text."""
+    server = servers.postgres()
+    session = server.session()
+    session(guard_sql("--locks"))
+    session("ALTER TABLE holdfast_locks_meta DROP CONSTRAINT IF EXISTS holdfast_locks_meta_id_check, "
+            "DROP CONSTRAINT IF EXISTS holdfast_locks_meta_era_check")
+    session("CREATE ROLE app LOGIN")
+    session(printed_grants())
+    session("GRANT UPDATE ON holdfast_locks_meta TO app")
+    assert cli_on(server.url(user="app"))("run", "x", "--", "true").status == 0
+    for wrong in EVIL, "x" * 16, "0123456789ABCDEF", "0123456789abcde":
+        server.session(user="app")("UPDATE holdfast_locks_meta SET era = '', id = %s", wrong)
+        done = cli_on(server.url())("run", "--ttl", "30s", "nightly", "--", "sleep", "2")  # long enough to listen
+        assert not session.value("SELECT rolsuper FROM pg_roles WHERE rolname = 'app'")
+        assert done.status == REFUSED and "holdfast_locks_meta is not one that holdfast draws" in done.stderr, (wrong, done)
+    session("UPDATE holdfast_locks_meta SET id = left(replace(gen_random_uuid()::text, '-', ''), 16), era_of = ''")  # as the page says
+    assert cli_on(server.url())("run", "nightly", "--", "true").status == 0
+
+
+def test_nobody_writes_such_an_id(servers, cli_on):
+    """A store that is made now: the printed rights are not of the id, and the table refuses what is none."""
+    server = servers.postgres()
+    session = server.session()
+    session(guard_sql("--locks"))
+    session("CREATE ROLE app LOGIN")
+    session(printed_grants())
+    assert cli_on(server.url(user="app"))("run", "x", "--", "true").status == 0
+    for column in "id", "version", "only_one":
+        with pytest.raises(Exception, match="permission denied"):
+            server.session(user="app")(f"UPDATE holdfast_locks_meta SET {column} = {column}")
+    for column in "id", "era":
+        with pytest.raises(Exception, match="check constraint"):
+            session(f"UPDATE holdfast_locks_meta SET {column} = %s", EVIL)
+
+
+CAUGHT = """CREATE FUNCTION public.{what} RETURNS {result} LANGUAGE plpgsql AS $$
+    BEGIN INSERT INTO public.caught VALUES ({sign}, current_user); RETURN {instead}; END $$"""
+BETTER = [  # than PostgreSQL's own, or the store's, for the arguments that the store's statements have: none of their own needs a conversion
+    ("cardinality(bigint[])", "integer", "pg_catalog.cardinality($1)"),
+    ("jsonb_build_object(text, bigint)", "jsonb", "pg_catalog.jsonb_build_object($1, $2)"),
+    ("unnest(bytea[])", "SETOF bytea", None),
+    ("unnest(bigint[])", "SETOF bigint", None),
+    ("hashtextextended(text, integer)", "bigint", "pg_catalog.hashtextextended($1, $2::bigint)"),
+    ("array_to_string(bigint[], text)", "text", "pg_catalog.array_to_string($1, $2)"),
+    ("format(text, text)", "text", "pg_catalog.format($1, $2)"),
+    ("power(double precision, integer)", "double precision", "pg_catalog.power($1, $2::double precision)"),
+    ("holdfast_locks_page(text)", "tid[]", "ARRAY[]::tid[]"),
+    ("holdfast_locks_renew(text, text, text, text, text, text, text, text, text, text)", "record", "NULL"),
+    ("holdfast_locks_release(text, text, text, text, text, text, text, text, text, text)", "record", "NULL"),
+]
+OPERATORS = [("*", "numeric", "integer", "numeric"), ("*", "double precision", "bigint", "double precision"), ("||", "text", "bigint", "text"),
+             ("||", "text", "integer", "text"), ("=", "oid", "regclass", "boolean"), ("=", "oid", "regprocedure", "boolean"),
+             ("->>", "jsonb", "jsonb", "text"), ("||", "bigint[]", "bigint", "bigint[]")]
+
+
+def test_nobody_puts_functions_in_the_path_of_others(servers, cli_on, hold):
+    """Up to version 14, and after an upgrade from it, everybody may CREATE in public: a better match of the arguments runs as whoever takes a lock."""
+    server = servers.postgres()
+    session = server.session()
+    session("CREATE ROLE app LOGIN")
+    session("CREATE ROLE mallory LOGIN")
+    session("GRANT CREATE ON SCHEMA public TO PUBLIC")
+    session("CREATE TABLE caught (what text, who text)")
+    session("GRANT INSERT ON caught TO PUBLIC")
+    mallory = server.session(user="mallory")
+    for what, result, instead in BETTER:
+        body = CAUGHT.format(what=what, result=result, sign=f"'{what}'", instead=instead or "")
+        mallory(body.replace("RETURN ;", "RETURN QUERY SELECT pg_catalog.unnest($1); RETURN;"))
+    for number, (name, left, right, result) in enumerate(OPERATORS):
+        mallory(CAUGHT.format(what=f"op{number}({left}, {right})", result=result, sign=f"'{name} {left} {right}'", instead="NULL"))
+        mallory(f"CREATE OPERATOR public.{name} (FUNCTION = public.op{number}, LEFTARG = {left}, RIGHTARG = {right})")
+    for line in guard_sql(), guard_sql("--locks"):
+        session(line)
+    session(printed_grants())
+    for user in "app", "postgres":
+        url = server.url(user=user)
+        cli = cli_on(url)
+        holder = hold(url, "x", "ttl=30000")
+        assert cli("run", "-n", "x", "--", "true").status == 75
+        assert cli("run", "y", "--", "true").status == 0
+        assert cli("once", user, "--", "echo", "done").stdout == "done\n"
+        assert cli("once", user, "--", "echo", "again").stdout == "done\n"
+        assert cli("show", "x").status == 0 and cli("ls").status == 0 and cli("check", "x", str(holder.token)).status == 0
+        env = dict(re.findall(r"^(HOLDFAST_(?:LEASE|TOKEN))='?([^';]*)", cli("lock", "--ttl", "30s", "z").stdout, re.M))
+        assert cli("renew", "z", env=env).status == 0
+        server.session()("SELECT holdfast_enter_held('z', %s, %s)", env["HOLDFAST_LEASE"], int(env["HOLDFAST_TOKEN"]))
+        assert cli("unlock", "z", env=env).status == 0
+        assert cli("break", "x", "--now").status == 0
+        assert cli("floor", str(holder.token + 1000)).status == 0
+    rows = cli_on(server.url(mode="row"))
+    assert rows("run", "r", "--", "true").status == 0
+    session("SELECT * FROM holdfast_locks_shown")
+    assert session("SELECT DISTINCT what, who FROM caught") == []
 
 
 # ---- the schema

@@ -91,6 +91,25 @@ def test_nobody_takes_it_over_while_the_transaction_is_open(batches, cli_on, sta
     refused(session, "x", lease, token)
 
 
+def test_a_stranger_keeps_nobody_from_entering(batches, cli_on):
+    """Everybody who can connect may lock any key for as long as he likes, and which one it will be is easily told."""
+    cli, session = cli_on(batches.url()), batches.session()
+    session("CREATE ROLE stranger LOGIN")
+    stranger = batches.session(user="stranger")
+    stranger("SELECT pg_advisory_lock(hashtextextended(%s || encode('x', 'hex') || ' ' || i, 0)) FROM generate_series(1, 2000) AS i",
+             '"public"."holdfast_locks" ')
+    lease, token = locked(cli, "x", "--ttl", "60s")
+    assert session.value("SELECT id FROM holdfast_locks_claims WHERE name = 'x'") <= 2000
+    session("SET statement_timeout = '20s'")
+    session("BEGIN")
+    enter(session, "x", lease, token)
+    session("INSERT INTO batches VALUES (1, 'written')")
+    assert "has not ended" in cli("break", "x", "--now").stdout
+    assert len(claims(batches.session(), "holdfast_locks", "x")) == 1
+    session("COMMIT")
+    refused(session, "x", lease, token)
+
+
 def test_renewals_go_on_while_the_transaction_is_open(batches, tmp_path, cli_on):
     """A long transaction of a job that `holdfast run` keeps renewing."""
     script = ("psql -X -v ON_ERROR_STOP=1 -q -h 127.0.0.1 -p $PORT -U postgres postgres -c \"BEGIN; SELECT holdfast_enter_held('x', '$HOLDFAST_LEASE', "

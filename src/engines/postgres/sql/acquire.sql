@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION @_acquire@(a_expected text, a_patience_ms integer, a_
     a_queued boolean, a_beats boolean, a_known bigint, a_host text, a_boot_ms bigint, a_dead bigint[], a_dead_beats bigint[],
     a_forget bigint, OUT code integer, OUT incarnation text, OUT claim bigint, OUT token bigint, OUT others text, OUT result bytea, OUT keep_ms bigint,
     OUT seen_ms bigint, OUT beat bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     once boolean := get_byte(a_name, 0) = 0;
     was record;

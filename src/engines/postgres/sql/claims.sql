@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION @_renew@(a_expected text, a_patience_ms integer, a_names bytea[], a_leases bytea[], a_tokens bigint[],
     a_ids bigint[], a_ttls bigint[], a_known bigint[], a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT lefts text,
     OUT beats text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w record;
     found_id bigint;
@@ -80,7 +80,7 @@ $$;
 -- known of it: it has not given so great a token, or another one since it is what it is.
 CREATE OR REPLACE FUNCTION @_release@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_token bigint,
     a_remember_ms bigint, a_host text, a_noted bigint[], a_noted_beats bigint[], a_noted_ms bigint[], OUT code integer, OUT incarnation text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
     at record;
@@ -170,7 +170,7 @@ $$;
 -- The same by itself. Nothing that would have to survive a crash.
 CREATE OR REPLACE FUNCTION @_note@(a_expected text, a_name bytea, a_host text, a_ids bigint[], a_beats bigint[], a_times bigint[],
     OUT code integer, OUT incarnation text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     incarnation := @_incarnation@();
     PERFORM set_config('synchronous_commit', 'off', true);

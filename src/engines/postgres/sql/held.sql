@@ -1,7 +1,7 @@
 -- For the transaction of whoever holds a lock, first in it: checks that the hold is alive, keeps it from being taken over
 -- until the transaction ends, and enters the guard (holdfast guard sql --dialect postgres). Renewals go on meanwhile.
 CREATE OR REPLACE FUNCTION @^_enter_held@(name text, lease text, token bigint)
-RETURNS bigint LANGUAGE plpgsql AS $$
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     guard regprocedure := coalesce(to_regprocedure(@'%holdfast_enter(text,bigint,text)'@),
         to_regprocedure('public.holdfast_enter(text,bigint,text)'));
@@ -35,8 +35,10 @@ BEGIN
             NULL;
         END;
     END IF;
-    PERFORM pg_advisory_xact_lock_shared(@_entered_key@(own_name, claim)); -- for those who look
-    EXECUTE format('SELECT %s($1, $2, ''not-older'')', guard::oid::regproc) INTO mark USING name, token;
+    -- For those who look, and no more: that nobody takes the name over is what the row is locked for. Everybody who can connect can lock such a key, and see it
+    -- in pg_locks; whoever has done so keeps nobody from entering, and those who look see that lock.
+    PERFORM pg_try_advisory_xact_lock_shared(@_entered_key@(own_name, claim));
+    EXECUTE format('SELECT %s($1, $2, ''not-older''::text)', guard::oid::regproc) INTO mark USING name, token;
     RETURN mark;
 END
 $$;

@@ -37,7 +37,7 @@ $$;
 
 -- The same, and the table with it.
 CREATE OR REPLACE FUNCTION @_incarnation@()
-RETURNS text LANGUAGE plpgsql AS $$
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now_of text := @_server@();
     m record;
@@ -196,7 +196,7 @@ $$;
 -- The same for whoever only asks.
 CREATE OR REPLACE FUNCTION @_sweep@(a_expected text, a_patience_ms integer, a_name bytea, a_ids bigint[], a_beats bigint[],
     a_forget bigint, OUT code integer, OUT incarnation text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     first bigint;
 BEGIN
@@ -226,16 +226,16 @@ $$;
 -- Some of the claims of a page: what died over names that nobody comes to any more is found like this. What an open transaction holds ends with it.
 -- Where a server keeps the plans of functions (from version 18 on), one that was made while the table was small is not to read all of it.
 CREATE OR REPLACE FUNCTION @_some_claims@(a_count integer, a_host text, OUT name bytea, OUT id bigint, OUT beat bigint, OUT span_ms bigint, OUT at_ms bigint)
-RETURNS SETOF record LANGUAGE sql SET enable_seqscan = off AS $$
+RETURNS SETOF record LANGUAGE sql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $$
     SELECT k.name, k.id, k.beat, k.ttl_ms + k.ttl_ms / 100 + 4 + CASE WHEN k.token IS NULL THEN 0 ELSE k.delay_ms END,
             CASE WHEN k.seen_beat = k.beat THEN coalesce((k.seen ->> a_host)::bigint, -1) ELSE -1 END
-        FROM @_claims@ AS k WHERE k.ctid = ANY ((SELECT @_page@(@'_claims'@))::tid[]) AND k.mode <> 'r' ORDER BY random() LIMIT a_count
+        FROM @_claims@ AS k WHERE k.ctid = ANY ((SELECT @_page@(@'_claims'@::regclass))::tid[]) AND k.mode <> 'r' ORDER BY random() LIMIT a_count
 $$;
 
 -- Notes of claims of several names; see _note.
 CREATE OR REPLACE FUNCTION @_note_many@(a_expected text, a_host text, a_names bytea[], a_ids bigint[], a_beats bigint[], a_times bigint[],
     OUT code integer, OUT incarnation text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     incarnation := @_incarnation@();
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -252,7 +252,7 @@ $$;
 -- Removes dead claims of several names; see _sweep. Nobody waits for a name while he has another one locked: those that cannot be had at once stay.
 CREATE OR REPLACE FUNCTION @_sweep_many@(a_expected text, a_patience_ms integer, a_names bytea[], a_ids bigint[], a_beats bigint[],
     OUT code integer, OUT incarnation text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     n record;
     first bigint;

@@ -14,7 +14,7 @@ $$;
 -- What is known of one. state: d, x, or NULL.
 CREATE OR REPLACE FUNCTION @_once_read@(a_name bytea, a_patience_ms integer, a_host text, OUT incarnation text, OUT state "char", OUT token bigint,
     OUT keep_ms bigint, OUT seen_ms bigint, OUT result bytea)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     incarnation := @_begin@(a_patience_ms);
     SELECT o.state, o.token, o.keep_ms, coalesce((o.seen ->> a_host)::bigint, -1), o.result
@@ -27,18 +27,18 @@ $$;
 
 -- A page of them, whichever. So all of them are looked at again and again, and nobody has to know how old they are.
 CREATE OR REPLACE FUNCTION @_once_page@()
-RETURNS tid[] LANGUAGE sql AS $$ SELECT @_page@(@'_once'@) $$;
+RETURNS tid[] LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT @_page@(@'_once'@::regclass) $$;
 
 -- Those of it that this host has not noted. Clients of before ask for the page, and read all of the table for it.
 CREATE OR REPLACE FUNCTION @_once_unnoted@(a_host text, OUT name bytea, OUT token bigint)
-RETURNS SETOF record LANGUAGE sql SET enable_seqscan = off AS $$
+RETURNS SETOF record LANGUAGE sql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $$
     SELECT o.name, o.token FROM @_once@ AS o WHERE o.ctid = ANY ((SELECT @_once_page@())::tid[]) AND NOT o.seen ? a_host LIMIT 64
 $$;
 
 -- Writes down when this host saw these. Nothing that would have to survive a crash.
 CREATE OR REPLACE FUNCTION @_note_records@(a_expected text, a_host text, a_names bytea[], a_tokens bigint[], a_time_ms bigint,
     OUT code integer, OUT incarnation text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     incarnation := @_incarnation@();
     PERFORM set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true); -- as in _settle
@@ -57,7 +57,7 @@ $$;
 -- Keeps what came out of a once-record, and gives up the hold. code: 1 kept, 0 this token holds it no more, 5 as of a release.
 CREATE OR REPLACE FUNCTION @_finish@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_token bigint,
     a_result bytea, a_keep_ms bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
     first bigint;

@@ -2,12 +2,12 @@
 
 -- What a transaction that has entered with a claim (_enter_held) has locked, shared, to its end.
 CREATE OR REPLACE FUNCTION @_entered_key@(a_name bytea, a_id bigint)
-RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(@''@ || ' ' || encode(a_name, 'hex') || ' ' || a_id, 0) $$;
+RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(@''@ || ' ' || encode(a_name, 'hex') || ' ' || a_id::text, 0::bigint) $$;
 
 -- Has it not ended? Whoever asks locks nothing, and need not be allowed to. It reads all locks of the server: of many claims that is asked at once, as in
 -- _break. Clients of before ask like this, of each.
 CREATE OR REPLACE FUNCTION @_is_entered@(a_name bytea, a_id bigint)
-RETURNS boolean LANGUAGE sql VOLATILE AS $$
+RETURNS boolean LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database WHERE d.datname = current_database() AND l.locktype = 'advisory'
         AND l.objsubid = 1 AND (l.classid::bigint << 32 | l.objid::bigint) = @_entered_key@(a_name, a_id))
 $$;
@@ -15,7 +15,7 @@ $$;
 -- Ends all holds of a name. Those that are not removed now are withheld until they would have run out.
 CREATE OR REPLACE FUNCTION @_break@(a_expected text, a_patience_ms integer, a_name bytea, a_now boolean,
     OUT code integer, OUT incarnation text, OUT broken integer)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ids bigint[];
     first bigint;
@@ -55,7 +55,7 @@ $$;
 -- Every later token is greater than this one. at, if a_do: they are greater than that already, or now. ends: all holds are over with it. Unless a_do, it only says so.
 CREATE OR REPLACE FUNCTION @_floor@(a_expected text, a_patience_ms integer, a_token bigint, a_do boolean, OUT code integer, OUT incarnation text, OUT at bigint,
     OUT ends boolean)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     was bigint;
 BEGIN
@@ -105,7 +105,7 @@ $$;
 -- An observer's place, and its renewal. It is told of each change of holders. code 1: it was not there.
 CREATE OR REPLACE FUNCTION @_observe@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea, a_ttl_ms bigint,
     a_id bigint, a_host text, a_boot_ms bigint, OUT code integer, OUT incarnation text, OUT claim bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     first_beat bigint := 1 - @_first_beat@();
     own_note jsonb := jsonb_build_object(a_host, a_boot_ms);

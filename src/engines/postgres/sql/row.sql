@@ -15,7 +15,7 @@ $$;
 -- Whoever has the row of a name locked, in another transaction, gets a token. a_pid: its session. code: 0 here it is, -1 that has ended, -2 somebody holds or awaits the name otherwise.
 CREATE OR REPLACE FUNCTION @_row_grant@(a_expected text, a_patience_ms integer, a_name bytea, a_lease bytea, a_owner bytea, a_pid integer,
     OUT code integer, OUT incarnation text, OUT token bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     was record;
     claim bigint;

@@ -7,15 +7,24 @@
 -- type timestamptz are for people.
 --
 -- Nobody waits for more than one name: whoever changes who holds or waits for one has its row in @@ locked.
-DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext(@''@)); END $$; -- two who make this at once: one after the other, to the end of the transaction
+
+-- All names below say their schema, or are PostgreSQL's own, whatever the path of whoever applies this. Each function that a client calls says so, too; what
+-- these call runs with it. Else whoever may make functions in a schema of somebody's path could make one that PostgreSQL takes for a better match of the
+-- arguments than its own (cardinality(bigint[])), which then runs as whoever takes a lock.
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    PERFORM pg_advisory_xact_lock(hashtext(@''@)::bigint);
+END
+$$; -- two who make this at once: one after the other, to the end of the transaction
 
 CREATE TABLE IF NOT EXISTS @_meta@ (
     only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     version integer NOT NULL,
-    id text NOT NULL DEFAULT left(replace(gen_random_uuid()::text, '-', ''), 16), -- whoever makes it anew has another store
+    id text NOT NULL DEFAULT left(replace(gen_random_uuid()::text, '-', ''), 16) CHECK (id ~ '^[0-9a-f]{16}$'), -- whoever makes it anew has another store
     floor bigint NOT NULL DEFAULT 0, -- all tokens are greater
     ahead bigint NOT NULL DEFAULT 0, -- of the clock: by how much an operator has put the floor above it
-    era text NOT NULL DEFAULT '', -- drawn anew with the first use on another server or timeline: two promotions may have the same number
+    era text NOT NULL DEFAULT '' CHECK (era ~ '^([0-9a-f]{8})?$'), -- drawn anew with the first use on another server or timeline: two promotions may have the same number
     era_of text NOT NULL DEFAULT '' -- the server and timeline that it was drawn on
 );
 INSERT INTO @_meta@ (version) VALUES (3) ON CONFLICT (only_one) DO NOTHING RETURNING version AS made; -- nothing, if it was there
