@@ -366,6 +366,22 @@ def test_a_file_that_cannot_be_used_changes_nothing(server, users, text, why):
     log_in(server, "all").close()
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# nobody yet\n"])
+def test_a_file_without_a_user_changes_nothing(start, users, text):
+    """A full disk leaves one, and a copy that has just begun."""
+    write(users, block("all", "allow = acquire look"))
+    server = start("--users-file", users)
+    server.context = None
+    with log_in(server, "all") as client:
+        client.cmd("ACQUIRE", "x", "l")
+        write(users, text)
+        assert "there is no user in it" in hang_up(server, "read again")
+        assert client.cmd("RENEW", "l")[0] > 0
+        log_in(server, "all").close()
+    status, line = run_refused("--users-file", users, "--check-config")
+    assert status == 78 and "there is no user in it" in line
+
+
 def test_a_file_that_others_can_read_is_refused(start, users):
     write(users, block("all", "allow = look"))
     users.chmod(0o644)
