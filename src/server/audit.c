@@ -18,6 +18,9 @@
 
 #define FILE_MODE 0640
 
+_Static_assert(AUDIT_COMMAND_MAX <= LOG_EVENT_VALUE_MAX,
+               "what is shown of a command is not cut in its line");
+
 static int audit_fd = -1;
 static bool is_torn; /* a line is there in part: the next one does not go on with it */
 
@@ -152,9 +155,9 @@ void audit_login(const struct session *session, const char *user, bool right)
     audit_http_login(client_of(session), user, right);
 }
 
-static const char *copy_name(const struct denied *denied, char ret_name[AUDIT_COMMAND_MAX])
+static const char *copy_name(const struct denied *denied, char ret_name[AUDIT_NAME_MAX])
 {
-    snprintf(ret_name, AUDIT_COMMAND_MAX, "%.*s", (int)denied->name.size,
+    snprintf(ret_name, AUDIT_NAME_MAX, "%.*s", (int)denied->name.size,
              denied->name.bytes ? denied->name.bytes : "");
     return ret_name;
 }
@@ -162,7 +165,7 @@ static const char *copy_name(const struct denied *denied, char ret_name[AUDIT_CO
 void audit_denied(struct session *session, const struct denied *denied)
 {
     const char *user = session->user->name;
-    char name[AUDIT_COMMAND_MAX];
+    char name[AUDIT_NAME_MAX];
     const struct log_field why =
         denied->quota ? log_text("quota", denied->quota) : log_text("right", denied->right);
     const struct log_field fields[] = {

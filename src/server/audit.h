@@ -16,7 +16,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AUDIT_COMMAND_MAX 600 /* bytes of a command that are shown */
+/* Bytes of a command that are shown: of no legal one is anything cut. The longest is a BREAK of a name all of whose bytes have a backslash before
+ * them; in JSON that has room in a line of LOG_LINE_MAX, and so has one of bytes that are six there. */
+#define AUDIT_COMMAND_MAX (2 * HF_NAME_MAX + 64)
+#define AUDIT_NAME_MAX \
+    (HF_NAME_MAX + 64) /* of a name that was denied, which may be too long to be one */
 
 /* Appends; makes the file if it is not there, for its owner and group only. Again after it was renamed (SIGHUP). path "": there is none. */
 int audit_open(const char *path, struct error_text *err);

@@ -485,6 +485,21 @@ def test_words_of_a_command_can_be_told_apart(server):
     assert len(shown) == 7
 
 
+def test_no_legal_command_is_cut(server):
+    """Of the longest names, whatever their bytes become in a line: two that differ in their last bytes are told apart, and NOW is there."""
+    longest = 512
+    names = ['"' * (longest - 3) + end for end in ("one", "two")] + ["\\" * longest, " " * longest, "\x01" * longest, "\U000e0001" * (longest // 4), "x" * longest]
+    with log_in(server, "all") as client:
+        for name in names:
+            client.cmd("BREAK", name, "NOW")
+        client.cmd("BREAK", b"\xff" * longest, "NOW")
+    for kind in ("command", "command_end"):
+        shown = [event["command"] for event in events(server) if event["event"] == kind]
+        quoted = ["BREAK " + ('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' if set(name) & set(' "\\') else name) + " NOW" for name in names]
+        assert shown[:-1] == quoted and shown[-1] == "BREAK " + "\ufffd" * longest + " NOW"
+    assert not any("cut" in event for event in events(server))
+
+
 # ---- when it cannot be written -----------------------------------------------------------------------------------------------------
 
 
