@@ -182,7 +182,9 @@ int user_check(struct user_request *request)
     if (!text)
         return status;
     if (text->reader.count == 0)
-        say("%s has no users: nobody may do anything", printable(request->path));
+        say("%s has no users: a server does not start with it, and goes on with what it had at a "
+            "reload",
+            printable(request->path));
     for (int user = 0; user < (int)text->reader.count; user++)
         doubts += say_doubts(text, user);
     if (request->json) {

@@ -1,8 +1,11 @@
 /* audit.c: see audit.h. */
 #include "server/audit.h"
+#include "base/clock.h"
 #include "base/random.h"
+#include "server/audit_budget.h"
 #include "server/connection.h"
 #include "server/log.h"
+#include "server/origin.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +18,21 @@
 
 #define FILE_MODE 0640
 
+_Static_assert(AUDIT_COMMAND_MAX <= LOG_EVENT_VALUE_MAX,
+               "what is shown of a command is not cut in its line");
+
 static int audit_fd = -1;
 static bool is_torn; /* a line is there in part: the next one does not go on with it */
+
+/* Of strangers, and of users: who guesses passwords does not hide what a user was denied. What operators do has no budget: it is written, or
+ * not done. */
+enum kind { LOGIN_REFUSED, DENIED };
+static struct {
+    const char *event;
+    struct audit_budget budget;
+} refusals[] = {[LOGIN_REFUSED] = {.event = "login_refused"}, [DENIED] = {.event = "denied"}};
+#define KINDS (sizeof refusals / sizeof *refusals)
+static uint64_t left_out; /* since the start */
 
 /* The disk was full, or the machine stopped. What may not be read is taken for whole. */
 static bool ends_in_a_line(const char *path, off_t size)
@@ -47,17 +63,10 @@ int audit_open(const char *path, struct error_text *err)
         close(fd);
         return error_set(err, HF_EREFUSED, "audit-file %s is not a regular file", path);
     }
-    audit_close();
+    audit_close(); /* what was left out so far is told in the file in which it is missing */
     audit_fd = fd;
     is_torn = !ends_in_a_line(path, status.st_size);
     return HF_OK;
-}
-
-void audit_close(void)
-{
-    if (audit_fd >= 0)
-        close(audit_fd);
-    audit_fd = -1;
 }
 
 /* False: it did not go out, for the reason in errno. */
@@ -85,6 +94,49 @@ static void note(const char *event, const char *user, const struct log_field *fi
                     log_text("why", strerror(errno)));
 }
 
+/* ---- what others than operators cause ---------------------------------------------------------------- */
+
+static bool may_note(enum kind kind, const char *client)
+{
+    if (audit_fd < 0)
+        return false;
+    if (audit_budget_take(&refusals[kind].budget, origin_of(client), clock_boot_ms()))
+        return true;
+    left_out++;
+    return false;
+}
+
+static void note_left_out(bool at_once)
+{
+    for (size_t i = 0; audit_fd >= 0 && i < KINDS; i++) {
+        uint64_t count = audit_budget_left_out(&refusals[i].budget, clock_boot_ms(), at_once);
+        const struct log_field fields[] = {log_text("of", refusals[i].event),
+                                           log_number("count", (int64_t)count)};
+
+        if (count > 0)
+            note("left_out", "", fields, 2);
+    }
+}
+
+void audit_second(void)
+{
+    note_left_out(false);
+}
+
+uint64_t audit_left_out(void)
+{
+    return left_out;
+}
+
+void audit_close(void)
+{
+    if (audit_fd < 0)
+        return;
+    note_left_out(true);
+    close(audit_fd);
+    audit_fd = -1;
+}
+
 static const char *client_of(const struct session *session)
 {
     return LIST_ENTRY(session, struct connection, session)->address;
@@ -94,20 +146,18 @@ void audit_http_login(const char *client, const char *user, bool right)
 {
     const struct log_field fields[] = {log_text("user", user), log_text("client", client)};
 
-    note(right ? "login" : "login_refused", user, fields, 2);
+    if (right || may_note(LOGIN_REFUSED, client))
+        note(right ? "login" : "login_refused", user, fields, 2);
 }
 
 void audit_login(const struct session *session, const char *user, bool right)
 {
-    const struct log_field fields[] = {log_text("user", user),
-                                       log_text("client", client_of(session))};
-
-    note(right ? "login" : "login_refused", user, fields, 2);
+    audit_http_login(client_of(session), user, right);
 }
 
-static const char *copy_name(const struct denied *denied, char ret_name[AUDIT_COMMAND_MAX])
+static const char *copy_name(const struct denied *denied, char ret_name[AUDIT_NAME_MAX])
 {
-    snprintf(ret_name, AUDIT_COMMAND_MAX, "%.*s", (int)denied->name.size,
+    snprintf(ret_name, AUDIT_NAME_MAX, "%.*s", (int)denied->name.size,
              denied->name.bytes ? denied->name.bytes : "");
     return ret_name;
 }
@@ -115,7 +165,7 @@ static const char *copy_name(const struct denied *denied, char ret_name[AUDIT_CO
 void audit_denied(struct session *session, const struct denied *denied)
 {
     const char *user = session->user->name;
-    char name[AUDIT_COMMAND_MAX];
+    char name[AUDIT_NAME_MAX];
     const struct log_field why =
         denied->quota ? log_text("quota", denied->quota) : log_text("right", denied->right);
     const struct log_field fields[] = {
@@ -128,7 +178,8 @@ void audit_denied(struct session *session, const struct denied *denied)
     else
         log_limited(LOG_LEVEL_WARNING, 10, "refused a client: its user has not the right",
                     log_text("user", user), log_text("command", denied->command), why);
-    note(denied->quota ? "over_quota" : "denied", user, fields, denied->name.bytes ? 5 : 4);
+    if (may_note(DENIED, client_of(session)))
+        note(denied->quota ? "over_quota" : "denied", user, fields, denied->name.bytes ? 5 : 4);
 }
 
 /* ---- commands of operators ------------------------------------------------------------------------ */

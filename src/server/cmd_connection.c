@@ -2,7 +2,6 @@
 #include "server/cmd_connection.h"
 #include "server/audit.h"
 #include "server/connection.h"
-#include "server/log.h"
 #include "server/login.h"
 #include "server/server.h"
 
@@ -51,14 +50,10 @@ static void copy_user(char ret_text[USER_NAME_MAX + 1], const struct resp_node *
 /* holdfast tells by these words whether there are users here (engines/holdfast/open.c). */
 static enum verdict refuse_password(struct session *session, const struct resp_node *user)
 {
-    struct server *server = server_of(session);
     char said[USER_NAME_MAX + 1];
 
     copy_user(said, user);
-    log_limited(LOG_LEVEL_WARNING, 10, "a client said a wrong password",
-                log_text("client", connection_of(session)->address), log_text("user", said));
-    server->metrics.logins_refused++;
-    audit_login(session, said, false);
+    login_was_wrong(session, said);
     if (user && !word_is(user, user_of_all.name))
         return refuse(session, "WRONGPASS there are no users here, only a password: name no user, "
                                "or 'default'");

@@ -36,7 +36,8 @@ struct connection {
     uint32_t asked;         /* events of epoll */
     bool hung_up;           /* the client sends no more */
     bool has_spoken;        /* it has sent something */
-    char *last_words;       /* an error to be said before it is closed */
+    uint32_t wrong_passwords; /* that it has said */
+    char *last_words;         /* an error to be said before it is closed */
     int64_t heard_ms, came_ms;
     uint32_t at_once; /* commands that came with the last read; 0 if that is a while ago */
     char name[CLIENT_NAME_MAX + 1];

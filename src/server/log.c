@@ -25,7 +25,7 @@ static struct {
 
 struct line {
     char bytes[LOG_LINE_MAX];
-    size_t used;
+    size_t used, value_max;
     bool full; /* something did not fit; nothing more is taken */
 };
 
@@ -102,7 +102,7 @@ static void put_safe(struct line *line, const char *text, size_t length, const c
 {
     size_t at = 0;
 
-    while (at < length && at < LOG_VALUE_MAX) {
+    while (at < length && at < line->value_max) {
         uint32_t point = 0xfffd;
         size_t n = character(text + at, length - at, &point);
         bool plain = n > 0 && !is_unsafe(point);
@@ -247,6 +247,7 @@ static void compose(struct line *line, enum log_level level, const char *words,
     bool json = logger.format == LOG_FORMAT_JSON;
 
     line->used = 0;
+    line->value_max = LOG_VALUE_MAX;
     line->full = false;
     if (logger.journal)
         put_text(line, priorities[level - 1]);
@@ -260,7 +261,7 @@ static void compose(struct line *line, enum log_level level, const char *words,
 
 bool log_event(int fd, const char *event, const struct log_field *fields, size_t count)
 {
-    struct line line = {.used = 0};
+    struct line line = {.value_max = LOG_EVENT_VALUE_MAX};
 
     begin_json(&line, NULL, "event", event);
     put_fields(&line, true, fields, count);

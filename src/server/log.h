@@ -23,9 +23,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LOG_LINE_MAX 4096  /* bytes with the newline: PIPE_BUF, so that lines do not mix */
-#define LOG_VALUE_MAX 640  /* bytes of the words or of one value; what is longer is cut */
-#define LOG_LIMIT_MS 10000 /* the span that log_limited counts in */
+#define LOG_LINE_MAX 4096        /* bytes with the newline: PIPE_BUF, so that lines do not mix */
+#define LOG_VALUE_MAX 640        /* bytes of the words or of one value; what is longer is cut */
+#define LOG_EVENT_VALUE_MAX 1536 /* the same of log_event, for a command with a name in quotes */
+#define LOG_LIMIT_MS 10000       /* the span that log_limited counts in */
 
 /* The numbers are known to replica.h. */
 enum log_level {

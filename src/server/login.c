@@ -139,22 +139,34 @@ void login_users_changed(struct server *server, struct users *users)
 
 /* ---- a password ------------------------------------------------------------------------------------ */
 
+void login_was_wrong(struct session *session, const char *user)
+{
+    struct connection *connection = connection_of(session);
+
+    log_limited(LOG_LEVEL_WARNING, 10, "a client said a wrong password",
+                log_text("client", connection->address), log_text("user", user));
+    connection->server->metrics.logins_refused++;
+    audit_login(session, user, false);
+    if (++connection->wrong_passwords >= LOGINS_WRONG_MAX)
+        session_end(session);
+}
+
 static enum verdict refuse_login(struct session *session, const char *user)
 {
-    log_limited(LOG_LEVEL_WARNING, 10, "a client said a wrong password",
-                log_text("client", connection_of(session)->address), log_text("user", user));
-    server_of(session)->metrics.logins_refused++;
-    audit_login(session, user, false);
+    login_was_wrong(session, user);
     return refuse(session, "WRONGPASS the user or the password is wrong");
 }
 
 static enum verdict let_in(struct session *session, struct account *account,
                            const struct hello *hello, login_done *done)
 {
+    bool is_again = connection_of(session)->account == account;
+
     if (!login_become(connection_of(session), account))
         return VERDICT_REFUSED;
     server_of(session)->metrics.logins++;
-    audit_login(session, account->user.name, true);
+    if (!is_again) /* else who says it again and again would fill the disk */
+        audit_login(session, account->user.name, true);
     return done(session, hello);
 }
 

@@ -15,6 +15,8 @@
 #define LOGINS_WAITING_MAX 128 /* beyond that: come again */
 #define LOGINS_ASKED_MAX 8     /* of them by login_ask: clients come first */
 
+#define LOGINS_WRONG_MAX 10 /* passwords of one connection: then it is closed */
+
 struct server;
 
 /* What else a HELLO says: it counts when its password is right. */
@@ -53,6 +55,8 @@ bool login_become(struct connection *connection, struct account *account);
 enum verdict login_begin(struct session *session, const struct resp_node *user,
                          const struct resp_node *password, const struct hello *hello,
                          login_done *done);
+/* It said a wrong password: that is counted and written down, and who goes on guessing is closed behind the answer. user: as it was said. */
+void login_was_wrong(struct session *session, const char *user);
 /* Its certificate says that it is this user; it may still say that it is another one. */
 void login_by_certificate(struct connection *connection, struct account *account);
 /* Who has connected is somebody else now, by another reading of the file, or gone from it. Takes the users. */

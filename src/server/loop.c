@@ -341,6 +341,7 @@ static void on_second(uv_timer_t *timer)
     give_back_memory(daemon);
     metrics_second(&daemon->server.metrics);
     log_tick();
+    audit_second();
     if (notify_watchdog_us() > 0)
         notify_watchdog(NULL);
 }

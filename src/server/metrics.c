@@ -2,6 +2,7 @@
 #include "server/metrics.h"
 #include "base/random.h"
 #include "base/siphash.h"
+#include "server/audit.h"
 #include "server/cluster.h"
 #include "server/exposition.h"
 #include "server/info.h"
@@ -125,6 +126,7 @@ void metrics_read(const struct server *server, struct readings *ret_readings)
         .wrong_commands = server->sessions.wrong_commands,
         .denied_commands = server->sessions.denied_commands,
         .over_quota_commands = server->sessions.over_quota_commands,
+        .audit_left_out = audit_left_out(),
     };
     read_table(server, ret_readings);
     read_node(server, ret_readings);
@@ -261,6 +263,7 @@ static const struct metric metrics[] = {
     {"Stats", "total_commands_processed", "holdfast_commands_total", COUNTER, PLAIN, AT(commands), "Commands of clients"},
     {"Stats", "refused_commands", "holdfast_commands_refused_total", COUNTER, PLAIN, AT(wrong_commands), "Commands that were refused"},
     {NULL, NULL, "holdfast_commands_denied_total", COUNTER, PLAIN, AT(denied_commands), "Commands whose user had not the right"},
+    {"Stats", "audit_lines_left_out", "holdfast_audit_lines_left_out_total", COUNTER, PLAIN, AT(audit_left_out), "Refusals that are not in the audit file, as there were too many of them"},
     {NULL, NULL, "holdfast_commands_over_quota_total", COUNTER, PLAIN, AT(over_quota_commands), "Commands by which a user would have had more than it may"},
 
     {"TLS", NULL, .say = say_tls},

@@ -143,6 +143,9 @@ int users_read(const char *path, struct users **ret_users, struct error_text *er
         close(fd);
     }
     free(reading);
+    /* A disk that was full, or a copy that has just begun: nobody means that nobody may connect. */
+    if (result == HF_OK && users->count == 0)
+        result = error_set(err, HF_EREFUSED, "users-file %s: there is no user in it", path);
     if (result != HF_OK) {
         users_free(users);
         return result;

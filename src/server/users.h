@@ -39,7 +39,7 @@ struct users {
 /* Whose rights are gone: what is under way ends, and nothing else begins. */
 extern const struct user user_of_none;
 
-/* Refused as a password file is: open to others, none that can be read, or with something wrong in it, which is said with its line. */
+/* Refused as a password file is: open to others, none that can be read, without a user, or with something wrong in it, which is said with its line. */
 int users_read(const char *path, struct users **ret_users, struct error_text *err);
 /* NULL is fine. */
 void users_free(struct users *users);

@@ -320,7 +320,7 @@ def test_check(user, file, cli):
     file.write_text("user = a\ncertificate = CN=a\nallow = look\n")
     assert done(user("check")).stderr == ""
     file.write_text("")
-    assert "nobody may do anything" in done(user("check")).stderr
+    assert "has no users" in done(user("check")).stderr
 
 
 def test_the_variable_of_the_server_names_it(cli, file):

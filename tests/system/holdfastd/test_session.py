@@ -20,7 +20,7 @@ SECTIONS = {
              "commands_proposed", "ticks", "log_bytes_since_snapshot", "log_bytes_in_memory", "snapshots",
              "snapshots_installed", "snapshot_bytes", "snapshotting"},
     "Disk": {"log_writes", "log_bytes_written", "log_write_usec_mean", "log_write_usec_max"},
-    "Stats": {"total_commands_processed", "refused_commands"},
+    "Stats": {"total_commands_processed", "refused_commands", "audit_lines_left_out"},
     "TLS": {"tls"},
 }
 

@@ -366,6 +366,22 @@ def test_a_file_that_cannot_be_used_changes_nothing(server, users, text, why):
     log_in(server, "all").close()
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# nobody yet\n"])
+def test_a_file_without_a_user_changes_nothing(start, users, text):
+    """A full disk leaves one, and a copy that has just begun."""
+    write(users, block("all", "allow = acquire look"))
+    server = start("--users-file", users)
+    server.context = None
+    with log_in(server, "all") as client:
+        client.cmd("ACQUIRE", "x", "l")
+        write(users, text)
+        assert "there is no user in it" in hang_up(server, "read again")
+        assert client.cmd("RENEW", "l")[0] > 0
+        log_in(server, "all").close()
+    status, line = run_refused("--users-file", users, "--check-config")
+    assert status == 78 and "there is no user in it" in line
+
+
 def test_a_file_that_others_can_read_is_refused(start, users):
     write(users, block("all", "allow = look"))
     users.chmod(0o644)
@@ -467,6 +483,21 @@ def test_words_of_a_command_can_be_told_apart(server):
     shown = [event["command"] for event in events(server) if event["event"] == "command"]
     assert shown[:3] == ['BREAK "x NOW"', 'BREAK "say \\"x\\""', 'BREAK "back\\\\slash"'] and shown[4] == "BREAK ü" and shown[6] == "BREAK " + "x" * 512
     assert len(shown) == 7
+
+
+def test_no_legal_command_is_cut(server):
+    """Of the longest names, whatever their bytes become in a line: two that differ in their last bytes are told apart, and NOW is there."""
+    longest = 512
+    names = ['"' * (longest - 3) + end for end in ("one", "two")] + ["\\" * longest, " " * longest, "\x01" * longest, "\U000e0001" * (longest // 4), "x" * longest]
+    with log_in(server, "all") as client:
+        for name in names:
+            client.cmd("BREAK", name, "NOW")
+        client.cmd("BREAK", b"\xff" * longest, "NOW")
+    for kind in ("command", "command_end"):
+        shown = [event["command"] for event in events(server) if event["event"] == kind]
+        quoted = ["BREAK " + ('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' if set(name) & set(' "\\') else name) + " NOW" for name in names]
+        assert shown[:-1] == quoted and shown[-1] == "BREAK " + "\ufffd" * longest + " NOW"
+    assert not any("cut" in event for event in events(server))
 
 
 # ---- when it cannot be written -----------------------------------------------------------------------------------------------------
