@@ -243,6 +243,17 @@ def test_who_hangs_up_while_it_is_compared(server):
     assert log_in(server, "all").cmd("PING") == "PONG"
 
 
+def test_a_word_that_is_no_name_is_compared_with_nothing(server):
+    """However many patterns its user has: it is neither denied, nor written down."""
+    with log_in(server, "acquire") as client, log_in(server, "look", protocol=2) as looker:
+        before = len(events(server))
+        for size in (513, 1 << 20):
+            assert client.error("ACQUIRE", "x" * (size - 100 * (size > 513)), "l").startswith("ERR a name has 1 to 512 bytes, this one ")
+        assert looker.error("SUBSCRIBE", "mine/x", "x" * 1000) == "ERR a name has 1 to 512 bytes, this one 1000"
+        assert looker.error("SHOW", "x" * 1000) == "ERR a name has 1 to 512 bytes, this one 1000"
+        assert len(events(server)) == before
+
+
 # ---- what a right covers ---------------------------------------------------------------------------------------------------------
 
 

@@ -427,7 +427,7 @@ static void the_name_that_is_denied_is_told(void **state)
 /* A name costs as much as there are patterns, so that many names and many patterns are no one command's. */
 static void what_one_command_compares_has_a_bound(void **state)
 {
-    enum { PATTERN = 512, PATTERNS = 90, NAMES = 18, NAME = 100 };
+    enum { PATTERN = 512, PATTERNS = 11, NAMES = 18, NAME = 100 };
     static char pattern[PATTERN], line[NAMES * (NAME + 1) + 16] = "SUBSCRIBE";
     static struct user_grant grants[PATTERNS];
     struct owner *owner = *state;
@@ -446,6 +446,31 @@ static void what_one_command_compares_has_a_bound(void **state)
     say(client, line);
     expect(client, "-LIMIT so many names cannot be compared at once with all that user 'many' may: "
                    "say fewer in each SUBSCRIBE\r\n");
+}
+
+/* No pattern is tried with a word that no lock can be called: it is neither denied nor written down, whatever its user may. */
+static void a_word_that_is_no_name_is_compared_with_nothing(void **state)
+{
+    static const char *const commands[] = {
+        "ACQUIRE %s lease", "SHOW %s",          "CHECK %s 1", "BREAK %s",
+        "ONCE READ %s",     "RELEASE %s lease", "OBSERVE %s", "SUBSCRIBE jobs/x %s"};
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+    char name[HF_NAME_MAX + 2], line[HF_NAME_MAX + 64];
+    struct core_text all = {name, HF_NAME_MAX + 1};
+
+    client->session.user = &alice;
+    memset(name, '*', sizeof name);
+    name[HF_NAME_MAX + 1] = '\0';
+    snprintf(owner->denied, sizeof owner->denied, "nothing");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        snprintf(line, sizeof line, commands[i], name);
+        say(client, line);
+        expect(client, "-ERR a name has 1 to 512 bytes, this one 513\r\n");
+    }
+    assert_string_equal(owner->denied, "nothing");
+    assert_int_equal(owner->sessions.denied_commands, 0);
+    assert_false(user_may(&user_of_all, RIGHT_LOOK, &all));
 }
 
 /* An ACQUIRE says whose it is, and what he may have, if that is anything less than all. */
@@ -594,6 +619,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_right_is_one_on_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_name_that_is_denied_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_one_command_compares_has_a_bound, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_word_that_is_no_name_is_compared_with_nothing, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(who_has_limits_is_named_with_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_sequencer_is_looked_at_by_its_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_has_no_grant_may_nothing, set_up, tear_down),
