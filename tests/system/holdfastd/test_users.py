@@ -254,6 +254,27 @@ def test_a_word_that_is_no_name_is_compared_with_nothing(server):
         assert len(events(server)) == before
 
 
+def test_digests_leave_the_time_to_others(server):
+    """They need `admin`; and however many are asked for, only few are computed."""
+    with log_in(server, "look") as looker:
+        assert looker.error("CLUSTER", "DIGEST") == "NOPERM user 'look' has no right 'admin', which CLUSTER DIGEST needs"
+    with log_in(server, "all") as client:
+        client.pipeline(*(("ACQUIRE", f"mine/{i}", f"lease {i}") for i in range(5000)))
+        answers = client.pipeline(*[("CLUSTER", "DIGEST")] * 1000)
+        computed = [answer for answer in answers if not isinstance(answer, Refused)]
+        assert 1 <= len(computed) <= 100 and all(answer["broken"] == "" for answer in computed)
+        refused = {str(answer).rsplit(" in ", 1)[0] for answer in answers if isinstance(answer, Refused)}
+        assert refused == {"TRYAGAIN a digest was computed just now, and others have their turn: ask again"}
+
+        def again():
+            try:
+                return client.cmd("CLUSTER", "DIGEST")
+            except Refused as waits:
+                assert waits.code == "TRYAGAIN"
+
+        eventually(again, "it is computed again")
+
+
 # ---- what a right covers ---------------------------------------------------------------------------------------------------------
 
 
