@@ -503,16 +503,31 @@ def test_who_is_slow_in_the_handshake_is_shut_out(server, ca):
 
 
 def test_handshakes_at_a_time_are_bounded(start, certificate, ca):
-    """So many strangers keep others waiting for a second, and not longer."""
+    """So many strangers who have begun to speak keep others waiting for a second, and not longer."""
     server = start("--max-clients", 40, tls=certificate)  # 10 handshakes
+    hello = hello_of(client_context())
     with contextlib.ExitStack() as stack:
         for _ in range(30):
-            stack.enter_context(Client(("127.0.0.1", server.tls_port)))
+            stack.enter_context(Client(("127.0.0.1", server.tls_port))).raw(hello[:len(hello) // 2])
         with dial(server, client_context(ca)) as client:
             assert client.cmd("PING") == "PONG"
             assert int(client.info("TLS")["tls_handshakes_in_progress"]) <= 10
         says(server, "it takes long, and others wait for their turn")
         assert server.cmd("PING") == "PONG"
+
+
+def test_who_says_nothing_keeps_nobody_out(start, certificate, ca):
+    """Two hundred who connect and say nothing, where ten may be at it: who has a hello to say does not wait a second for each ten of them."""
+    server = start("--max-clients", 40, tls=certificate)
+    with contextlib.ExitStack() as stack:
+        began = time.monotonic()
+        for _ in range(200):
+            stack.enter_context(Client(("127.0.0.1", server.tls_port)))
+        with dial(server, client_context(ca)) as client:
+            assert client.cmd("PING") == "PONG"
+            assert int(client.info("TLS")["tls_handshakes_in_progress"]) <= 10
+        assert time.monotonic() - began < 12, "it takes 19 seconds where each silent one has a second"
+        says(server, "it has said nothing, and others wait for their turn")
 
 
 def test_who_hangs_up_in_a_handshake(server, ca):
