@@ -106,6 +106,7 @@ def test_paths_and_methods(server):
         answer = server.ask(method, "/api/locks", {"X-Holdfast": "1"})
         assert answer.status == 405 and answer.headers["Allow"] == "GET, HEAD", method
     assert server.get("/api/locks/x%00y").status == 400, "it would be another name"
+    assert [server.get(path).status for path in ("/api/lock", "/api/lock?name=", "/api/lock?name=x%00y", "/api/lock?name=" + "x" * 513)] == [400] * 4
 
 
 def test_the_page_is_there(server):
@@ -126,6 +127,7 @@ def test_a_name_with_holder_and_waiters(server):
         client.cmd("ACQUIRE", ODD, "secret-2", "PUSH", "OWNER", "job 2")
         client.cmd("ACQUIRE", ODD, "secret-3", "PUSH")
         shown = server.get("/api/locks/" + quoted(ODD))
+        assert server.get("/api/lock?name=" + quoted(ODD)).json["name"] == shown.json["name"]
         row = shown.json
         assert (row["name"], row["holds"], row["queue"], row["permits"]) == (ODD, 1, 2, 0)
         holder, waiter = row["holders"][0], row["waiters"][0]
