@@ -6,6 +6,8 @@
  *     began      the first line has come: a request is made
  *     handle     1. its header has come; 2. its body has (there is none): the owner is told; and, if it did not answer at once, the connection
  *                rests (MHD_suspend_connection), until http_answer wakes it up: 3. what it says is sent
+ *                A round of the loop has time for some requests; all others rest, too, and the owner is told of them in later rounds, in the
+ *                order in which they came
  *     ended      it was answered, or its connection is gone: the request is freed */
 #include "admin/http.h"
 #include "admin/page.h"
@@ -25,7 +27,9 @@
 #include <uv.h>
 
 #define SECOND_MS 1000
-#define PLACE_FREE_MS 1 /* not 0: a crowd that comes and goes leaves the loop time for others */
+#define ROUND_US 5000 /* of answering, and then all else in the loop has its turn */
+#define AGAIN_MS \
+    1 /* not 0: libuv would call it in the same round of the loop, and all others had no turn */
 #define MHD_CONNECTIONS_MAX \
     (HTTP_CONNECTIONS_MAX + 8) /* those that are about to go have a place, too */
 
@@ -52,6 +56,8 @@ struct http {
     struct list connections; /* the one whose last answer is oldest first */
     unsigned connection_count;
     struct list requests;
+    struct list queued; /* of them, those that wait for their turn */
+    uint64_t until_ns;  /* this round's time for answers ends */
 };
 
 struct http_connection {
@@ -62,10 +68,11 @@ struct http_connection {
     char client[HTTP_CLIENT_MAX];
 };
 
-enum request_state { BEGINS, ASKED, RESTS, ANSWERED };
+/* BEGINS → ASKED → RESTS → ANSWERED; by way of QUEUED, if the round has no time left: the owner does not know of it yet. */
+enum request_state { BEGINS, ASKED, QUEUED, RESTS, ANSWERED };
 
 struct http_request {
-    struct list node;
+    struct list node, turn;
     struct http *http;
     struct MHD_Connection *connection;
     struct http_connection *by;
@@ -133,7 +140,7 @@ static void place_is_free(struct http *http)
 {
     http->connection_count--;
     if (!uv_is_active((uv_handle_t *)&http->again))
-        uv_timer_start(&http->again, on_again, PLACE_FREE_MS, 0);
+        uv_timer_start(&http->again, on_again, AGAIN_MS, 0);
 }
 
 static void on_connection(void *context, struct MHD_Connection *handle, void **socket_context,
@@ -177,14 +184,35 @@ static void hang_up_on_silent(struct http *http)
 
 /* ---- running ------------------------------------------------------------------------------------- */
 
-/* It never waits. What it leaves over is for the next round of the loop. */
+static bool has_time(const struct http *http)
+{
+    return uv_hrtime() < http->until_ns;
+}
+
+/* In the first place those that have waited. */
+static void answer_queued(struct http *http)
+{
+    while (!list_empty(&http->queued) && has_time(http)) {
+        struct http_request *request = LIST_ENTRY(http->queued.next, struct http_request, turn);
+
+        list_remove(&request->turn);
+        request->state = RESTS;
+        http->options.request(http->options.context, request);
+    }
+}
+
+/* It never waits. What it leaves over is for the next round of the loop: an answer may take some milliseconds, and other nodes, which want to hear
+ * from a leader, are not to wait for as many of them as there are connections. */
 static void run(struct http *http)
 {
     MHD_UNSIGNED_LONG_LONG left_ms;
 
+    http->until_ns = uv_hrtime() + ROUND_US * UINT64_C(1000);
+    answer_queued(http);
     MHD_run(http->daemon);
-    if (MHD_get_timeout(http->daemon, &left_ms) == MHD_YES && left_ms == 0)
-        uv_timer_start(&http->again, on_again, 0, 0);
+    if (!list_empty(&http->queued) ||
+        (MHD_get_timeout(http->daemon, &left_ms) == MHD_YES && left_ms == 0))
+        uv_timer_start(&http->again, on_again, AGAIN_MS, 0);
 }
 
 static void on_again(uv_timer_t *timer)
@@ -216,6 +244,7 @@ static void *on_begun(void *context, const char *uri, struct MHD_Connection *con
     if (!request)
         return NULL;
     list_init(&request->node);
+    list_init(&request->turn);
     list_append(&http->requests, &request->node);
     request->http = http;
     request->connection = connection;
@@ -229,6 +258,7 @@ static void *on_begun(void *context, const char *uri, struct MHD_Connection *con
 static void free_request(struct http_request *request)
 {
     list_remove(&request->node);
+    list_remove(&request->turn);
     if (request->response)
         MHD_destroy_response(request->response);
     free(request->path);
@@ -247,7 +277,7 @@ static void on_ended(void *context, struct MHD_Connection *connection, void **re
         return;
     if (request->state == RESTS)
         http->options.gone(http->options.context, request);
-    else
+    else if (request->state != QUEUED)
         answered_now(http, request->by);
     free_request(request);
     *request_context = NULL;
@@ -347,6 +377,12 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         *body_size = 0;
         return MHD_YES;
     }
+    if (request->state == ASKED && (!has_time(http) || !list_empty(&http->queued))) {
+        request->state = QUEUED;
+        list_append(&http->queued, &request->turn);
+        MHD_suspend_connection(connection);
+        return MHD_YES;
+    }
     if (request->state == ASKED) {
         request->state = RESTS;
         http->options.request(http->options.context, request);
@@ -378,7 +414,7 @@ static void respond(struct http_request *request, unsigned status, const char *t
     request->state = ANSWERED;
     if (info && info->suspended) {
         MHD_resume_connection(request->connection);
-        uv_timer_start(&request->http->again, on_again, 0, 0);
+        uv_timer_start(&request->http->again, on_again, AGAIN_MS, 0);
     }
 }
 
@@ -489,6 +525,7 @@ static int http_open(const struct http_options *options, struct http **ret_http,
     http->options = *options;
     list_init(&http->connections);
     list_init(&http->requests);
+    list_init(&http->queued);
     http->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http,
         MHD_OPTION_LISTEN_SOCKET, options->fd, MHD_OPTION_CONNECTION_LIMIT,
@@ -523,8 +560,10 @@ static void http_close(struct http *http)
     {
         struct http_request *request = LIST_ENTRY(node, struct http_request, node);
 
-        if (request->state == RESTS) {
+        if (request->state == RESTS)
             http->options.gone(http->options.context, request);
+        if (request->state == RESTS || request->state == QUEUED) {
+            list_remove(&request->turn);
             say(request, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is being stopped\n");
         }
     }

@@ -127,6 +127,7 @@ static const struct path {
     {"/metrics", false, "GET", SOMEBODY, RIGHT_LOOK | RIGHT_ADMIN, serve_metrics},
     {"/api/cluster", false, "GET", SOMEBODY, RIGHT_LOOK | RIGHT_ADMIN, admin_cluster},
     {"/api/locks", false, "GET", SOMEBODY, RIGHT_LOOK, admin_locks},
+    {"/api/lock", false, "GET", SOMEBODY, RIGHT_LOOK, admin_lock},
     {"/api/locks/", true, "GET", SOMEBODY, RIGHT_LOOK, admin_lock},
     {"/api/break", false, "POST", SOMEBODY, RIGHT_BREAK, admin_break},
     {"/", true, "GET", SOMEBODY, 0, serve_page},

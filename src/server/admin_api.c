@@ -120,17 +120,33 @@ static void write_lock(const struct core *core, struct json_text *json,
     json_text_close(json, ']');
 }
 
-/* ---- /api/locks/NAME -------------------------------------------------------------------------------- */
+/* ---- /api/lock?name=, /api/locks/NAME ------------------------------------------------------------------ */
+
+/* In a path, browsers and proxies take "." and ".." for folders, also percent-encoded: such names are only reached as an argument. */
+static struct core_text name_asked_for(const struct server *server,
+                                       const struct http_request *request)
+{
+    static const char prefix[] = "/api/locks/";
+    const char *path = server->admin.module->path(request);
+    struct core_text name = {NULL, 0};
+
+    if (strncmp(path, prefix, sizeof prefix - 1) == 0)
+        name = (struct core_text){path + sizeof prefix - 1, strlen(path) - (sizeof prefix - 1)};
+    else
+        name.bytes = server->admin.module->argument(request, "name", &name.size);
+    if (!name.bytes || name.size > HF_NAME_MAX || memchr(name.bytes, '\0', name.size))
+        name.size = 0;
+    return name;
+}
 
 void admin_lock(struct server *server, struct http_request *request, const struct admin_user *user)
 {
-    const char *path = server->admin.module->path(request) + strlen("/api/locks/");
-    struct core_text name = {path, strlen(path)};
+    struct core_text name = name_asked_for(server, request);
     struct core_lock_view view = {.name = name};
     struct json_text json = {.depth = 0};
 
-    if (name.size == 0 || name.size > HF_NAME_MAX) {
-        admin_error(server, request, 400, "a name has 1 to 512 bytes");
+    if (name.size == 0) {
+        admin_error(server, request, 400, "a name has 1 to 512 bytes, and no NUL");
         return;
     }
     if (!user_may(user->user, RIGHT_LOOK, &name)) {

@@ -12,6 +12,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <uv.h>
+
+#define DIGEST_SHARE \
+    10u /* of the loop's time, one in so many parts at most is for CLUSTER DIGEST */
 
 /* ---- looking ------------------------------------------------------------------------------------- */
 
@@ -98,16 +102,25 @@ static void write_hash(struct resp_writer *out, const char *field, uint64_t hash
     resp_write_text(out, text);
 }
 
-/* From this node's own table, whatever others have: what is compared must not come from one place. */
+/* From this node's own table, whatever others have: what is compared must not come from one place. It goes through the whole table, and clients
+ * and other nodes wait meanwhile: however many ask, they leave most of the time to those. */
 static enum verdict cluster_digest(struct session *session, const struct resp_node *value)
 {
     struct resp_writer *out = &session->out;
+    struct server *server = server_of(session);
+    uint64_t began_ns = uv_hrtime();
     struct replica_digest digest;
     struct error_text err = {""};
 
     (void)value;
-    replica_digest(server_of(session)->replica, &digest);
-    core_check(replica_table(server_of(session)->replica), &err);
+    if (began_ns < server->digest_after_ns)
+        return refuse(session,
+                      "TRYAGAIN a digest was computed just now, and others have their turn: ask "
+                      "again in %" PRIu64 " ms",
+                      (server->digest_after_ns - began_ns) / 1000000 + 1);
+    replica_digest(server->replica, &digest);
+    core_check(replica_table(server->replica), &err);
+    server->digest_after_ns = uv_hrtime() + (uv_hrtime() - began_ns) * (DIGEST_SHARE - 1);
     resp_write_map(out, 5, session->resp3);
     write_number(out, "applied", (int64_t)digest.index);
     write_hash(out, "table", digest.table);
@@ -291,7 +304,7 @@ static enum verdict cluster_transfer(struct session *session, const struct resp_
 const struct command cluster_parts[] = {
     {"STATUS", 2, cluster_status, 0, RIGHT_LOOK_OR_ADMIN, NAMES_NONE,
      "The members, as this node sees them", "", NULL},
-    {"DIGEST", 2, cluster_digest, 0, RIGHT_LOOK, NAMES_NONE, "What of this node can be compared",
+    {"DIGEST", 2, cluster_digest, 0, RIGHT_ADMIN, NAMES_NONE, "What of this node can be compared",
      "", NULL},
     {"INIT", 2, command_cluster_init, COMMAND_WRITES, RIGHT_ADMIN, NAMES_NONE, "Founds the cluster",
      "", NULL},

@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -96,6 +97,14 @@ static void on_accept_again(uv_timer_t *timer)
         uv_poll_start(&server->listeners[i].poll, UV_READABLE, on_incoming);
 }
 
+/* So that nobody is shut out for somebody who is not there. */
+static bool is_waited_at(int fd)
+{
+    struct pollfd at = {.fd = fd, .events = POLLIN};
+
+    return poll(&at, 1, 0) == 1;
+}
+
 static void on_incoming(uv_poll_t *handle, int status, int events)
 {
     struct listener *listener = handle->data;
@@ -104,9 +113,15 @@ static void on_incoming(uv_poll_t *handle, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
+        bool full = false;
         int fd;
 
-        if (listener->endpoint.tls && !tls_make_room(server)) {
+        if (listener->endpoint.tls && tls_is_full(server)) {
+            if (!is_waited_at(listener->fd))
+                return;
+            full = !tls_make_room(server);
+        }
+        if (full) {
             uv_poll_stop(handle);
             uv_timer_start(&server->accept_again, on_accept_again, ACCEPT_PAUSE_MS, 0);
             return;

@@ -81,6 +81,7 @@ struct server {
     struct tls_state tls;
     struct metrics metrics;
     struct admin admin;
+    uint64_t digest_after_ns; /* by the loop's clock: no CLUSTER DIGEST is computed before */
 };
 
 /* For what is counted: how long things take. */

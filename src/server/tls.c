@@ -100,6 +100,7 @@ void tls_open(struct server *server)
 {
     struct error_text err = {""};
 
+    list_init(&server->tls.silent);
     list_init(&server->tls.handshakes);
     list_init(&server->tls.steps);
     server->tls.context = server->config->tls;
@@ -252,11 +253,9 @@ void tls_info(const struct server *server, char *ret_text, size_t size)
 
 /* ---- handshakes --------------------------------------------------------------------------------------- */
 
-static struct connection *oldest(const struct server *server)
+static struct connection *first_of(const struct list *list)
 {
-    return list_empty(&server->tls.handshakes)
-               ? NULL
-               : LIST_ENTRY(server->tls.handshakes.next, struct connection, handshake);
+    return list_empty(list) ? NULL : LIST_ENTRY(list->next, struct connection, handshake);
 }
 
 static void failed(struct connection *connection, const char *why)
@@ -283,7 +282,7 @@ bool tls_begin(struct connection *connection)
     connection->tls = tls_provider()->client_new(tls->context, connection->fd);
     if (!connection->tls)
         return false;
-    list_append(&tls->handshakes, &connection->handshake);
+    list_append(&tls->silent, &connection->handshake);
     tls->handshake_count++;
     tls->connection_count++;
     return true;
@@ -300,24 +299,57 @@ void tls_left(struct connection *connection)
     connection->server->tls.connection_count--;
 }
 
-bool tls_make_room(struct server *server)
+bool tls_is_full(const struct server *server)
 {
     uint64_t most = server->config->max_clients / TLS_HANDSHAKES_SHARE;
-    struct connection *first = oldest(server);
 
     if (most > TLS_HANDSHAKES_MAX)
         most = TLS_HANDSHAKES_MAX;
-    if (!first || server->tls.handshake_count < most)
-        return true;
-    if ((int64_t)uv_now(server->loop) - first->came_ms < TLS_HANDSHAKE_FAIR_MS)
+    return server->tls.handshake_count > 0 && server->tls.handshake_count >= most;
+}
+
+static void has_spoken(struct connection *connection)
+{
+    if (connection->has_spoken)
+        return;
+    connection->has_spoken = true;
+    list_remove(&connection->handshake);
+    list_append(&connection->server->tls.handshakes, &connection->handshake);
+}
+
+/* What it has sent may not have been looked at yet. */
+static bool is_silent(const struct connection *connection)
+{
+    char byte;
+
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
+/* A client begins with its hello. Whoever has connected and said nothing costs a stranger nothing, so that he has no claim to a place: else a crowd
+ * of such strangers, who come again, would keep all clients out. */
+bool tls_make_room(struct server *server)
+{
+    struct connection *first;
+
+    while ((first = first_of(&server->tls.silent))) {
+        if (is_silent(first)) {
+            failed(first, "it has said nothing, and others wait for their turn");
+            return true;
+        }
+        has_spoken(first);
+    }
+    first = first_of(&server->tls.handshakes);
+    if (first && (int64_t)uv_now(server->loop) - first->came_ms < TLS_HANDSHAKE_FAIR_MS)
         return false;
-    failed(first, "it takes long, and others wait for their turn");
+    if (first)
+        failed(first, "it takes long, and others wait for their turn");
     return true;
 }
 
 void tls_step(struct connection *connection, bool hung_up)
 {
     connection->hung_up |= hung_up;
+    has_spoken(connection);
     if (list_empty(&connection->step))
         list_append(&connection->server->tls.steps, &connection->step);
 }
@@ -406,12 +438,21 @@ bool tls_go_on(struct server *server)
     return list_empty(&server->tls.steps);
 }
 
+static void close_slow(const struct list *list, int64_t now_ms)
+{
+    LIST_EACH_SAFE(node, list)
+    {
+        struct connection *connection = LIST_ENTRY(node, struct connection, handshake);
+
+        if (now_ms - connection->came_ms > TLS_HANDSHAKE_MS)
+            failed(connection, "it took too long");
+    }
+}
+
 void tls_tick(struct server *server, int64_t now_ms)
 {
-    struct connection *first;
-
-    while ((first = oldest(server)) && now_ms - first->came_ms > TLS_HANDSHAKE_MS)
-        failed(first, "it took too long");
+    close_slow(&server->tls.silent, now_ms);
+    close_slow(&server->tls.handshakes, now_ms);
     if ((!server->tls.context && !server->tls.peers) ||
         (server->tls.told_ms >= 0 && now_ms - server->tls.told_ms < DAY_MS))
         return;

@@ -28,8 +28,9 @@ struct users;
 struct tls_state {
     struct tls_context *context; /* NULL: there is no TLS */
     struct tls_context *peers;   /* with other nodes; NULL: there is none */
-    struct list handshakes;      /* connections, in the order in which they came */
-    struct list steps;           /* of them, those that may go on with it */
+    struct list silent; /* connections that have sent nothing, in the order in which they came */
+    struct list handshakes; /* those that have begun to speak, in that order */
+    struct list steps;      /* of them, those that may go on with it */
     uint32_t handshake_count, connection_count;
     uint64_t done, failed;
     int64_t told_ms; /* when the log was last told of a certificate that ends; -1: not yet */
@@ -41,7 +42,9 @@ void tls_close(struct server *server);
 void tls_reload(struct server *server, const struct config *config);
 /* Each second: who takes too long; a certificate that ends. */
 void tls_tick(struct server *server, int64_t now_ms);
-/* False: as many are at it as may be, and come first. */
+/* As many are at it as may be. */
+bool tls_is_full(const struct server *server);
+/* Somebody waits to be taken, and it is full. False: they come first. */
 bool tls_make_room(struct server *server);
 /* Handshakes go on for a while. False: some have to wait for the next round. */
 bool tls_go_on(struct server *server);

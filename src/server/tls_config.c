@@ -122,28 +122,37 @@ static int read_key(const struct tls_server_files *files, char *bytes, size_t *r
     return result;
 }
 
-/* OpenSSL reads nothing of it, and says that there is no certificate in it. */
-static int check_no_folder(const char *setting, const char *path, struct error_text *err)
+/* Of a directory OpenSSL reads nothing, and says that there is no certificate in it; whoever opens a pipe waits for its writer, and the loop
+ * with him. What is not there OpenSSL says. The key is opened without waiting. */
+static int check_file(const char *setting, const char *path, bool is_key, struct error_text *err)
 {
     struct stat status;
 
-    if (!path[0] || stat(path, &status) != 0 || !S_ISDIR(status.st_mode))
+    if (!path[0] || stat(path, &status) != 0 || S_ISREG(status.st_mode))
         return HF_OK;
-    return error_set(err, HF_EREFUSED, "%s %s is a directory: name a file, in PEM", setting, path);
+    if (S_ISDIR(status.st_mode))
+        return error_set(err, HF_EREFUSED, "%s %s is a directory: name a file, in PEM", setting,
+                         path);
+    return is_key ? HF_OK
+                  : error_set(err, HF_EREFUSED,
+                              "%s %s is no regular file (but a pipe, a socket or a device): name "
+                              "one, in PEM",
+                              setting, path);
 }
 
-static int check_no_folders(const struct tls_server_files *files, struct error_text *err)
+static int check_files(const struct tls_server_files *files, struct error_text *err)
 {
     const struct {
         const char *setting, *path;
-    } all[] = {{files->settings.cert, files->cert_file},
-               {files->settings.key, files->key_file},
-               {files->settings.ca, files->ca_file},
-               {files->settings.crl, files->crl_file}};
+        bool is_key;
+    } all[] = {{files->settings.cert, files->cert_file, false},
+               {files->settings.key, files->key_file, true},
+               {files->settings.ca, files->ca_file, false},
+               {files->settings.crl, files->crl_file, false}};
     int result = HF_OK;
 
     for (size_t i = 0; i < sizeof all / sizeof *all && result == HF_OK; i++)
-        result = check_no_folder(all[i].setting, all[i].path, err);
+        result = check_file(all[i].setting, all[i].path, all[i].is_key, err);
     return result;
 }
 
@@ -157,7 +166,7 @@ static enum tls_clients clients_of(const struct config *config)
 static int make(struct tls_server_files files, struct tls_context **ret_context,
                 struct error_text *err)
 {
-    int result = check_no_folders(&files, err);
+    int result = check_files(&files, err);
     char *key;
 
     if (result != HF_OK)

@@ -18,6 +18,7 @@
 #define DIGEST_BYTES 8
 #define ROW_BYTES_MAX (HF_OWNER_MAX + 256) /* of a holder or waiter */
 #define MATCH_COST_MAX (4u << 20) /* bytes of names times bytes of the pattern, in one page */
+#define ROW_MATCH_COST 400u       /* so much of it takes as long as a row */
 
 enum { HAD_MATCH = 1, HAD_COUNT = 2, HAD_CURSOR = 4, HAD_WAITERS = 8, HAD_MODE = 16 };
 
@@ -35,11 +36,19 @@ static enum verdict submit_read(struct session *session, const struct resp_node 
     return submit(session, &submission);
 }
 
-/* One whose answer may be long: it is made when those before it are out. */
+/* One whose answer may be long: it is made when those before it are out, of its own session and of others. rows: that it may go through. */
 static enum verdict submit_long_read(struct session *session, const struct resp_node *value,
-                                     read_fn *read)
+                                     read_fn *read, uint32_t rows)
 {
-    return session->under_way > 0 ? VERDICT_LATER : submit_read(session, value, read);
+    struct submission submission = {.value = value,
+                                    .command = {.op = CORE_READ},
+                                    .words = value->count,
+                                    .rows = rows,
+                                    .read = read};
+
+    if (session->under_way > 0)
+        return VERDICT_LATER;
+    return session_may_read(session) ? submit(session, &submission) : VERDICT_FULL;
 }
 
 /* How many rows fit into an answer that a client who reads slowly is not closed for. */
@@ -191,24 +200,32 @@ static void write_lock(struct session *session, const struct core_lock_view *vie
 
 /* ---- SHOW ------------------------------------------------------------------------------------------ */
 
-static bool parse_show(struct session *session, const struct resp_node *value)
+static bool parse_show(struct session *session, const struct resp_node *value,
+                       struct core_text *ret_name, uint64_t *ret_waiters)
 {
     struct words_left left = {.session = session, .value = value, .at = 2};
-    struct core_text name;
-    uint64_t number;
 
-    if (!parse_name(session, word_at(value, 1), &name))
+    *ret_waiters = WAITERS_SHOWN;
+    if (!parse_name(session, word_at(value, 1), ret_name))
         return false;
     if (option_is(&left, "WAITERS", HAD_WAITERS) &&
-        !option_number(&left, "WAITERS", 1, WAITERS_SHOWN_MAX, &number))
+        !option_number(&left, "WAITERS", 1, WAITERS_SHOWN_MAX, ret_waiters))
         return false;
     return left.at == value->count || option_unknown(&left);
 }
 
 enum verdict command_show(struct session *session, const struct resp_node *value)
 {
-    return parse_show(session, value) ? submit_long_read(session, value, read_show)
-                                      : VERDICT_REFUSED;
+    struct core_lock_view view = {.places = 0};
+    struct core_text name;
+    uint64_t waiters;
+
+    if (!parse_show(session, value, &name, &waiters))
+        return VERDICT_REFUSED;
+    core_find(sessions_table(session->sessions), name, false, &view);
+    return submit_long_read(session, value, read_show,
+                            1 + at_most(view.holds + view.ghosts, HOLDERS_SHOWN) +
+                                at_most(view.places, (uint32_t)waiters));
 }
 
 static void read_show(struct session *session, const struct words *words)
@@ -264,6 +281,20 @@ static bool parse_locks(struct session *session, const struct resp_node *value, 
     return true;
 }
 
+/* What a page may cost, in rows: names that are looked at, and what they are compared with. */
+static uint32_t page_rows(const struct session *session, const struct page *page)
+{
+    size_t patterns = page->match.size + user_pattern_bytes(session->user, RIGHT_LOOK);
+    struct core_counts counts;
+    uint64_t cost;
+
+    core_count(sessions_table(session->sessions), &counts);
+    cost = (uint64_t)counts.locks * HF_NAME_MAX * patterns;
+    if (cost > MATCH_COST_MAX)
+        cost = MATCH_COST_MAX;
+    return 1 + at_most(counts.locks, PAGE_STEPS) + (uint32_t)cost / ROW_MATCH_COST;
+}
+
 enum verdict command_locks(struct session *session, const struct resp_node *value)
 {
     struct page page = {.session = session};
@@ -271,7 +302,7 @@ enum verdict command_locks(struct session *session, const struct resp_node *valu
 
     if (!parse_locks(session, value, &page, &cursor))
         return VERDICT_REFUSED;
-    return submit_long_read(session, value, read_locks);
+    return submit_long_read(session, value, read_locks, page_rows(session, &page));
 }
 
 static bool write_row(void *context, const struct core_lock_view *view)

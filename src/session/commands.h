@@ -9,7 +9,7 @@ enum verdict {
     VERDICT_DONE,    /* answered, or submitted */
     VERDICT_REFUSED, /* `refusal` says why */
     VERDICT_LATER,   /* not while others of this session are under way */
-    VERDICT_FULL     /* the batch is full */
+    VERDICT_FULL     /* the batch is full, or as much is being read as may be at once */
 };
 enum trait {
     COMMAND_LOGGED = 1,     /* goes through the log */
@@ -72,6 +72,7 @@ struct request {
     bool once;               /* of a once-record */
     uint32_t parts, total;   /* RENEW: answers still to come, of so many; else 0 */
     int64_t began_us;
+    uint32_t rows;   /* that its answer may have to go through, of one that may be long */
     uint64_t about;  /* whatever a command of the owner's has to remember */
     void *operation; /* of an operator's command; NULL: it is none */
     /* Of something that is read: writes the answer, when its place in the log is reached. */

@@ -53,10 +53,15 @@ struct submission {
     struct core_command command;
     const struct resp_node *value;
     uint32_t from, words;
+    uint32_t rows; /* of an answer that may be long */
     bool push, waits;
     void (*read)(struct session *session, const struct words *words);
 };
 enum verdict submit(struct session *session, const struct submission *submission);
+/* May it begin what has a long answer, or do others come first? Then it comes before those who ask later. */
+bool session_may_read(struct session *session);
+/* It does not wait for that any more. */
+void session_reads_not(struct session *session);
 void request_free(struct sessions *sessions, struct request *request);
 /* Its answer is in `out`: it was refused with these words; NULL: it was not. */
 void request_over(struct request *request, const char *refusal);

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #define SPARE_MAX 4096u /* requests that are kept for the next ones */
+/* Rows of answers under way, beyond which no further long one begins. All of them may be made in one round of the loop, and other nodes and clients
+ * wait meanwhile: with one that goes beyond it these are some ten thousand rows, and some tens of milliseconds. */
+#define ROWS_READING_MAX 2000u
 
 static struct request *request_new(struct session *session)
 {
@@ -32,6 +35,8 @@ void request_free(struct sessions *sessions, struct request *request)
     session_unref(request->session);
     free(request->words);
     request->words = NULL;
+    sessions->rows_reading -= request->rows;
+    request->rows = 0;
     if (sessions->spare_count >= SPARE_MAX) {
         free(request);
         return;
@@ -123,6 +128,26 @@ static struct words *copy_words(const struct resp_node *value, uint32_t from, ui
     return words;
 }
 
+bool session_may_read(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+
+    if (sessions->rows_reading < ROWS_READING_MAX &&
+        (session->waits_to_read || sessions->waiting_to_read == 0)) {
+        session_reads_not(session);
+        return true;
+    }
+    sessions->waiting_to_read += !session->waits_to_read;
+    session->waits_to_read = true;
+    return false;
+}
+
+void session_reads_not(struct session *session)
+{
+    session->sessions->waiting_to_read -= session->waits_to_read;
+    session->waits_to_read = false;
+}
+
 enum verdict submit(struct session *session, const struct submission *submission)
 {
     struct sessions *sessions = session->sessions;
@@ -143,6 +168,8 @@ enum verdict submit(struct session *session, const struct submission *submission
     if (result == HF_OK) {
         session->under_way++;
         session->exclusive = submission->waits;
+        request->rows = submission->rows;
+        sessions->rows_reading += submission->rows;
         return VERDICT_DONE;
     }
     give_operation_back(request, session);

@@ -56,6 +56,7 @@ void session_close(struct session *session)
     become(session, SESSION_CLOSED);
     operation_over(session, "CLOSED the connection was closed before it began");
     leave_places(session);
+    session_reads_not(session);
     list_remove(&session->node);
 }
 

@@ -114,6 +114,7 @@ struct session {
 
     void *operation;    /* of an operator's command that is about to begin; NULL: none */
     uint32_t under_way; /* commands whose answer has not been written */
+    bool waits_to_read; /* its LOCKS or SHOW, until others have been answered */
     bool exclusive;     /* of them one that may wait: nothing else begins */
     struct waiter *blocked;
     uint32_t references; /* requests, and the owner until it is closed */
@@ -136,7 +137,7 @@ static inline size_t session_unsent(const struct session *session)
 /* So much of it may be there while further commands begin. */
 size_t session_output_pause(const struct session *session);
 bool session_may_begin(const struct session *session);
-/* Begins as many commands of its reader as may begin. SESSION_FULL: the batch is full, and it is to be called again in the next round.
+/* Begins as many commands of its reader as may begin. SESSION_FULL: the batch is full, or others read, and it is to be called again in the next round.
  * Negative: it does not speak RESP, and nothing more can be read. */
 #define SESSION_FULL 1
 int session_go_on(struct session *session, struct error_text *err);
@@ -203,6 +204,7 @@ struct sessions {
     struct error_text refusal;    /* why the present command is refused */
     struct denied denied;         /* and for want of which right */
     uint32_t blocked_count, spare_count;
+    uint32_t rows_reading, waiting_to_read; /* of answers that may be long; sessions */
     struct waiters waiters;
     struct observers observers;
     struct holders holders;

@@ -16,7 +16,8 @@ async function ask(path, options) {
 }
 
 export const cluster = () => ask("api/cluster");
-export const lock = (id) => ask(`api/locks/${id}`);
+// Not as a part of the path: browsers would take the names "." and ".." out of it, also percent-encoded.
+export const lock = (id) => ask(`api/lock?name=${id}`);
 
 export function locks(after, pattern, limit) {
   return ask(`api/locks?after=${after}&limit=${limit}${pattern ? `&pattern=${encodeURIComponent(pattern)}` : ""}`);

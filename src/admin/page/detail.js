@@ -36,10 +36,15 @@ export class Detail {
     document.querySelector("main").classList.add("open");
     byId("detail").focus({ preventScroll: true });
     this.changed();
+    await this.tryLook();
+  }
+
+  // What is wrong is said at the name, and is of no concern to the list.
+  async tryLook() {
     try {
       await this.look();
     } catch (error) {
-      say(byId("detail-state"), error.message);
+      if (this.isOpen) say(byId("detail-state"), error.message);
     }
   }
 

@@ -133,8 +133,8 @@ async function look() {
   showHottest(now);
   if (now.may_look) {
     await names.look();
-    await detail.look();
-    showNames();
+    showNames(); // before the one that is open: whatever is wrong with that, the list goes on
+    await detail.tryLook();
   } else {
     say(byId("count"), "this user may not look at names");
   }

@@ -15,7 +15,7 @@ import shutil
 import time
 
 from nets import CLIENT_PORT, PASSWORD, PEER_PORT, Net, NetCluster
-from nodes import LOOK_MAX, Ended, Node, Process, Session, argv_of, environment
+from nodes import LOOK_MAX, Ended, Node, Process, Refused, Session, argv_of, environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 NEXT = os.environ.get("HF_SERVER_NEXT", str(ROOT / "build-check/src/server/holdfastd-next"))
@@ -98,6 +98,10 @@ class ChaosNode(Node):
             with self.connect(3, LOOK_MAX) as client:
                 return client.cmd("CLUSTER", "STATUS"), client.cmd("CLUSTER", "DIGEST")
         except (OSError, Ended):
+            return None
+        except Refused as refused:  # it was asked just now, and is another time
+            if not str(refused).startswith("TRYAGAIN"):
+                raise
             return None
 
     def status(self):

@@ -34,6 +34,10 @@ class Tables:
                 digest = client.cmd("CLUSTER", "DIGEST")
         except (OSError, Ended):
             return None
+        except Refused as refused:  # it was asked just now, and is another time
+            if not str(refused).startswith("TRYAGAIN"):
+                raise
+            return None
         assert digest["broken"] == "", f"the table of {node}: {digest['broken']}"
         other, table = self.seen.setdefault(digest["applied"], (node, digest["table"]))
         assert table == digest["table"], f"{node} has another table at {digest['applied']} than {other} had"

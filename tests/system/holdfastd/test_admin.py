@@ -1,7 +1,9 @@
 """What operators see of a server by HTTP: who may see what, what nobody can make it do, and what it answers."""
+import contextlib
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -104,6 +106,7 @@ def test_paths_and_methods(server):
         answer = server.ask(method, "/api/locks", {"X-Holdfast": "1"})
         assert answer.status == 405 and answer.headers["Allow"] == "GET, HEAD", method
     assert server.get("/api/locks/x%00y").status == 400, "it would be another name"
+    assert [server.get(path).status for path in ("/api/lock", "/api/lock?name=", "/api/lock?name=x%00y", "/api/lock?name=" + "x" * 513)] == [400] * 4
 
 
 def test_the_page_is_there(server):
@@ -124,6 +127,7 @@ def test_a_name_with_holder_and_waiters(server):
         client.cmd("ACQUIRE", ODD, "secret-2", "PUSH", "OWNER", "job 2")
         client.cmd("ACQUIRE", ODD, "secret-3", "PUSH")
         shown = server.get("/api/locks/" + quoted(ODD))
+        assert server.get("/api/lock?name=" + quoted(ODD)).json["name"] == shown.json["name"]
         row = shown.json
         assert (row["name"], row["holds"], row["queue"], row["permits"]) == (ODD, 1, 2, 0)
         holder, waiter = row["holders"][0], row["waiters"][0]
@@ -382,6 +386,40 @@ def to_the_end(connection):
     except ConnectionResetError:
         pass
     return data
+
+
+def test_requests_leave_others_their_turn(server):
+    """Sixty that come at once, each of which takes some milliseconds of the loop, and has a short answer: clients, and other nodes, are answered
+    in between, and not after all of them."""
+    request = b"GET /api/locks?pattern=*" + b"a" * 200 + b"b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.connect() as client, contextlib.ExitStack() as stack:
+        client.pipeline(*(("ACQUIRE", "a" * 490 + f"{i:05}", f"lease {i}") for i in range(100)))
+        crowd = {stack.enter_context(raw(server)) for _ in range(60)}
+        assert server.get("/healthz").status == 200, "all of them have been taken"
+        os.kill(server.pid, signal.SIGSTOP)
+        for connection in crowd:
+            connection.sendall(request)
+        os.kill(server.pid, signal.SIGCONT)
+        turns = 0
+        while crowd:
+            assert client.cmd("PING") == "PONG"
+            turns += 1
+            for connection in select.select(crowd, [], [], 0)[0]:
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+                crowd.remove(connection)
+        assert turns >= 8, "all were answered in one go"
+
+
+def test_who_goes_before_its_turn_is_forgotten(server):
+    """Requests that wait for a round of the loop, and are not asked for any more."""
+    request = b"GET /api/locks?pattern=*" + b"a" * 200 + b"b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.connect() as client:
+        client.pipeline(*(("ACQUIRE", "a" * 490 + f"{i:05}", f"lease {i}") for i in range(100)))
+    for _ in range(5):
+        with contextlib.ExitStack() as stack:
+            for _ in range(40):
+                stack.enter_context(raw(server, request))
+    assert server.get("/healthz").status == 200
 
 
 def test_bodies_and_headers_have_bounds(server):

@@ -1,8 +1,10 @@
 """Clients that are broken, or wish us ill. Whatever they do, others are served meanwhile, and afterwards the server is
 as it was: as many clients, as many descriptors, no more memory than it had."""
 import contextlib
+import os
 import random
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -569,3 +571,25 @@ def test_the_longest_election_timeout(start):
     server = start("--election-timeout", "50s")
     assert server.cmd("ACQUIRE", "x", "l") > 0
     assert "50s" in run_refused("--data", server.data, "--election-timeout", "50001ms")[1]
+
+
+def test_long_reads_leave_others_their_turn(start):
+    """Sixty clients look at once, each for some milliseconds of the loop: others, and other nodes, are served in between."""
+    server = start()
+    with server.connect() as other, contextlib.ExitStack() as stack:
+        other.pipeline(*(("ACQUIRE", "a" * 490 + f"{i:05}", f"lease {i}") for i in range(100)))
+        crowd = {stack.enter_context(server.connect()) for _ in range(60)}
+        for client in crowd:
+            assert client.cmd("PING") == "PONG"
+        os.kill(server.pid, signal.SIGSTOP)
+        for client in crowd:
+            client.send("LOCKS", "MATCH", "*" + "a" * 200 + "b")
+        os.kill(server.pid, signal.SIGCONT)
+        turns = 0
+        while crowd:
+            assert other.cmd("PING") == "PONG"
+            turns += 1
+            for client in [client for client in crowd if select.select([client.socket], [], [], 0)[0]]:
+                assert client.read()[1] == []
+                crowd.remove(client)
+        assert turns >= 8, "all were answered in one go"

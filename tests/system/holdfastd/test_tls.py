@@ -220,6 +220,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path, ca, certificate):
     swapped = tmp_path / "swapped.key"
     swapped.touch(0o600)
     swapped.write_bytes(certificate.cert.read_bytes())
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     other_file = "there is nothing of that kind in it, as PEM: is it another file?"
     for cert, key, more, why in (
             (certificate.key, certificate.key, [], f"tls-cert {certificate.key}: {other_file}"),
@@ -228,6 +230,9 @@ def test_files_that_cannot_be_used_are_named(tmp_path, ca, certificate):
             (tmp_path, certificate.key, [], f"tls-cert {tmp_path} is a directory: name a file, in PEM"),
             (certificate.cert, tmp_path, [], f"tls-key {tmp_path} is a directory: name a file, in PEM"),
             (certificate.cert, certificate.key, ["--tls-clients", "yes", "--tls-ca", tmp_path], f"tls-ca {tmp_path} is a directory: name a file, in PEM"),
+            (pipe, certificate.key, [], f"tls-cert {pipe} is no regular file"),
+            (certificate.cert, certificate.key, ["--tls-clients", "yes", "--tls-ca", pipe], f"tls-ca {pipe} is no regular file"),
+            (certificate.cert, certificate.key, ["--tls-clients", "yes", "--tls-ca", ca.pem, "--tls-crl", pipe], f"tls-crl {pipe} is no regular file"),
             (nothing, certificate.key, [], f"tls-cert {nothing}: "), ("/nowhere", certificate.key, [], "tls-cert /nowhere: No such file"),
             (certificate.cert, "/nowhere", [], "tls-key /nowhere: No such file"), (certificate.cert, nothing, [], f"tls-key {nothing}: "),
             (certificate.cert, stranger, [], f"tls-key {stranger}: it is not the key of the certificate"),
@@ -287,6 +292,10 @@ def test_files_that_cannot_be_used_change_nothing(renewable, ca, certificate):
     server.tls.cert.unlink()
     assert "No such file" in hang_up(server, REFUSED)
     assert seen(server) == der(certificate)
+    os.mkfifo(server.tls.cert)
+    assert f"tls-cert {server.tls.cert} is no regular file" in hang_up(server, REFUSED), "nobody waits for who writes into it"
+    assert seen(server) == der(certificate)
+    server.tls.cert.unlink()
     exchange(server, renewed)
     server.tls.key.chmod(0o604)
     assert "others can use it" in hang_up(server, REFUSED)
@@ -503,16 +512,31 @@ def test_who_is_slow_in_the_handshake_is_shut_out(server, ca):
 
 
 def test_handshakes_at_a_time_are_bounded(start, certificate, ca):
-    """So many strangers keep others waiting for a second, and not longer."""
+    """So many strangers who have begun to speak keep others waiting for a second, and not longer."""
     server = start("--max-clients", 40, tls=certificate)  # 10 handshakes
+    hello = hello_of(client_context())
     with contextlib.ExitStack() as stack:
         for _ in range(30):
-            stack.enter_context(Client(("127.0.0.1", server.tls_port)))
+            stack.enter_context(Client(("127.0.0.1", server.tls_port))).raw(hello[:len(hello) // 2])
         with dial(server, client_context(ca)) as client:
             assert client.cmd("PING") == "PONG"
             assert int(client.info("TLS")["tls_handshakes_in_progress"]) <= 10
         says(server, "it takes long, and others wait for their turn")
         assert server.cmd("PING") == "PONG"
+
+
+def test_who_says_nothing_keeps_nobody_out(start, certificate, ca):
+    """Two hundred who connect and say nothing, where ten may be at it: who has a hello to say does not wait a second for each ten of them."""
+    server = start("--max-clients", 40, tls=certificate)
+    with contextlib.ExitStack() as stack:
+        began = time.monotonic()
+        for _ in range(200):
+            stack.enter_context(Client(("127.0.0.1", server.tls_port)))
+        with dial(server, client_context(ca)) as client:
+            assert client.cmd("PING") == "PONG"
+            assert int(client.info("TLS")["tls_handshakes_in_progress"]) <= 10
+        assert time.monotonic() - began < 12, "it takes 19 seconds where each silent one has a second"
+        says(server, "it has said nothing, and others wait for their turn")
 
 
 def test_who_hangs_up_in_a_handshake(server, ca):

@@ -243,6 +243,38 @@ def test_who_hangs_up_while_it_is_compared(server):
     assert log_in(server, "all").cmd("PING") == "PONG"
 
 
+def test_a_word_that_is_no_name_is_compared_with_nothing(server):
+    """However many patterns its user has: it is neither denied, nor written down."""
+    with log_in(server, "acquire") as client, log_in(server, "look", protocol=2) as looker:
+        before = len(events(server))
+        for size in (513, 1 << 20):
+            assert client.error("ACQUIRE", "x" * (size - 100 * (size > 513)), "l").startswith("ERR a name has 1 to 512 bytes, this one ")
+        assert looker.error("SUBSCRIBE", "mine/x", "x" * 1000) == "ERR a name has 1 to 512 bytes, this one 1000"
+        assert looker.error("SHOW", "x" * 1000) == "ERR a name has 1 to 512 bytes, this one 1000"
+        assert len(events(server)) == before
+
+
+def test_digests_leave_the_time_to_others(server):
+    """They need `admin`; and however many are asked for, only few are computed."""
+    with log_in(server, "look") as looker:
+        assert looker.error("CLUSTER", "DIGEST") == "NOPERM user 'look' has no right 'admin', which CLUSTER DIGEST needs"
+    with log_in(server, "all") as client:
+        client.pipeline(*(("ACQUIRE", f"mine/{i}", f"lease {i}") for i in range(5000)))
+        answers = client.pipeline(*[("CLUSTER", "DIGEST")] * 1000)
+        computed = [answer for answer in answers if not isinstance(answer, Refused)]
+        assert 1 <= len(computed) <= 100 and all(answer["broken"] == "" for answer in computed)
+        refused = {str(answer).rsplit(" in ", 1)[0] for answer in answers if isinstance(answer, Refused)}
+        assert refused == {"TRYAGAIN a digest was computed just now, and others have their turn: ask again"}
+
+        def again():
+            try:
+                return client.cmd("CLUSTER", "DIGEST")
+            except Refused as waits:
+                assert waits.code == "TRYAGAIN"
+
+        eventually(again, "it is computed again")
+
+
 # ---- what a right covers ---------------------------------------------------------------------------------------------------------
 
 

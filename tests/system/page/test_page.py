@@ -116,6 +116,42 @@ def test_names_are_text(server, look):
         assert tab.run("document.querySelectorAll('script').length") == 1 and "taken" not in tab.run("document.title")
 
 
+def test_names_that_are_dots(server, look):
+    """Browsers take "." and ".." out of a path, also percent-encoded: such names are looked at, and broken, like all others, and the list goes on
+    meanwhile."""
+    with server.connect() as client:
+        for name in ("..", ".", "ordinary"):
+            client.cmd("ACQUIRE", name, "lease of " + name, "OWNER", "worker of " + name, "TTL", 600000)
+        tab = look(server)
+        for name in ("ordinary", "..", "."):
+            has_row(tab, name)
+            tab.run(f"[...document.querySelectorAll('#rows .row')].find((row) => !row.hidden && row.firstChild.textContent === {name!r}).click()")
+            tab.until(f"document.getElementById('holders').textContent.includes({'worker of ' + name!r})", f"{name} is shown")
+            tab.until("!document.getElementById('break').hidden", "it can be broken")
+        client.cmd("ACQUIRE", "newcomer", "another", "TTL", 600000)
+        has_row(tab, "newcomer")
+        tab.click("#break")
+        tab.until("document.getElementById('confirm').open", "it asks")
+        tab.click("#confirm-yes")
+        tab.until("document.getElementById('break-result').textContent === 'Broken: 1 hold.'", "it is broken")
+        assert tab.text("#live") == "live"
+
+
+def test_a_name_that_cannot_be_shown_leaves_the_list_alone(server, look):
+    """The answer about the name that is open is an error: that is said there, and the list is as new as before."""
+    with server.connect() as client:
+        client.cmd("ACQUIRE", "ordinary", "lease", "TTL", 600000)
+        tab = look(server)
+        has_row(tab, "ordinary")
+        tab.run("(() => { const ask = window.fetch; window.fetch = (path, ...more) => String(path).includes('ordinary') ? "
+                "Promise.resolve(new Response('{\"error\": \"made to fail\"}', { status: 500 })) : ask(path, ...more); })()")
+        tab.run("document.querySelector('#rows .row').click()")
+        tab.until("document.getElementById('detail-state').textContent === 'made to fail'", "it says so")
+        client.cmd("ACQUIRE", "newcomer", "another", "TTL", 600000)
+        has_row(tab, "newcomer")
+        assert tab.text("#live") == "live"
+
+
 def test_a_node_without_a_leader(look):
     server = UnfoundedAdmin()
     try:

@@ -277,6 +277,101 @@ static void a_full_batch_is_tried_again(void **state)
     expect(client, ":6\r\n");
 }
 
+/* Names that are used, so that a page of them is long. */
+static void fill_table(struct owner *owner, int names)
+{
+    struct core_packer packer = {0};
+    char name[16], lease[16];
+
+    for (int i = 0; i < names; i++) {
+        size_t size = (size_t)snprintf(name, sizeof name, "name %d", i);
+        size_t lease_size = (size_t)snprintf(lease, sizeof lease, "lease %d", i);
+        struct core_command command = {.op = CORE_ACQUIRE,
+                                       .name = {name, size},
+                                       .lease = {lease, lease_size},
+                                       .ttl_ms = 60000};
+
+        core_pack(&packer, &command);
+    }
+    core_packer_finish(&packer, 0, false, 0, 0);
+    assert_int_equal(core_apply(owner->core, packer.bytes, packer.size, NULL, NULL), HF_OK);
+    core_packer_free(&packer);
+}
+
+/* The place of what is read has been reached in the log. */
+static void read_at(struct owner *owner, int index)
+{
+    struct core_effect effect = {.kind = EFFECT_READ};
+
+    sessions_effect(&owner->sessions, owner->submitted[index].request, &effect);
+}
+
+static bool has_answer(struct client *client)
+{
+    bool has = client->session.out.size > 0;
+
+    resp_writer_clear(&client->session.out);
+    return has;
+}
+
+/* Answers that are long are made one after the other, in rounds of their own, however many ask: each in its turn. */
+static void long_answers_wait_for_each_other(void **state)
+{
+    enum { NAMES = 3000 };
+    struct owner *owner = *state;
+    struct client *client[] = {new_client(owner), new_client(owner), new_client(owner),
+                               new_client(owner)};
+    struct error_text err;
+
+    fill_table(owner, NAMES);
+    say(client[0], "LOCKS COUNT 1");
+    say(client[1], "LOCKS COUNT 1");
+    say(client[2], "SHOW name");
+    assert_int_equal(owner->count, 1);
+    assert_int_equal(client[0]->went, HF_OK);
+    assert_int_equal(client[1]->went, SESSION_FULL);
+    assert_int_equal(client[2]->went, SESSION_FULL);
+    say(client[3], "RELEASE other lease"); /* whatever is short goes on */
+    assert_int_equal(owner->count, 2);
+    read_at(owner, 0);
+    assert_true(has_answer(client[0]));
+    say(client[0], "LOCKS COUNT 1"); /* who asks again comes last */
+    assert_int_equal(client[0]->went, SESSION_FULL);
+    assert_int_equal(session_go_on(&client[1]->session, &err), HF_OK);
+    assert_int_equal(session_go_on(&client[2]->session, &err), SESSION_FULL);
+    assert_int_equal(session_go_on(&client[0]->session, &err), SESSION_FULL);
+    assert_int_equal(owner->count, 3);
+    sessions_failed(&owner->sessions, owner->submitted[2].request, REPLICA_UNKNOWN);
+    assert_true(has_answer(client[1]));
+    session_close(&client[2]->session); /* nobody waits for one that is gone */
+    session_unref(&client[2]->session);
+    assert_int_equal(session_go_on(&client[0]->session, &err), HF_OK);
+    assert_int_equal(owner->count, 4);
+    say(client[1], "SHOW name");
+    assert_int_equal(client[1]->went, SESSION_FULL);
+    read_at(owner, 3);
+    assert_int_equal(session_go_on(&client[1]->session, &err), HF_OK);
+    answer(owner, 1, ANSWER_NUMBER, 0);
+    read_at(owner, 4);
+    assert_true(has_answer(client[1]));
+}
+
+/* Many that are short are under way together. */
+static void short_answers_do_not_wait(void **state)
+{
+    struct owner *owner = *state;
+    struct client *client[4];
+
+    for (int i = 0; i < 4; i++) {
+        client[i] = new_client(owner);
+        say(client[i], i % 2 ? "SHOW name" : "LOCKS");
+        assert_int_equal(client[i]->went, HF_OK);
+    }
+    assert_int_equal(owner->count, 4);
+    for (int i = 0; i < 4; i++)
+        read_at(owner, i);
+}
+
 /* ---- leaders come and go --------------------------------------------------------------------------- */
 
 static void who_is_blocked_is_sent_to_the_next_leader(void **state)
@@ -427,7 +522,7 @@ static void the_name_that_is_denied_is_told(void **state)
 /* A name costs as much as there are patterns, so that many names and many patterns are no one command's. */
 static void what_one_command_compares_has_a_bound(void **state)
 {
-    enum { PATTERN = 512, PATTERNS = 90, NAMES = 18, NAME = 100 };
+    enum { PATTERN = 512, PATTERNS = 11, NAMES = 18, NAME = 100 };
     static char pattern[PATTERN], line[NAMES * (NAME + 1) + 16] = "SUBSCRIBE";
     static struct user_grant grants[PATTERNS];
     struct owner *owner = *state;
@@ -446,6 +541,31 @@ static void what_one_command_compares_has_a_bound(void **state)
     say(client, line);
     expect(client, "-LIMIT so many names cannot be compared at once with all that user 'many' may: "
                    "say fewer in each SUBSCRIBE\r\n");
+}
+
+/* No pattern is tried with a word that no lock can be called: it is neither denied nor written down, whatever its user may. */
+static void a_word_that_is_no_name_is_compared_with_nothing(void **state)
+{
+    static const char *const commands[] = {
+        "ACQUIRE %s lease", "SHOW %s",          "CHECK %s 1", "BREAK %s",
+        "ONCE READ %s",     "RELEASE %s lease", "OBSERVE %s", "SUBSCRIBE jobs/x %s"};
+    struct owner *owner = *state;
+    struct client *client = new_client(owner);
+    char name[HF_NAME_MAX + 2], line[HF_NAME_MAX + 64];
+    struct core_text all = {name, HF_NAME_MAX + 1};
+
+    client->session.user = &alice;
+    memset(name, '*', sizeof name);
+    name[HF_NAME_MAX + 1] = '\0';
+    snprintf(owner->denied, sizeof owner->denied, "nothing");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        snprintf(line, sizeof line, commands[i], name);
+        say(client, line);
+        expect(client, "-ERR a name has 1 to 512 bytes, this one 513\r\n");
+    }
+    assert_string_equal(owner->denied, "nothing");
+    assert_int_equal(owner->sessions.denied_commands, 0);
+    assert_false(user_may(&user_of_all, RIGHT_LOOK, &all));
 }
 
 /* An ACQUIRE says whose it is, and what he may have, if that is anything less than all. */
@@ -583,6 +703,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_wrong_is_refused_in_its_turn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_begins_behind_one_that_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_batch_is_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(long_answers_wait_for_each_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(short_answers_do_not_wait, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_is_blocked_is_sent_to_the_next_leader, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(who_is_blocked_waits_a_second_for_a_leader, set_up,
@@ -594,6 +716,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_right_is_one_on_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_name_that_is_denied_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_one_command_compares_has_a_bound, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_word_that_is_no_name_is_compared_with_nothing, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(who_has_limits_is_named_with_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_sequencer_is_looked_at_by_its_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_has_no_grant_may_nothing, set_up, tear_down),
