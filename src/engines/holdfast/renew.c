@@ -17,9 +17,9 @@
 
 #include <stdlib.h>
 
-#define ADOPTED_MAX 1 /* in one question */
-#define KNOW_MS 4500  /* who waits longer wants to know; the renewer never does */
-#define LATE_MAX 64   /* questions without an asker, of which the answers are noted */
+#define ADOPTED_MAX 1024 /* in one question */
+#define KNOW_MS 4500     /* who waits longer wants to know; the renewer never does */
+#define LATE_MAX 64      /* questions without an asker, of which the answers are noted */
 
 /* What is made of the answers, by whoever asks or by a `late`. */
 struct answers {
