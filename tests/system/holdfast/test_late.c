@@ -3,6 +3,7 @@
 #include "fake.h"
 #include "tools.h"
 
+#include <holdfast/cluster.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -125,29 +126,54 @@ static void must_be_renewed(hf_lock *lock, int64_t granted_ms, int64_t sent_ms)
     assert_true(before_ms + left_ms <= sent_ms + LATE_TTL_MS);
 }
 
-static void a_late_answer_counts_from_when_it_was_asked_for(void **state)
+static void *add_a_node(void *store)
+{
+    hf_cluster_add(store, 4, "127.0.0.1:1", 0);
+    return NULL;
+}
+
+/* adds: meanwhile the handle adds a node to the cluster that does not answer, and the server answers nothing else before that. */
+static void be_renewed_late(bool adds)
 {
     struct owed owed = {.left = LATE};
     struct fake fake = {.script = answers_late, .context = &owed};
     int64_t granted_ms, sent_ms;
+    pthread_t adder;
     hf_store *store;
     hf_lock *lock;
 
-    (void)state;
     fake_start(&fake);
     store = open_patient(&fake);
     lock = hold(store, "one");
     granted_ms = now_ms();
     hold_back(&fake);
+    if (adds) {
+        assert_int_equal(0, pthread_create(&adder, NULL, add_a_node, store));
+        fake_await(&fake, "CLUSTER", 1);
+    }
     fake_await(&fake, "RENEW", 1);
     sent_ms = now_ms();
     fake_await(&fake, "RENEW", 2); /* so the first was given up */
     let_go_but_last(&fake);
     must_be_renewed(lock, granted_ms, sent_ms);
     let_go(&fake);
+    if (adds)
+        pthread_join(adder, NULL);
     must(HF_OK, hf_release(lock));
     hf_close(store);
     fake_stop(&fake);
+}
+
+static void a_late_answer_counts_from_when_it_was_asked_for(void **state)
+{
+    (void)state;
+    be_renewed_late(false);
+}
+
+static void a_lock_is_kept_while_a_silent_node_is_added(void **state)
+{
+    (void)state;
+    be_renewed_late(true);
 }
 
 static void a_late_answer_says_that_it_is_over(void **state)
@@ -201,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_answer_counts_from_when_it_was_asked_for),
+        cmocka_unit_test(a_lock_is_kept_while_a_silent_node_is_added),
         cmocka_unit_test(a_late_answer_says_that_it_is_over),
         cmocka_unit_test(a_late_answer_for_nobody_harms_nobody),
     };
