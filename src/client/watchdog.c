@@ -12,9 +12,9 @@
  * renewed, and nothing in between, however many there are.
  *
  * A renewal is due a third of the TTL after the send of the last acknowledged request; where there are many, a little earlier, by
- * chance, so that not all come at once (claim.c). Others that would be due soon come along, up to one request full. A failed one
- * is tried again after a pause that doubles, until the store answers or the lock is lost, however many times that is: no error
- * stops this. Claims that wait in a queue are renewed the same way, and are never lost but only found gone, by the store's word.
+ * chance, so that not all come at once (claim.c). Others that would be due soon come along, up to one request full, if their TTL
+ * is not quite another one. A failed one is tried again after a pause that doubles, until the store answers or the lock is lost,
+ * however many times that is: no error stops this. Claims that wait in a queue are renewed the same way, and are never lost but only found gone, by the store's word.
  * A hold whose owner is to report progress, and does not, is passed over until he does. */
 #include "base/clock.h"
 #include "client/client.h"
@@ -27,8 +27,10 @@
 #include <unistd.h>
 
 #define RENEW_MS_MIN 25   /* the least time for a renewal to be answered in */
+#define RENEW_MS_MAX 4000 /* the most: then others have their turn */
 #define RETRY_MS_MAX 1000 /* the longest pause between failed renewals */
 #define OWE_RETRY_MS 1000 /* when no thread could be started to tell the store */
+#define ALIKE_FACTOR 2    /* TTLs that differ by more are not renewed in one request */
 #define TOGETHER_PART 16  /* a renewal may come TTL/16 early to go with others */
 #define OWE_BATCH_MAX 64  /* handed to tasks per look */
 #define PREFETCH_AHEAD 8
@@ -250,14 +252,23 @@ static bool begin_renewal(hf_lock *lock, int64_t now_ms)
     return true;
 }
 
-/* Takes what is due, as much as goes into one request. Those that are due soon come along, if the request is not large already:
- * in a larger one they have a later one of their own, at their time. */
+/* How long a request may take is a part of the least TTL in it: whoever has a much shorter one leaves the others no time. */
+static bool are_alike(const hf_lock *one, const hf_lock *other)
+{
+    int64_t ttl_ms = one->claim.ttl_ms, other_ms = other->claim.ttl_ms;
+
+    return ttl_ms / ALIKE_FACTOR <= other_ms && other_ms / ALIKE_FACTOR <= ttl_ms;
+}
+
+/* Takes what is due and is like the first in its TTL, as much as goes into one request: the others have the next one. Those that
+ * are due soon come along, if the request is not large already: in a larger one they have a later one of their own, at their
+ * time. */
 static void take_batch(hf_store *store, int64_t now_ms, struct batch *batch)
 {
     int count = 0;
 
     batch->count = 0;
-    batch->span_ms = ATTEMPT_MS;
+    batch->span_ms = RENEW_MS_MAX;
     take_due(store, now_ms, store->renew_batch, batch);
     if (batch->count > 0) /* the others have its TTL, mostly */
         take_due(store, clock_after(now_ms, batch->locks[0]->claim.ttl_ms / TOGETHER_PART),
@@ -268,6 +279,11 @@ static void take_batch(hf_store *store, int64_t now_ms, struct batch *batch)
 
         prefetch(batch, i);
         prefetch_claim(batch, i);
+        if (count > 0 && !are_alike(batch->locks[0], lock)) {
+            heap_popped(&lock->renewal);
+            claim_watch(lock);
+            continue;
+        }
         if (!begin_renewal(lock, now_ms))
             continue;
         batch->locks[count] = lock;

@@ -29,6 +29,16 @@ static void look_after_leaving(struct engine_store *store)
         pipeline_look_at_clock(store);
 }
 
+/* Its answers are due all the same. */
+static void leave_answers(struct engine_store *store, struct call *call)
+{
+    struct call *other = call->leave ? call->leave(call) : NULL;
+
+    if (other)
+        other->answered = call->answered;
+    pending_leave(&store->pending, call, other);
+}
+
 /* Why it was refused the last time says more than that the time is up. */
 static void give_up(struct engine_store *store, struct call *call)
 {
@@ -36,7 +46,7 @@ static void give_up(struct engine_store *store, struct call *call)
     struct error_text why = call->err.text[0] ? call->err : store->why_down;
 
     if (sent)
-        pending_forget(&store->pending, call);
+        leave_answers(store, call);
     if (sent && (in_doubt || !call->err.text[0]))
         error_write(&why, "%s did not answer in time", store->at->shown);
     else if (!why.text[0])
@@ -54,7 +64,7 @@ static void interrupt(struct engine_store *store, struct call *call)
     bool sent = call->sent;
 
     if (sent)
-        pending_forget(&store->pending, call);
+        leave_answers(store, call);
     call_finish(call, error_set(&call->err, sent || call->lost ? HF_EUNKNOWN : HF_EUNREACH,
                                 "interrupted before it was %s", sent ? "answered" : "sent"));
     if (!sent)
@@ -91,7 +101,8 @@ static void wait_some(struct engine_store *store, struct call *call, int64_t dea
 
     if (!call->sent && most_ms < until_ms)
         until_ms = most_ms;
-    if (clock_boot_ms() >= until_ms || is_unwanted(store, call)) {
+    if (clock_boot_ms() >= until_ms || is_unwanted(store, call) ||
+        (call->sent && call->enough && call->enough(call))) {
         give_up(store, call);
         return;
     }

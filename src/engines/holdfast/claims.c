@@ -1,4 +1,4 @@
-/* claims.c: taking, keeping and giving up. The server decides everything; here is what is asked, and
+/* claims.c: taking and giving up. The server decides everything; here is what is asked, and
  * what a lost answer means.
  *
  * A claim that will wait asks with PUSH: it gets a place in the queue at once, and hears by a push
@@ -17,7 +17,7 @@
 
 #define OBSERVE_MS 5000
 
-static struct holdfast_claim *private_of(struct engine_claim *claim)
+struct holdfast_claim *holdfast_private_of(struct engine_claim *claim)
 {
     struct holdfast_claim *own = claim->private;
 
@@ -28,6 +28,7 @@ static struct holdfast_claim *private_of(struct engine_claim *claim)
         return NULL;
     list_init(&own->waiting.node);
     list_init(&own->held);
+    late_init(own);
     own->waiting.claim = claim;
     /* `wake` may look while this is made. */
     __atomic_store_n(&claim->private, own, __ATOMIC_RELEASE);
@@ -132,7 +133,7 @@ static int ask_acquire(struct engine_store *store, struct acquiring *acquiring, 
 int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                      struct error_text *err)
 {
-    struct holdfast_claim *own = private_of(claim);
+    struct holdfast_claim *own = holdfast_private_of(claim);
     struct acquiring acquiring = {.store = store, .claim = claim};
     int result = holdfast_check_name(store, claim->name, err);
 
@@ -141,6 +142,7 @@ int holdfast_acquire(struct engine_store *store, struct engine_claim *claim, int
     if (!own)
         return error_set(err, HF_ENOMEM, "out of memory");
     own->drawn = true;
+    late_forget(store, own); /* of what it had before, perhaps by another lease */
     if (claim->once && (result = holdfast_once_take_pushed(store, &own->waiting)) != HF_OK)
         return result;
     atomic_store(&own->waiting.idle, false);
@@ -174,7 +176,7 @@ static void ignore(void *context, int index, const struct resp_node *value)
 
 int holdfast_observe(struct engine_store *store, struct engine_claim *claim, struct error_text *err)
 {
-    struct holdfast_claim *own = private_of(claim);
+    struct holdfast_claim *own = holdfast_private_of(claim);
     struct call call = {.replies = 1, .repeatable = true, .on_reply = ignore};
     struct resp_writer writer = {0};
     int result = holdfast_check_name(store, claim->name, err);
@@ -271,153 +273,7 @@ int holdfast_release(struct engine_store *store, struct engine_claim *claim, int
     return error_set(err, HF_ELOST, "'%.100s' was not ours any more", claim->name);
 }
 
-/* ---- keeping --------------------------------------------------------------------------------- */
-
-struct renewing {
-    struct engine_claim *const *claims;
-    int count;
-    int64_t *left_ms;               /* of those whose lease is our own */
-    bool drawn[HOLDFAST_RENEW_MAX]; /* it is */
-};
-
-static bool is_drawn(const struct engine_claim *claim)
-{
-    const struct holdfast_claim *own = claim->private;
-
-    return own && own->drawn;
-}
-
-/* With the mutex held. The lease is gone because what it waited for is there: it is not to begin again,
- * but to take what was pushed. */
-static bool was_told(const struct engine_claim *claim)
-{
-    const struct holdfast_claim *own = claim->private;
-
-    return claim->once && own && own->waiting.told;
-}
-
-static void read_renew(void *context, int index, const struct resp_node *value)
-{
-    struct renewing *renewing = context;
-    uint32_t at = 0;
-
-    (void)index;
-    for (int i = 0; i < renewing->count; i++) {
-        int64_t left_ms;
-
-        if (!renewing->drawn[i])
-            continue;
-        if (!resp_to_int64(resp_item(value, at++), &left_ms))
-            renewing->left_ms[i] = ENGINE_NOT_KNOWN;
-        else if (left_ms >= 0)
-            renewing->left_ms[i] = left_ms;
-        else
-            renewing->left_ms[i] =
-                was_told(renewing->claims[i]) ? renewing->claims[i]->ttl_ms : ENGINE_GONE;
-    }
-}
-
-/* All of them in one command. */
-static int renew_drawn(struct engine_store *store, struct renewing *renewing, int drawn,
-                       int64_t deadline_ms, struct error_text *err)
-{
-    struct call call = {
-        .replies = 1, .repeatable = true, .context = renewing, .on_reply = read_renew};
-    struct resp_writer writer = {0};
-
-    resp_write_array(&writer, 1 + (size_t)drawn);
-    resp_write_text(&writer, "RENEW");
-    for (int i = 0; i < renewing->count; i++)
-        if (renewing->drawn[i])
-            resp_write_text(&writer, renewing->claims[i]->lease);
-    return pipeline_ask_written(store, &call, &writer, deadline_ms, err);
-}
-
-struct adopting {
-    int64_t left_ms, alive;
-};
-
-/* [left], then whether that token is alive. */
-static void read_adopted(void *context, int index, const struct resp_node *value)
-{
-    struct adopting *adopting = context;
-    const struct resp_node *number = index == 0 ? resp_item(value, 0) : value;
-
-    if (!resp_to_int64(number, index == 0 ? &adopting->left_ms : &adopting->alive))
-        adopting->alive = -1;
-}
-
-/* An adopted lease may have had another TTL, and whoever adopts may have another token: a lease that
- * lives proves nothing about that. */
-static int renew_adopted(struct engine_store *store, const struct engine_claim *claim,
-                         int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
-{
-    struct adopting adopting = {-1, 0};
-    struct call call = {
-        .replies = 2, .repeatable = true, .context = &adopting, .on_reply = read_adopted};
-    struct resp_writer writer = {0};
-    int result;
-
-    resp_write_array(&writer, 4);
-    resp_write_text(&writer, "RENEW");
-    resp_write_text(&writer, claim->lease);
-    resp_write_text(&writer, "TTL");
-    resp_write_number(&writer, claim->ttl_ms);
-    resp_write_array(&writer, 3);
-    resp_write_text(&writer, "CHECK");
-    holdfast_write_name(store, claim->name, &writer);
-    resp_write_number(&writer, (int64_t)claim->token);
-    result = pipeline_ask_written(store, &call, &writer, deadline_ms, err);
-    if (result == HF_OK && adopting.alive < 0)
-        return error_set(err, HF_EINTERNAL, "an invalid answer to RENEW");
-    if (result == HF_OK)
-        *ret_left_ms =
-            adopting.alive == 1 && adopting.left_ms >= 0 ? adopting.left_ms : ENGINE_GONE;
-    return result;
-}
-
-/* At most HOLDFAST_RENEW_MAX of them. */
-static int renew_some(struct engine_store *store, struct renewing *renewing, int64_t deadline_ms,
-                      struct error_text *err)
-{
-    int drawn = 0, result = HF_OK;
-
-    for (int i = 0; i < renewing->count; i++) {
-        renewing->drawn[i] = is_drawn(renewing->claims[i]);
-        drawn += renewing->drawn[i];
-    }
-    if (drawn > 0)
-        result = renew_drawn(store, renewing, drawn, deadline_ms, err);
-    for (int i = 0; i < renewing->count && drawn < renewing->count; i++) {
-        int renewed;
-
-        if (renewing->drawn[i])
-            continue;
-        renewed =
-            renew_adopted(store, renewing->claims[i], &renewing->left_ms[i], deadline_ms, err);
-        result = result == HF_OK ? renewed : result;
-    }
-    return result;
-}
-
-int holdfast_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
-                   int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err)
-{
-    struct renewing renewing; /* not all of it is set: it is large, and mostly one is renewed */
-    int result = HF_OK;
-
-    for (int done = 0; done < count; done += HOLDFAST_RENEW_MAX) {
-        int renewed;
-
-        renewing.claims = claims + done;
-        renewing.left_ms = ret_left_ms + done;
-        renewing.count = count - done < HOLDFAST_RENEW_MAX ? count - done : HOLDFAST_RENEW_MAX;
-        renewed = renew_some(store, &renewing, deadline_ms, err);
-
-        result = result == HF_OK ? renewed : result;
-    }
-    return result;
-}
+/* ---- leaving ---------------------------------------------------------------------------------- */
 
 void holdfast_dispose(struct engine_store *store, struct engine_claim *claim)
 {
@@ -428,6 +284,7 @@ void holdfast_dispose(struct engine_store *store, struct engine_claim *claim)
     if (!store->forked) {
         waiting_remove(store, &own->waiting);
         held_remove(store, claim);
+        late_forget(store, own);
         free(own->waiting.record.bytes); /* in a child it may be half done */
     }
     claim->private = NULL; /* first: a child forked in between must not free it again */

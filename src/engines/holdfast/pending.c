@@ -41,11 +41,11 @@ void pending_remove_first(struct pendings *pending)
     pending->count--;
 }
 
-void pending_forget(struct pendings *pending, const struct call *call)
+void pending_leave(struct pendings *pending, const struct call *call, struct call *other)
 {
     for (size_t i = 0; i < pending->count; i++)
         if (pending_at(pending, i)->call == call)
-            pending_at(pending, i)->call = NULL;
+            pending_at(pending, i)->call = other;
 }
 
 bool pending_awaited(const struct pendings *pending)
@@ -53,7 +53,7 @@ bool pending_awaited(const struct pendings *pending)
     for (size_t i = 0; i < pending->count; i++) {
         const struct call *call = pending_at(pending, i)->call;
 
-        if (call && !call->aside)
+        if (call && !call->aside && !call->over)
             return true;
     }
     return false;
@@ -61,6 +61,12 @@ bool pending_awaited(const struct pendings *pending)
 
 void pendings_free(struct pendings *pending)
 {
+    for (size_t i = 0; i < pending->count; i++) {
+        struct call *call = pending_at(pending, i)->call;
+
+        if (call && call->over)
+            call->over(call);
+    }
     free(pending->at);
     *pending = (struct pendings){0};
 }

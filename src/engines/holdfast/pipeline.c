@@ -12,7 +12,8 @@
  *        └──────────────┬────────┤
  *             repeatable└────────┴──(UNKNOWN, connection lost)──▶ HF_EUNKNOWN
  *
- * A question that its asker has given up stays pending: its answers still have to be counted. */
+ * A question that its asker has given up stays pending: its answers still have to be counted, and one to a renewal counts
+ * for what it renewed (renew.c). */
 #include "base/clock.h"
 #include "base/futex.h"
 #include "engines/holdfast/store.h"
@@ -109,6 +110,10 @@ void pipeline_drop(struct engine_store *store, const struct error_text *why)
 
         if (!call)
             continue;
+        if (call->over) {
+            call->over(call);
+            continue;
+        }
         call->lost = true;
         if (call->repeatable)
             put_back(store, call);
@@ -288,6 +293,7 @@ static bool take_error(struct engine_store *store, struct call *call, const stru
 static void take_answer(struct engine_store *store, struct call *call,
                         const struct resp_node *value)
 {
+    struct call *asker = call && call->over ? NULL : call;
     bool was_elsewhere = call && call->elsewhere;
 
     if (call &&
@@ -295,7 +301,7 @@ static void take_answer(struct engine_store *store, struct call *call,
         call->on_reply(call->context, call->answered, value);
         return;
     }
-    if (value->type == RESP_ERROR && !take_error(store, call, value))
+    if (value->type == RESP_ERROR && !take_error(store, asker, value))
         return;
     if (!store->leaving) /* what it still answers does not mean that it serves */
         discovery_served(store);
@@ -307,13 +313,31 @@ static void take_answer(struct engine_store *store, struct call *call,
     }
 }
 
+/* The first of those that wait for an answer. False: nobody does. */
+static bool wake_asker(struct engine_store *store)
+{
+    for (size_t i = 0; i < store->pending.count; i++) {
+        struct call *call = pending_at(&store->pending, i)->call;
+
+        if (call && !call->aside && !call->over) {
+            call_wake(call);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* All its answers are here. */
 static void conclude(struct engine_store *store, struct call *call)
 {
-    if (call->elsewhere)
+    if (call->over) {
+        call->over(call);
+        wake_asker(store); /* perhaps by the same: he may know enough now */
+    } else if (call->elsewhere) {
         put_back(store, call);
-    else
+    } else {
         call_finish(call, call->refused);
+    }
 }
 
 static bool on_value(void *context, const struct resp_node *value)
@@ -419,15 +443,8 @@ void pipeline_hand_on(struct engine_store *store)
 {
     if (store->reading)
         return;
-    if (store->link && store->attentive == 0 && !store->doubt)
-        for (size_t i = 0; i < store->pending.count; i++) {
-            struct call *call = pending_at(&store->pending, i)->call;
-
-            if (call && !call->aside) {
-                call_wake(call);
-                return;
-            }
-        }
+    if (store->link && store->attentive == 0 && !store->doubt && wake_asker(store))
+        return;
     if (store->attentive > 0 || store->doubt || !list_empty(&store->unsent))
         io_thread_wakeup(store);
 }

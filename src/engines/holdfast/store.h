@@ -7,7 +7,8 @@
  *     io_thread.c  the thread behind it: has the connection made, and listens while nobody asks
  *     discovery.c  finding the server that leads
  *     waiting.c    who waits for a push, and who observes
- *     claims.c     taking, keeping and giving up
+ *     claims.c     taking and giving up
+ *     renew.c      keeping: what is asked, and what a late answer means
  *     once.c       the same of once-records, and what becomes of them
  *     queries.c    asking about locks, and the operator's ways out
  *     decode.c     what SHOW and LOCKS answer
@@ -57,6 +58,13 @@ struct call {
     bool anyone;         /* may be asked of a server that does not lead */
     bool slow;           /* that it takes its time gives no reason to doubt the server */
     int64_t patience_ms; /* how long its answer may take, if that is more than the URL's timeout */
+    /* These with the mutex held. NULL, or makes what takes its answers when its asker gives up while they are due; where it
+     * returns NULL they are dropped. */
+    struct call *(*leave)(struct call *call);
+    /* NULL, or: does its asker know enough by now, to give up at once? */
+    bool (*enough)(const struct call *call);
+    /* Of what `leave` has made, for which nobody waits: called when its answers are here, or will not come; frees it. */
+    void (*over)(struct call *call);
     bool aside; /* nobody waits for it, so nobody would read for it; gets errors as answers, too */
     void *context;
     /* Each answer that is not an error, from 0 on, on any thread, with the mutex held; after a
@@ -116,6 +124,13 @@ struct holdfast_claim {
     bool drawn;        /* the lease is our own; else it was adopted */
     bool unsure;       /* an answer was lost, so an acquisition may still arrive there */
     struct call *call; /* an acquisition under way; the mutex's */
+    struct {
+        struct list
+            parts; /* answers that are due, and that nobody waits for any more; the mutex's */
+        bool made; /* there was one */
+        bool gone; /* one of them says that the lease is; the mutex's */
+        int64_t until_ms; /* that it lasts until then at least; 0: nothing; the mutex's */
+    } late;
 };
 
 /* ---- the store ------------------------------------------------------------------------------- */
@@ -195,6 +210,7 @@ struct engine_store {
     int64_t heard_ms;
     struct call naming; /* asks who is at the other end: the first question of each connection */
     struct pendings pending;
+    int late_count; /* of those with an `over` */
     struct list unsent;
 
     /* io_thread.c */
@@ -314,8 +330,8 @@ struct pending *pending_at(const struct pendings *pending, size_t index);
 bool pending_room(struct pendings *pending);
 void pending_add(struct pendings *pending, struct call *call, int replies); /* there is room */
 void pending_remove_first(struct pendings *pending);
-/* Its answers are still counted, and for nobody. */
-void pending_forget(struct pendings *pending, const struct call *call);
+/* Its answers are still counted, and for `other`, or for nobody if that is NULL. */
+void pending_leave(struct pendings *pending, const struct call *call, struct call *other);
 /* Does anybody wait for one of them? */
 bool pending_awaited(const struct pendings *pending);
 void pendings_free(struct pendings *pending);
@@ -385,11 +401,19 @@ int holdfast_abandon(struct engine_store *store, struct engine_claim *claim, int
                      struct error_text *err);
 int holdfast_release(struct engine_store *store, struct engine_claim *claim, int64_t deadline_ms,
                      struct error_text *err);
-int holdfast_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
-                   int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
 void holdfast_dispose(struct engine_store *store, struct engine_claim *claim);
+/* What is ours of it, made if need be; NULL: no memory. */
+struct holdfast_claim *holdfast_private_of(struct engine_claim *claim);
 /* END, after which its lease is remembered as ended. */
 void claim_write_end(const struct engine_claim *claim, struct resp_writer *writer);
+
+/* ---- renew.c --------------------------------------------------------------------------------- */
+
+int holdfast_renew(struct engine_store *store, struct engine_claim *const *claims, int count,
+                   int64_t *ret_left_ms, int64_t deadline_ms, struct error_text *err);
+void late_init(struct holdfast_claim *own);
+/* Answers that are still due, and what came too late, concern it no more. Takes the mutex. Not beside holdfast_renew. */
+void late_forget(struct engine_store *store, struct holdfast_claim *own);
 
 /* ---- once.c ---------------------------------------------------------------------------------- */
 

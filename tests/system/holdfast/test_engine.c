@@ -246,6 +246,54 @@ static void a_lost_answer_is_settled(void **state)
     relay_stop(&relay);
 }
 
+#define ADOPTED 100
+#define ADOPTED_TTL_MS 9000
+
+static hf_lock *adopt_aside(hf_store *store, const char *name)
+{
+    hf_options options = with_wait(0);
+    char reply[64];
+    hf_lock *lock;
+
+    assert_int_equal(
+        0, HOLDFASTD_DO(&server, reply, sizeof reply, "ACQUIRE", name, name, "TTL", "60000"));
+    options.ttl_ms = ADOPTED_TTL_MS;
+    must(HF_OK, hf_adopt(store, name, name, strtoull(reply, NULL, 10), &options, &lock));
+    return lock;
+}
+
+/* Each by itself would take a round trip, and all that while nothing else would be renewed. */
+static void adopted_holds_are_renewed_together(void **state)
+{
+    struct relay_counts before, after;
+    hf_lock *locks[ADOPTED];
+    struct relay relay;
+    hf_store *store;
+    int64_t adopted_ms;
+    char name[16];
+
+    (void)state;
+    assert_int_equal(0, relay_start(&relay, server.port));
+    store = open_at("holdfast://127.0.0.1:%d", relay.port);
+    for (int i = 0; i < ADOPTED; i++) {
+        snprintf(name, sizeof name, "adopted %d", i);
+        locks[i] = adopt_aside(store, name);
+    }
+    adopted_ms = now_ms();
+    assert_int_equal(0, relay_count(&relay, &before));
+    for (int i = 0; i < ADOPTED; i++)
+        while (now_ms() + hf_lock_left_ms(locks[i]) <= adopted_ms + ADOPTED_TTL_MS) {
+            assert_true(hf_lock_left_ms(locks[i]) > 0);
+            usleep(5000);
+        }
+    assert_int_equal(0, relay_count(&relay, &after));
+    assert_true(after.up_chunks - before.up_chunks < ADOPTED);
+    for (int i = 0; i < ADOPTED; i++)
+        must(HF_OK, hf_release(locks[i]));
+    hf_close(store);
+    relay_stop(&relay);
+}
+
 /* Nothing is sent into a connection that has died while nobody used it, so nothing is lost there. */
 static void a_dead_connection_is_seen_before_it_is_used(void **state)
 {
@@ -492,6 +540,7 @@ int main(void)
         TEST(a_thousand_wait_on_one_connection),
         TEST(an_observer_is_told_across_a_restart),
         TEST(a_lost_answer_is_settled),
+        TEST(adopted_holds_are_renewed_together),
         TEST(a_dead_connection_is_seen_before_it_is_used),
         TEST(a_paused_server_is_waited_for),
         TEST(a_broken_holder_is_told_before_its_next_renewal),

@@ -253,6 +253,36 @@ static void each_of_a_batch_has_its_own_answer(void **state)
     must(HF_ELOST, hf_release(locks[2]));
 }
 
+/* Due together with one whose TTL is so short that its renewal is soon given up, on a store that takes longer than that. */
+static void a_short_ttl_leaves_a_long_one_its_time(void **state)
+{
+    struct fixture *fixture = *state;
+    hf_lock *longer = must_acquire(fixture->store, "long", 60000);
+    hf_lock *shorter = must_acquire(fixture->store, "short", 5000);
+    int64_t valid_ms;
+    bool failed, renewed;
+
+    faults_delay(fixture->faults, CALL_RENEW,
+                 3000); /* more than TTL/5 of the one, less than the other's */
+    pthread_mutex_lock(&fixture->store->mutex);
+    valid_ms = longer->valid_ms;
+    longer->renew_ms = shorter->renew_ms = clock_boot_ms();
+    claim_watch(longer);
+    claim_watch(shorter);
+    pthread_mutex_unlock(&fixture->store->mutex);
+    do {
+        sleep_ms(5);
+        pthread_mutex_lock(&fixture->store->mutex);
+        failed = longer->failing_ms != 0;
+        renewed = longer->valid_ms > valid_ms;
+        pthread_mutex_unlock(&fixture->store->mutex);
+    } while (!failed && !renewed);
+    assert_false(failed);
+    faults_clear(fixture->faults);
+    must(HF_OK, hf_release(longer));
+    (void)hf_release(shorter);
+}
+
 /* What could not be renewed for a while is, when it can be again. */
 static void one_that_was_refused_is_tried_again(void **state)
 {
@@ -426,6 +456,7 @@ int main(void)
         TEST(lost_comes_with_the_renewal_that_says_so),
         TEST(lost_comes_when_the_store_pushes_it),
         TEST(each_of_a_batch_has_its_own_answer),
+        TEST(a_short_ttl_leaves_a_long_one_its_time),
         TEST(one_that_was_refused_is_tried_again),
         TEST(a_loss_says_why_it_could_not_be_renewed),
         TEST(a_renewal_that_takes_long_is_a_reason),
@@ -437,6 +468,6 @@ int main(void)
         TEST(closing_does_not_wait_for_a_store_that_hangs),
     };
 
-    alarm(55);
+    alarm(110);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
