@@ -223,7 +223,7 @@ def test_a_floor_that_was_only_looked_at_is_not_raised(server, table, through, r
     session, other = server.session(), server.session()
     other("BEGIN")
     other(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-    asking = through(listen="off").start("floor", "3000000000000000")
+    asking = through(listen="off").start("floor", "1000")
     blocked(session)
     relay.cut()
     assert asking.wait() == UNREACHED
