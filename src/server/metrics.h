@@ -40,7 +40,8 @@ struct readings {
     struct node_disk_status disk;
     uint64_t process_id, uptime_us, cpu_us, resident_bytes;
     uint64_t connections, unauthenticated, max_connections, blocked, places, observed;
-    uint64_t accepted, refused, commands, wrong_commands, denied_commands, over_quota_commands, audit_left_out;
+    uint64_t accepted, refused, commands, wrong_commands, denied_commands, over_quota_commands,
+        audit_left_out;
     uint64_t node_id, leader_id, leads, has_leader, stopped, disk_mean_us;
     uint64_t withheld, names, holds, waiting, leases, ended, records, snapshotting;
     uint64_t tls_ends, peer_tls_ends; /* in seconds since 1970; 0: there is no TLS */
