@@ -136,7 +136,7 @@ static void host_connected(void *context, const char *id)
                 claim_lost(lock, LOSS_TOLD,
                            store->engine->floor_replaces
                                ? "the store is another one now: a standby was promoted, its tables "
-                                 "were made anew, or 'holdfast floor' was run"
+                                 "were made anew, or its tokens were raised (holdfast floor)"
                                : "the store was replaced by another one");
         }
     }

@@ -121,7 +121,9 @@ def test_why_it_was_not_done_is_said_in_the_leaders_words():
         leader.says["REMOVE"] = busy_once
         done = follower.cli("cluster", "remove", "2", "--wait", "1s")
         assert done.status == 69 and follower.heard["REMOVE"] > 1
-        assert "another change of the members is under way" in only_line(done.stderr)
+        # The second, if the time is over just when it has been asked again: on a busy machine.
+        assert re.match(r"holdfast: (nothing was changed within 1\.\d s: .*another change of the members is under way|"
+                        r".*may or may not have happened)", only_line(done.stderr))
 
 
 @pytest.mark.parametrize("words", [["status"], ["transfer"]], ids=" ".join)
