@@ -11,6 +11,8 @@ import pytest
 from conftest import eventually
 from holdfast_cli import Cli, objects, only_line
 
+TRIALS = 5  # of what a busy machine may spoil
+
 
 def blob(text):
     return b"$%d\r\n%s\r\n" % (len(text), text.encode())
@@ -109,8 +111,8 @@ def test_tryagain_is_not_tried_for_ever():
         assert 1 < fake.heard["REMOVE"] < 500
 
 
-def test_why_it_was_not_done_is_said_in_the_leaders_words():
-    """Not in those of a follower, which was asked later, and could only say that somebody else leads."""
+def asked_of_a_follower_again():
+    """What `cluster remove` says whose leader has said why it cannot be now, and then is gone."""
     with Fake() as leader, Fake() as follower:
         moved = b"-MOVED 0 127.0.0.1:%d\r\n" % leader.server_address[1]
         follower.says.update(CHECK=moved, REMOVE=moved)
@@ -121,9 +123,18 @@ def test_why_it_was_not_done_is_said_in_the_leaders_words():
         leader.says["REMOVE"] = busy_once
         done = follower.cli("cluster", "remove", "2", "--wait", "1s")
         assert done.status == 69 and follower.heard["REMOVE"] > 1
-        # The second, if the time is over just when it has been asked again: on a busy machine.
-        assert re.match(r"holdfast: (nothing was changed within 1\.\d s: .*another change of the members is under way|"
-                        r".*may or may not have happened)", only_line(done.stderr))
+        return only_line(done.stderr)
+
+
+def test_why_it_was_not_done_is_said_in_the_leaders_words():
+    """Not in those of a follower, which was asked later, and could only say that somebody else leads. If the time is over just when one has
+    been asked, and has not answered, nobody knows; on a busy machine that happens, and not each time."""
+    said = []
+    while not any("another change of the members is under way" in line for line in said):
+        assert len(said) < TRIALS, said
+        said.append(asked_of_a_follower_again())
+        assert re.match(r"holdfast: (nothing was changed within \d\.\d s: .*another change of the members is under way|"
+                        r".*may or may not have happened)", said[-1])
 
 
 @pytest.mark.parametrize("words", [["status"], ["transfer"]], ids=" ".join)
